@@ -8,14 +8,9 @@ from functools import lru_cache
 
 from jupyter_sky import accelerators
 from jupyter_sky.errors import SkyUsageError, suggest
-from jupyter_sky.provider.facts import BUILT_IN
-from jupyter_sky.provider.register import is_known
+from jupyter_sky.provider.register import check_name, known_names
 from jupyter_sky.quantities import Amount
 
-ON_PREMISES = tuple(name for name, facts in BUILT_IN.items() if facts.on_premises)
-"""Clouds of machines of one's own, which no catalog lists."""
-CLOUDS = (*sorted(set(BUILT_IN) - set(ON_PREMISES)), *ON_PREMISES)
-"""Built-in clouds; packages add others, see `jupyter_sky.provider.register`."""
 ARCHES = ("x86_64", "arm64")
 VENDORS = ("AMD", "AWS", "Ampere", "Apple", "Google", "Intel", "Microsoft", "NVIDIA")
 SERVICES = ("dataproc", "emr", "hdinsight")
@@ -27,61 +22,11 @@ _ARCH = {
 }
 _VENDOR = {vendor.lower(): vendor for vendor in VENDORS} | {"graviton": "AWS"}
 _AREA_PATTERN = r"(?i:[a-z]{2}|eea|us-gov)"
-# Countries by name, those that a cloud has a region in: where clouds write their names they
-# differ, so both spellings stand here.
-_COUNTRY_NAMES = {
-    "argentina": "AR",
-    "australia": "AU",
-    "austria": "AT",
-    "bahrain": "BH",
-    "belgium": "BE",
-    "brazil": "BR",
-    "britain": "GB",
-    "canada": "CA",
-    "chile": "CL",
-    "czechia": "CZ",
-    "denmark": "DK",
-    "european union": "EU",
-    "finland": "FI",
-    "france": "FR",
-    "germany": "DE",
-    "great britain": "GB",
-    "greece": "GR",
-    "hong kong": "HK",
-    "hungary": "HU",
-    "iceland": "IS",
-    "india": "IN",
-    "indonesia": "ID",
-    "ireland": "IE",
-    "israel": "IL",
-    "italy": "IT",
-    "japan": "JP",
-    "korea": "KR",
-    "malaysia": "MY",
-    "mexico": "MX",
-    "netherlands": "NL",
-    "new zealand": "NZ",
-    "norway": "NO",
-    "poland": "PL",
-    "portugal": "PT",
-    "qatar": "QA",
-    "romania": "RO",
-    "saudi arabia": "SA",
-    "singapore": "SG",
-    "south africa": "ZA",
-    "south korea": "KR",
-    "spain": "ES",
-    "sweden": "SE",
-    "switzerland": "CH",
-    "taiwan": "TW",
-    "thailand": "TH",
-    "uae": "AE",
-    "united arab emirates": "AE",
-    "united kingdom": "GB",
-    "united states": "US",
-    "usa": "US",
-    "vietnam": "VN",
+_AREA_NAMES = {
+    **{"britain": "GB", "great britain": "GB", "uk": "GB"},
+    **{"european union": "EU", "korea": "KR", "russia": "RU", "turkey": "TR", "uae": "AE"},
 }
+"""Areas by names that ISO 3166 does not have."""
 _COUNT_PATTERN = r"(>=)?([1-9]\d{0,5}|0?\.\d{1,6}|1/[2-9])(\+?)"
 _REQUIREMENT_PATTERN = r"(?i:([a-z][a-z-]*)\s*((?:[<>=!~]=?|===).*)?)"
 
@@ -97,10 +42,9 @@ def parse_clouds(text: str, label: str) -> tuple[str, ...]:
     """Read a list of clouds, such as ``aws,gcp``."""
     clouds = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
     for cloud in clouds:
-        if not is_known(cloud):
-            raise SkyUsageError(f"{label} {cloud}: not a known cloud", hint=suggest(cloud, CLOUDS))
+        check_name(cloud, f"{label} {cloud}: not a known cloud")
     if not clouds:
-        raise SkyUsageError(f"{label} needs a cloud", hint=f"known: {', '.join(CLOUDS)}")
+        raise SkyUsageError(f"{label} needs a cloud", hint=f"known: {', '.join(known_names())}")
     return clouds
 
 
@@ -142,10 +86,10 @@ def parse_arch(text: str, label: str) -> str:
     >>> parse_arch("aarch64", "--arch")
     'arm64'
     """
-    found = _ARCH.get(text.strip().lower())
-    if found is None:
+    arch = _ARCH.get(text.strip().lower())
+    if arch is None:
         raise SkyUsageError(f"{label} {text}: not an architecture", hint=suggest(text, ARCHES))
-    return found
+    return arch
 
 
 def parse_vendor(text: str, label: str) -> str:
@@ -156,10 +100,10 @@ def parse_vendor(text: str, label: str) -> str:
     >>> parse_vendor("amd", "--cpu-vendor")
     'AMD'
     """
-    found = _VENDOR.get(text.strip().lower())
-    if found is None:
+    vendor = _VENDOR.get(text.strip().lower())
+    if vendor is None:
         raise SkyUsageError(f"{label} {text}: makes no processor", hint=suggest(text, VENDORS))
-    return found
+    return vendor
 
 
 # -- areas ---------------------------------------------------------------------------------
@@ -178,19 +122,37 @@ def parse_area(text: str, label: str) -> str:
 
     Examples
     --------
-    >>> parse_area("eu", "--jurisdiction"), parse_area("south-korea", "--country")
+    >>> parse_area("eu", "--jurisdiction"), parse_area("South-Korea", "--country")
     ('EU', 'KR')
     """
     word = re.sub(r"[\s_-]+", " ", text.strip().lower())
-    area = _COUNTRY_NAMES.get(word) or text.strip().upper()
-    if not is_area(area):
-        near = suggest(word, _COUNTRY_NAMES)
-        two = f"write two letters, such as {label} eu, {label} us or {label} de"
-        raise SkyUsageError(
-            f"{label} {text}: neither a country nor a jurisdiction",
-            hint=near if near.startswith("did") else two,
-        )
-    return {"UK": "GB"}.get(area, area)
+    area = _AREA_NAMES.get(word) or (text.strip().upper() if is_area(text.strip()) else "")
+    if area := area or _country_code(word):
+        return area
+    near = suggest(word, _area_names())
+    two = f"write two letters, such as {label} eu, {label} us or {label} de"
+    raise SkyUsageError(
+        f"{label} {text}: neither a country nor a jurisdiction",
+        hint=near if near.startswith("did") else two,
+    )
+
+
+def _country_code(name: str) -> str:
+    """Return two letters for a country's name in ISO 3166, common or official; else nothing."""
+    import pycountry
+
+    try:
+        return pycountry.countries.lookup(name).alpha_2
+    except LookupError:
+        return ""
+
+
+def _area_names() -> list[str]:
+    """Return the names of countries in lower case, the common ones where they differ."""
+    import pycountry
+
+    names = (getattr(country, "common_name", country.name) for country in pycountry.countries)
+    return [*_AREA_NAMES, *(name.lower() for name in names)]
 
 
 def in_area(area: str, country: str, jurisdiction: str) -> bool:
@@ -216,7 +178,7 @@ _EU_EEA_COUNTRIES = frozenset(
 
 
 def jurisdiction_of(country: str) -> str:
-    """Law that holds in a country: that of the Union or the Economic Area for their members.
+    """Return the jurisdiction of a country: the Union's or the Economic Area's for members.
 
     Examples
     --------

@@ -9,7 +9,7 @@ from typing import Any
 
 from jupyter_sky import accelerators, geography
 from jupyter_sky.errors import SkyUsageError, suggest
-from jupyter_sky.geography import CLOUDS, in_area, is_area, parse_clouds, parse_gpus
+from jupyter_sky.geography import in_area, is_area, parse_clouds, parse_gpus
 from jupyter_sky.offers import Offer
 from jupyter_sky.quantities import (
     Amount,
@@ -23,7 +23,6 @@ from jupyter_sky.quantities import (
 )
 
 __all__ = [
-    "CLOUDS",
     "Amount",
     "Resources",
     "format_duration",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..config.provider_settings import TRAIT, dotted_names, merge, nest
 from ..config.renamed_settings import current_name
 from ..config.settings import Sky
 from ..errors import SkyUsageError, suggest
@@ -16,7 +17,8 @@ def config(key: str | None = None, value: Any = None) -> Table | Any:
     Parameters
     ----------
     key
-        Name of the setting; without it all are listed.
+        Name of the setting, such as ``idle`` or ``providers.aws.scheduler_role``; without it all
+        are listed.
     value
         New value, or text that is parsed as on the command line.
 
@@ -30,9 +32,10 @@ def config(key: str | None = None, value: Any = None) -> Table | Any:
     >>> sky.config("idle", "20m")  # doctest: +SKIP
     """
     settings = Sky.load()
-    names = sorted(settings.trait_names(config=True))
+    names = sorted({*settings.trait_names(config=True)} - {"log"})
+    nested = dict(dotted_names())
     if key is None:
-        rows = tuple(
+        rows = [
             (
                 name,
                 repr(getattr(settings, name)),
@@ -41,13 +44,20 @@ def config(key: str | None = None, value: Any = None) -> Table | Any:
                 str(settings.trait_metadata(name, "help")),
             )
             for name in names
-            if name != "log"
-        )
+        ]
+        rows += [
+            (name, repr(_nested_value(settings, name)), settings.origin(TRAIT), "no", description)
+            for name, description in nested.items()
+        ]
         columns = ("name", "value", "set by", "pyproject.toml may", "what it does")
-        return Table("Settings", columns, rows, note=settings.notice)
+        return Table("Settings", columns, tuple(rows), note=settings.notice)
     key = current_name(key, "%sky config")
-    if key not in names:
-        raise SkyUsageError(f"there is no setting {key!r}", hint=suggest(key, names))
+    if key not in names and key not in nested:
+        raise SkyUsageError(f"there is no setting {key!r}", hint=suggest(key, (*names, *nested)))
+    if key in nested:
+        if value is not None:
+            settings.providers = merge(settings.providers, nest(key, str(value))[1])
+        return _nested_value(settings, key)
     if value is not None:
         from traitlets import TraitError
 
@@ -57,6 +67,11 @@ def config(key: str | None = None, value: Any = None) -> Table | Any:
         except (TraitError, ValueError) as error:
             raise SkyUsageError(f"{key}={value}: {error}") from None
     return getattr(settings, key)
+
+
+def _nested_value(settings: Sky, name: str) -> str:
+    _, cloud, key = name.split(".", 2)
+    return settings.provider_setting(cloud, key)
 
 
 def _project_permission(settings: Sky, name: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from .. import accelerators
 from ..errors import SkyUsageError
 from ..geography import jurisdiction_of
+from ..provider.facts import BUILT_IN
 from . import files, schema
 
 Frame = Any  # of pandas, whose stubs give half of what follows as unknown
@@ -30,7 +31,6 @@ SOURCES = {
 """Files that are read; ``.csv`` and ``.csv.gz`` both will do."""
 
 # Azure documents SGX for these series alone: DCsv2, DCsv3, DCdsv3 (and the first DC, retired).
-_SGX = re.compile(r"Standard_DC\d+(s|s_v2|_v2|s_v3|ds_v3)")
 # Most accelerators that an N1 machine takes, where that is more than one.
 _ATTACHED = {"K80": 8, "P4": 4, "P100": 4, "T4": 4, "V100": 8}
 
@@ -140,7 +140,11 @@ def _offers(frame: Frame, report: BuildReport) -> Frame:
     names = {name: accelerators.canonical(name) for name in written}
     frame["accelerator"] = frame["accelerator"].map({"": "", **names})
     frame = _tpu_slices(frame)
-    frame["intel_sgx"] = (frame["cloud"] == "azure") & frame["instance_type"].str.fullmatch(_SGX)
+    frame["intel_sgx"] = False
+    for name, facts in BUILT_IN.items():
+        if facts.sgx_types:
+            named = frame["instance_type"].str.fullmatch(facts.sgx_types)
+            frame["intel_sgx"] |= (frame["cloud"] == name) & named
     hosted = _attach_gpus(frame)
     if len(hosted):
         frame = pd.concat([frame, hosted], ignore_index=True)
@@ -173,7 +177,7 @@ def _tpu_slices(frame: Frame) -> Frame:
 
 
 def _attach_gpus(frame: Frame) -> Frame:
-    """GPUs that are sold apart, each with eight vCPUs of the N1 machine that must carry it."""
+    """Return GPUs that are sold apart, each with eight vCPUs of the N1 machine that carries it."""
     import pandas as pd
 
     parts = frame[(frame["kind"] == "accelerator-attach") & (frame["accelerator_count"] == 1)]
@@ -209,7 +213,7 @@ def _machine(part: Any, host: Any, count: int) -> dict[str, Any]:
 
 
 def _with_countries(regions: Frame, offers: Frame, report: BuildReport) -> Frame:
-    """Regions, with those of a marketplace that calls its regions by their countries."""
+    """Return regions, with those of a marketplace that names its regions by their countries."""
     import pandas as pd
 
     known = set(zip(regions["cloud"], regions["region"], strict=True))
@@ -234,7 +238,7 @@ def _with_countries(regions: Frame, offers: Frame, report: BuildReport) -> Frame
 
 
 def _egress(frame: Frame, report: BuildReport) -> Frame:
-    """Prices of one transfer as a whole, with one ladder of tiers for each way."""
+    """Return prices of whole transfers, with one ladder of tiers for each route."""
     frame = frame.copy()
     both = frame["note"].str.startswith("charged on each side")
     frame.loc[both, "usd_per_gb"] *= 2
@@ -250,7 +254,7 @@ def _egress(frame: Frame, report: BuildReport) -> Frame:
 
 
 def _sources(tables: dict[str, Frame]) -> dict[str, str]:
-    """Each source, with the newest date of a price that is from it.
+    """Return each source with the newest date of its prices.
 
     In a joined key only the first part gave the price; the others carry their date in their name,
     if any.

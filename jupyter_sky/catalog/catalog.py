@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import SkyUsageError, suggest
-from ..geography import is_area, parse_area
-from ..resources import format_option
 from .regions import Band, Region, days_since
 from .tables import CatalogTables, TableReader
 
@@ -59,7 +57,7 @@ class Catalog(CatalogTables):
         flagged: bool = False,
         **labels: Label,
     ) -> Selection:
-        """Offers that meet a request, the cheapest first: one for each market.
+        """Return offers that meet a request, the cheapest first: one for each market.
 
         Parameters
         ----------
@@ -79,22 +77,25 @@ class Catalog(CatalogTables):
         need = parse_request(labels) if need is None else need
         key = (need, by, flagged)
         with self._lock:
-            found = self._selections.get(key)
-            if found is not None:
+            selection = self._selections.get(key)
+            if selection is not None:
                 self._selections.move_to_end(key)
-                return found
-        found = select(self, need, by, flagged)
+                return selection
+        selection = select(self, need, by, flagged)
         with self._lock:  # a server asks in several threads
-            self._selections[key] = found
+            self._selections[key] = selection
             while len(self._selections) > 1 and self._count_cached_rows() > _MAX_CACHED_ROWS:
                 self._selections.popitem(last=False)
-        return found
+        return selection
 
     def _count_cached_rows(self) -> int:
         return sum(map(len, self._selections.values()))
 
     def check(self, need: Resources) -> None:
         """Raise SkyUsageError for a name that nothing in the catalog bears, with the nearest."""
+        from ..geography import is_area
+        from ..resources import format_option
+
         for key in ("region", "zone", "instance_type"):
             name = getattr(need, key)
             if name is None or self.offers.code(key, name) >= 0:
@@ -109,6 +110,9 @@ class Catalog(CatalogTables):
 
     def _nearest(self, key: str, name: str) -> str:
         """Hint for a name that nothing bears."""
+        from ..geography import parse_area
+        from ..resources import format_option
+
         word = name.lower()
         if key == "region" and len(word) > 3:  # a city's name, or a country's
             there = [one.name for one in self.regions.values() if word in one.city.lower()]
@@ -130,10 +134,10 @@ class Catalog(CatalogTables):
         Kinds: ``region``, ``zone``, ``instance-type``, ``country``, ``jurisdiction``.
         """
         if kind in ("country", "jurisdiction"):
-            found = {getattr(region, kind) for region in self.regions.values()}
+            names = {getattr(region, kind) for region in self.regions.values()}
         else:
-            found = set(self.offers.categories(kind.replace("-", "_")))
-        return sorted(found - {""})
+            names = set(self.offers.categories(kind.replace("-", "_")))
+        return sorted(names - {""})
 
     # -- places ------------------------------------------------------------------------------
 
@@ -158,7 +162,7 @@ class Catalog(CatalogTables):
         return self._bands.get((cloud, region, instance_type))
 
     def age(self, cloud: str, today: date | None = None) -> int | None:
-        """Days since the newest dated price of a cloud; None when none is dated to the day."""
+        """Return days since the newest dated price of a cloud; None when none has a full date."""
         mine = self.offers.equal("cloud", cloud)
         dates = {
             self.offers.categories(column)[code]

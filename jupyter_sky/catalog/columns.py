@@ -45,7 +45,7 @@ class Columns:
 
     @classmethod
     def of_arrow(cls, table: str, rows: pa.Table) -> Columns:
-        """Columns of an Arrow table; a column is decoded when it is first read."""
+        """Return the columns of an Arrow table; each is decoded when it is first read."""
         kinds = kinds_of(table)
 
         def chunk(name: str) -> pa.Array:
@@ -61,37 +61,37 @@ class Columns:
         return self._length
 
     def values(self, name: str) -> np.ndarray:
-        """Numbers, flags, or the codes of strings."""
+        """Return numbers, flags, or the codes of strings."""
         if name not in self._values:
             self._values[name] = self._read(name)
         return self._values[name]
 
     def categories(self, name: str) -> list[str]:
-        """Strings that the codes of a column stand for."""
+        """Return the strings that the codes of a column stand for."""
         return self._all_words[name]
 
     def code(self, name: str, word: str) -> int:
-        """Code of a string; -2, which no row has, when there is none."""
+        """Return the code of a string; -2, which no row has, for a string that does not occur."""
         if name not in self._at:
             self._at[name] = {word: code for code, word in enumerate(self.categories(name))}
         return self._at[name].get(word, -2)
 
     def equal(self, name: str, word: str) -> np.ndarray:
-        """Rows with a string in a column."""
+        """Return the mask of rows with a string in a column."""
         return self.values(name) == self.code(name, word)
 
     def is_in(self, name: str, words: Iterable[str]) -> np.ndarray:
-        """Rows with any of several strings in a column."""
+        """Return the mask of rows with any of several strings in a column."""
         wanted = set(words)
         return self.where(name, lambda word: word in wanted)
 
     def where(self, name: str, test: Callable[[str], bool]) -> np.ndarray:
-        """Rows whose string passes a test, which is called once for each different string."""
+        """Return the mask of rows whose string passes a test; equal strings are tested once."""
         passed = np.fromiter(map(test, self.categories(name)), bool, len(self.categories(name)))
         return passed[self.values(name)] if len(passed) else np.zeros(len(self), bool)
 
     def strings(self, name: str, rows: np.ndarray) -> list[str]:
-        """Strings of some rows."""
+        """Return the strings of some rows."""
         words = self.categories(name)
         return [words[code] for code in self.values(name)[rows].tolist()]
 

@@ -88,7 +88,7 @@ def write(
 
 @contextmanager
 def _lock_directory(folder: Path) -> Iterator[None]:
-    """Nobody else writes here meanwhile, on systems that can lock a directory.
+    """Lock a directory against other writers, on systems that can.
 
     Of two that write the same part at once, the first would clear away tables of the second.
     """
@@ -130,7 +130,7 @@ def _put(folder: Path, tables: Mapping[str, pa.Table], meta: PartMetadata) -> Pa
 
 
 def parts(directory: Path | str) -> list[PartMetadata]:
-    """Parts of a directory, by name; none for a directory that does not exist.
+    """Return the parts of a directory, by name; none for a directory that does not exist.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def parts(directory: Path | str) -> list[PartMetadata]:
 
 
 def read(directory: Path | str, meta: PartMetadata, table: str) -> pa.Table | None:
-    """One table of a part; None when the part does not have it.
+    """Return one table of a part; None when the part does not have it.
 
     Raises
     ------

@@ -20,7 +20,7 @@ Mask = np.ndarray
 
 
 def is_admitted(amount: Amount, values: np.ndarray) -> Mask:
-    """`Amount.admits` for many values at once; what is not known is not admitted.
+    """Return `Amount.admits` for many values at once; an unknown value is not admitted.
 
     Examples
     --------
@@ -88,14 +88,14 @@ _MASKS: dict[str, Callable[[CatalogTables, Resources], Mask]] = {
 
 
 def masks(catalog: CatalogTables, need: Resources) -> Iterator[tuple[str, Mask]]:
-    """Each label that was given and that rows can meet or fail, with the rows that meet it."""
+    """Yield each given label that rows can meet or fail, with the rows that meet it."""
     for key in need.labels():
         if key in _MASKS:
             yield key, _MASKS[key](catalog, need)
 
 
 def matching_rows(catalog: CatalogTables, need: Resources) -> np.ndarray:
-    """Rows that meet every label but market, price and service, in the table's order."""
+    """Return rows that meet every label but market, price and service, in the table's order."""
     mask = catalog.sold
     for _, met in masks(catalog, need):
         mask = mask & met
@@ -123,7 +123,7 @@ def _sold(
     flagged: bool,
     limit: float | None,
 ) -> Selection:
-    """Rows in the markets that are asked for, below a limit of USD/h for all nodes."""
+    """Return rows in the requested markets, below a limit of USD/h for all nodes."""
     chosen, prices, left_out = [], [], 0
     for spot in (False, True):
         if need.spot is (not spot):

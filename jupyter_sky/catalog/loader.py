@@ -48,7 +48,7 @@ def user_directory() -> Path:
 
 
 def user_offer_files() -> list[Path]:
-    """Files with the user's own offers and discounts, those that exist."""
+    """Return the existing files with the user's own offers and discounts."""
     named = paths.offers_file()
     if named:
         return [named]
@@ -183,7 +183,7 @@ def _layered(shipped: Path, user: Path, own: Sequence[Path]) -> tuple[Layers, li
 
 
 def _merged(name: str, layers: Sequence[Layer]) -> pa.Table:
-    """Rows of all layers, each cloud's from the strongest layer that speaks for it."""
+    """Return rows of all layers, each cloud's from the strongest layer that has it."""
     import pyarrow as pa
 
     parts, spoken_for = [], set[str]()

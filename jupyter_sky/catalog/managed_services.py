@@ -58,7 +58,7 @@ _NOTES = {
 
 
 def services(rows: Sequence[dict[str, Any]]) -> list[ManagedService]:
-    """Every version of every service that runs on machines, the newest of each first.
+    """Return every version of every service that runs on machines, the newest of each first.
 
     Previews stand behind what is released.
     """
@@ -99,7 +99,7 @@ def _number(version: str) -> tuple[int, ...]:
 def prices(
     catalog: CatalogTables, one: ManagedService, rows: np.ndarray, machine: np.ndarray
 ) -> np.ndarray:
-    """USD/h of machines with a service on them; NaN where that is not known.
+    """Return USD/h of machines with a service on them; NaN where that is not known.
 
     Parameters
     ----------

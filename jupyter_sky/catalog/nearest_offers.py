@@ -22,7 +22,7 @@ _AMOUNTS = {"cpus": "vcpus", "memory": "memory_gib", "gpu_memory": "accelerator_
 
 
 def find_nearest(catalog: Catalog, need: Resources) -> list[Offer]:
-    """Offers that fail the fewest labels, of each set of such labels the nearest.
+    """Return offers that fail the fewest labels, of each set of such labels the nearest.
 
     What `optimizer.no_offer` needs to explain a request: it would come to the same answer from
     all offers, a hundred times slower.

@@ -89,7 +89,7 @@ class Band:
 
 
 def days_since(text: str, today: date | None = None) -> int | None:
-    """Days since a date; None for what is no date to the day.
+    """Return days since a date; None for a text that is no date to the day.
 
     Examples
     --------

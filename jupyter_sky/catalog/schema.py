@@ -60,7 +60,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 
 def columns(table: str) -> dict[str, str]:
-    """Names of a table's columns, each with ``s`` (string), ``f`` (float) or ``b`` (bool).
+    """Return a table's columns, each with ``s`` (string), ``f`` (float) or ``b`` (bool).
 
     Examples
     --------
@@ -72,7 +72,7 @@ def columns(table: str) -> dict[str, str]:
 
 
 def schema(table: str) -> pa.Schema:
-    """Arrow schema of a table.
+    """Return the Arrow schema of a table.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def schema(table: str) -> pa.Schema:
 
 
 def conform(table: str, rows: pa.Table) -> pa.Table:
-    """Rows in exactly the schema of a table.
+    """Return rows in exactly the schema of a table.
 
     Columns may be missing (they are then not known), in any order, plain or encoded strings, any
     kind of number. Columns that the schema does not have are an error.

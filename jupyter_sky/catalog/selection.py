@@ -112,7 +112,7 @@ class Selection:
         return which[np.lexsort((rank, self._keys(which)))]
 
     def sorted(self) -> Selection:
-        """All offers in order."""
+        """Return all offers in order."""
         if self.ordered:
             return self
         if "all" not in self._cache:
@@ -133,22 +133,22 @@ class Selection:
         return whole._take(np.arange(*key.indices(len(whole))), True)
 
     def values(self, name: str) -> np.ndarray:
-        """Numbers, flags or codes of a column of the offers' table, offer by offer."""
+        """Return numbers, flags or codes of a column of the offers' table, offer by offer."""
         return self.catalog.offers.values(name)[self.rows]
 
     def strings(self, name: str) -> list[str]:
-        """Strings of a column of the offers' table, offer by offer."""
+        """Return strings of a column of the offers' table, offer by offer."""
         return self.catalog.offers.strings(name, self.rows)
 
     def dates(self) -> list[str]:
-        """Date of each price: of the spot price for a spot offer."""
+        """Return the date of each price: of the spot price for a spot offer."""
         pairs = zip(
             self.spot.tolist(), self.strings("spot_date"), self.strings("price_date"), strict=True
         )
         return [spot if is_spot else price for is_spot, spot, price in pairs]
 
     def age(self, today: date | None = None) -> int | None:
-        """Days since the oldest dated price here; None when none has a full date."""
+        """Return days since the oldest dated price here; None when none has a full date."""
         days = [days_since(text, today) for text in set(self.dates())]
         return max((day for day in days if day is not None), default=None)
 

@@ -70,7 +70,7 @@ class CatalogTables:
         return self.rows("managed")
 
     def managed(self) -> list[dict[str, Any]]:
-        """Versions, surcharges and prices of managed services, serverless ones too."""
+        """Return versions, surcharges and prices of managed services, serverless ones too."""
         return self._managed
 
     @cached_property
@@ -103,11 +103,11 @@ class CatalogTables:
         return [("", ""), *known]
 
     def in_places(self, test: Callable[[str, str], bool]) -> np.ndarray:
-        """Rows whose country and jurisdiction pass a test."""
+        """Return the mask of rows whose country and jurisdiction pass a test."""
         passed = np.fromiter((test(*area) for area in self._areas), bool, len(self._areas))
         return passed[self._place]
 
     def places(self, rows: np.ndarray) -> list[tuple[str, str]]:
-        """Country and jurisdiction of some rows."""
+        """Return country and jurisdiction of some rows."""
         areas = self._areas
         return [areas[index] for index in self._place[rows].tolist()]

@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import SkyUsageError, suggest
-from ..geography import CLOUDS
-from ..provider.register import find_facts
+from ..errors import SkyUsageError
+from ..provider.register import check_name, find_facts
 
 if TYPE_CHECKING:
     from .regions import Region
@@ -24,7 +23,7 @@ Relation = Literal[
     "same place", "same zone", "other zone", "other region", "other cloud", "internet"
 ]
 Basis = Literal["listed", "estimate", "not known"]
-_OWN = ("local", "ssh", "internet", "")
+_NO_CLOUD = ("internet", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +56,13 @@ class Location:
         if not parts[0] or len(parts) > 3:
             raise SkyUsageError(f"{text!r} is not a place", hint="such as aws/us-east-1")
         cloud = parts[0].lower()
-        if cloud not in (*CLOUDS, "internet"):
-            raise SkyUsageError(
-                f"{text!r}: no cloud is called {cloud}", hint=suggest(cloud, (*CLOUDS, "internet"))
-            )
+        check_name(cloud, f"{text!r}: no cloud is called {cloud}", ("internet",))
         return cls(cloud, *parts[1:])
 
     @property
     def is_own(self) -> bool:
         """Whether this is a machine of the user's, or anywhere on the internet."""
-        return self.cloud in _OWN
+        return self.cloud in _NO_CLOUD or find_facts(self.cloud).on_premises
 
     def __str__(self) -> str:
         return "/".join(part for part in (self.cloud, self.region, self.zone) if part)
@@ -162,7 +158,7 @@ class Tiers:
     note: str = ""
 
     def usd(self, gb: float, already_gb: float = 0.0) -> float:
-        """Price of so many GB more, after so many in the same month."""
+        """Return the price of so many GB more, after so many in the same month."""
         end, total = already_gb + gb, 0.0
         for position, (start, price) in enumerate(self.steps):
             low = 0.0 if position == 0 else start  # allowances are not counted
@@ -262,7 +258,7 @@ class TransferNetwork:
         if exact:
             return exact, "listed", ""
         a, b = (self._continent(place) for place in (here, there))
-        if here.cloud == "aws":  # one price to every other region
+        if find_facts(here.cloud).has_flat_egress:
             return self._or_estimate(here, "cross-region")
         if a and a == b:
             group = {"Asia": "asia", "North America": "na-eu", "Europe": "na-eu"}.get(a)
@@ -272,8 +268,8 @@ class TransferNetwork:
                     if tiers:
                         return tiers, "listed", ""
         tiers, _, _ = self._to_internet(here, there)
-        why = "no price is known between these regions: the price to the internet, an upper bound"
-        return tiers, "estimate" if tiers else "not known", why if tiers else "no price is known"
+        note = "no price is known between these regions: the price to the internet, an upper bound"
+        return tiers, "estimate" if tiers else "not known", note if tiers else "no price is known"
 
     def _to_internet(self, here: Location, there: Location) -> tuple[Tiers | None, Basis, str]:
         country = self._country(there)
@@ -287,22 +283,22 @@ class TransferNetwork:
         if tiers:
             return tiers, "listed", ""
         others = [
-            found
-            for (cloud, _, destination), found in self._egress.items()
+            priced
+            for (cloud, _, destination), priced in self._egress.items()
             if cloud == here.cloud and destination == key
         ]
         if not others:
             return None, "not known", f"no price of {here.cloud} for this is known"
-        dearest = max(others, key=lambda found: found.usd(1e6))
+        dearest = max(others, key=lambda priced: priced.usd(1e6))
         return dearest, "estimate", f"not known for {here}: the dearest that {here.cloud} has"
 
     def _continent(self, place: Location) -> str:
-        found = self._regions.get((place.cloud, place.region))
-        return found.continent if found else ""
+        region = self._regions.get((place.cloud, place.region))
+        return region.continent if region else ""
 
     def _country(self, place: Location) -> str:
-        found = self._regions.get((place.cloud, place.region))
-        return found.country if found else ""
+        region = self._regions.get((place.cloud, place.region))
+        return region.country if region else ""
 
     def storage(
         self, cloud: str, region: str, gb: float, storage_class: str | None = None
@@ -346,14 +342,14 @@ class TransferNetwork:
             a, b = self._continent(here), self._continent(there)
             key = "same continent" if a and a == b else "other continent"
         for pair in ((here.cloud, there.cloud), (here.cloud, "*"), ("*", "*")):
-            found = self._bandwidth.get((*pair, key))
-            if found:
-                return found
+            row = self._bandwidth.get((*pair, key))
+            if row:
+                return row
         return {"gbit_s": 1.0, "basis": "assumed", "source": "", "note": "no figure is known"}
 
 
 def _volume(gb: float) -> float:
-    """GB as a number from 0."""
+    """Return GB as a number from 0."""
     try:
         amount = float(gb)
     except (TypeError, ValueError):
@@ -369,9 +365,9 @@ def _tiers(
     grouped: defaultdict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         grouped[row["cloud"], row[place], row[kind]].append(row)
-    found = {}
+    tiers = {}
     for key, members in grouped.items():
         members.sort(key=lambda row: row["tier_from_gb"])
         steps = tuple((row["tier_from_gb"], row[price]) for row in members)
-        found[key] = Tiers(steps, members[0]["source"], members[0].get("note", ""))
-    return found
+        tiers[key] = Tiers(steps, members[0]["source"], members[0].get("note", ""))
+    return tiers

@@ -19,7 +19,8 @@ import numpy as np
 
 from .. import accelerators
 from ..errors import SkyUsageError, suggest
-from ..geography import CLOUDS, jurisdiction_of, parse_arch, parse_vendor
+from ..geography import jurisdiction_of, parse_arch, parse_vendor
+from ..provider.register import is_known, known_names
 from . import schema
 from .columns import Columns
 
@@ -100,7 +101,7 @@ class UserOffers:
         return table
 
     def _new_places(self, table: pa.Table) -> list[dict[str, Any]]:
-        """Regions that the catalog does not have; of those it has it knows more than a country."""
+        """Return regions that the catalog lacks; of its own it knows more than a country."""
         there = Columns.of_arrow("regions", table)
         everything = np.arange(len(there))
         names = (there.strings(key, everything) for key in schema.KEYS["regions"])
@@ -266,10 +267,10 @@ def _toml(path: Path, text: str) -> Iterator[_Record]:
 
 def _cloud(record: dict[str, Any]) -> str:
     cloud = str(record.get("cloud", ""))
-    if cloud not in CLOUDS:
-        asked = f"cloud {cloud!r} is not known" if cloud else "the cloud is missing"
+    if not is_known(cloud):
+        problem = f"cloud {cloud!r} is not known" if cloud else "the cloud is missing"
         raise SkyUsageError(
-            asked, hint=suggest(cloud, CLOUDS) + "; ssh is for machines of your own"
+            problem, hint=suggest(cloud, known_names()) + "; ssh is for machines of your own"
         )
     return cloud
 

@@ -8,12 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from ..errors import SkyUsageError, suggest
-from ..geography import ON_PREMISES
 from ..offers import Offer
 from ..provider.facts import BUILT_IN
 from ..provider.register import find_provider, installed_names, is_known
 from .base import Cloud, ControllerHost, Credentials, LaunchRequest, Machine, OnPremisesCloud
 from .launch_support import (
+    ON_PREMISES,
     PROVIDERS,
     is_rented,
     launch_obstacle,
@@ -22,6 +22,7 @@ from .launch_support import (
 )
 
 if TYPE_CHECKING:
+    from ..provider.protocol import Provider
     from .provider import CloudProvider
 
 __all__ = [
@@ -43,6 +44,9 @@ __all__ = [
     "permanent_obstacle",
     "reachable_names",
 ]
+
+_DRIVERS = {"aws": ".aws.driver:Aws", "azure": ".azure.driver:Azure", "gcp": ".gcp.driver:Gcp"}
+"""Drivers of the clouds of this package, imported when they are asked for."""
 
 
 def is_ready(name: str) -> bool:
@@ -69,17 +73,21 @@ def get(name: str) -> Cloud:
     SkyUsageError
         No cloud of that name can launch.
     """
-    if name in launchable():
-        module = f".{name}.driver" if name in PROVIDERS else f".{name}"
-        return import_module(module, __name__).cloud
+    if name in ON_PREMISES:
+        return import_module(f".{name}", __name__).cloud
+    from .provider import CloudProvider
+
+    return CloudProvider(_driver_class(name)())
+
+
+def _driver_class(name: str) -> type[Provider]:
+    if name in _DRIVERS:
+        module, _, kind = _DRIVERS[name].partition(":")
+        return getattr(import_module(module, __name__), kind)
     if name in BUILT_IN or not is_known(name):
         hint = suggest(name, launchable())
         raise SkyUsageError(f"cloud {name!r} cannot launch machines yet", hint=hint)
-    from ..provider.protocol import Provider
-    from .provider import CloudProvider
-    from .provider_driver import ProviderDriver
-
-    return CloudProvider(ProviderDriver(cast(type[Provider], find_provider(name))()))
+    return cast("type[Provider]", find_provider(name))
 
 
 def external_offers(names: Iterable[str]) -> list[Offer]:

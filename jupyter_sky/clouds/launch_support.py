@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from ..geography import ON_PREMISES
 from ..offers import Offer
 from ..provider.facts import BUILT_IN
 from ..provider.register import find_facts
 from ..resources import Resources
 
+ON_PREMISES = tuple(name for name, facts in BUILT_IN.items() if facts.on_premises)
+"""Built-in clouds of machines of one's own, which need no account and which no catalog lists."""
 PROVIDERS = tuple(
     name for name, facts in BUILT_IN.items() if facts.launchable and not facts.on_premises
 )
 """Built-in clouds whose machines are rented; see `is_rented` for those of other packages."""
 TPU = "tpu-"
 """Prefix of accelerators that come as slices of a TPU pod, not as part of a machine."""
-DEDICATED_HOST = {
-    name: facts.dedicated_host_prefix
-    for name, facts in BUILT_IN.items()
-    if facts.dedicated_host_prefix
-}
-"""Prefixes of instance types that run on a Dedicated Host alone."""
 
 
 def launchable() -> tuple[str, ...]:
@@ -33,9 +28,8 @@ def is_launchable(name: str) -> bool:
 
 
 def is_rented(name: str) -> bool:
-    """Whether machines of a cloud can be launched and are not one's own."""
-    facts = find_facts(name)
-    return facts.launchable and not facts.on_premises
+    """Whether machines of a cloud are launched for an account, by a driver or a `Provider`."""
+    return name not in ON_PREMISES and is_launchable(name)
 
 
 def launch_obstacle(offer: Offer) -> str:

@@ -22,14 +22,14 @@ def use_settings(read_setting: Callable[[str], str]) -> None:
 
 
 def default_data_dir() -> str:
-    """Directory of the ledger, the journals and the catalog, unless a setting says another."""
+    """Return the directory of ledger, journals and catalog, unless a setting names another."""
     from jupyter_core.paths import jupyter_data_dir
 
     return os.path.join(jupyter_data_dir(), "sky")
 
 
 def data_dir() -> Path:
-    """``Sky.data_dir``, of whichever layer of the settings is the strongest.
+    """Return ``Sky.data_dir``, of the strongest layer of the settings that has it.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def data_dir() -> Path:
 
 
 def offers_file() -> Path | None:
-    """``Sky.offers``: the file of the user's own offers, where one is named."""
+    """Return ``Sky.offers``, the file of the user's own offers, where one is named."""
     named = _path_setting("offers")
     return Path(named).expanduser() if named else None
 
@@ -70,14 +70,14 @@ def check_private(path: str, name: str) -> None:
         status = os.stat(path)
     except OSError:  # it is yet to be made, or will be found unusable by whoever uses it
         return
-    why = ""
+    reason = ""
     if status.st_mode & stat.S_IWOTH:
-        why = "everybody may write it"
+        reason = "everybody may write it"
     elif os.getuid() not in (0, status.st_uid):
-        why = f"it belongs to another user (uid {status.st_uid})"
-    if why:
+        reason = f"it belongs to another user (uid {status.st_uid})"
+    if reason:
         raise SkyUsageError(
-            f"{name} {path} is refused: {why}, and what is there is trusted",
+            f"{name} {path} is refused: {reason}, and what is there is trusted",
             hint=f"take a folder below it, or chmod o-w {path}" if status.st_mode & 2 else None,
         )
 

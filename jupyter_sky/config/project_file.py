@@ -63,20 +63,20 @@ def find_project_file(directory: Path | None = None) -> ProjectFile:
         home = Path.home().resolve()
     except (OSError, RuntimeError):  # it has been removed, or this user has no home
         return ProjectFile()
-    for each in (folder, *folder.parents):
-        path = each / NAME
+    for parent in (folder, *folder.parents):
+        path = parent / NAME
         try:
-            found = _read(path)
-            why = _distrust_reason(each.stat(), f"the folder {each}")
+            content = _read(path)
+            reason = _distrust_reason(parent.stat(), f"the folder {parent}")
         except OSError:
-            found, why = None, ""
-        if found is not None:
-            text, doubt = found
-            doubt = why or doubt
+            content, reason = None, ""
+        if content is not None:
+            text, doubt = content
+            doubt = reason or doubt
             if not doubt:
                 return ProjectFile(path, text)
             return ProjectFile(notice=_notice(path, doubt) if _TABLE_MARKER in text else "")
-        if why or each == home:
+        if reason or parent == home:
             break
     return ProjectFile()
 

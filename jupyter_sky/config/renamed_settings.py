@@ -1,4 +1,7 @@
-"""Settings renamed in 0.2; their old names are read until 0.3, with a warning."""
+"""Settings renamed in 0.2; their old names are read until 0.3, with a warning.
+
+A dotted name is a setting of one cloud, a key of ``Sky.providers``.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,14 @@ from copy import deepcopy
 
 from traitlets.config import Config
 
+from .provider_settings import TRAIT, merge, nest
+
 SECTION = "Sky"
 RENAMED: Mapping[str, str] = {
     "auto": "auto_inputs",
+    "aws_scheduler_role": "providers.aws.scheduler_role",
     "browser_mb": "max_output_mb",
+    "gcp_service_account": "providers.gcp.service_account",
     "keep": "keep_clusters",
     "mirror": "sync_packages",
     "silence": "heartbeat_timeout",
@@ -51,7 +58,9 @@ def with_current_names(config: Config, origin: str) -> Config:
     config = deepcopy(config)
     section = config[SECTION]
     for old in RENAMED.keys() & section.keys():
-        value = section.pop(old)
-        if RENAMED[old] not in section:
-            section[current_name(old, f"{origin}: {SECTION}")] = value
+        trait, value = nest(RENAMED[old], section.pop(old))
+        if trait in section and trait != TRAIT:
+            continue
+        warn_renamed(old, RENAMED[old], f"{origin}: {SECTION}")
+        section[trait] = merge(value, section.get(trait, {})) if trait == TRAIT else value
     return config

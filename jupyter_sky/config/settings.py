@@ -13,34 +13,29 @@ A project's file comes with its folder, from whoever made that. It may set only 
 from __future__ import annotations
 
 import math
-import os
 import re
-import tomllib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from traitlets import Bool, Dict, Float, Integer, TraitError, Unicode, default, validate
 from traitlets.config import Config, Configurable, SingletonConfigurable
 
 from jupyter_sky.config import project_file
+from jupyter_sky.config.layers import environment_settings, project_settings
 from jupyter_sky.config.paths import (
     check_private,
     default_data_dir,
     expand_path,
     use_settings,
 )
-from jupyter_sky.config.renamed_settings import (
-    RENAMED,
-    current_name,
-    warn_renamed,
-    with_current_names,
-)
-from jupyter_sky.errors import SkyUsageError, suggest
+from jupyter_sky.config.provider_settings import TRAIT, check, merge
+from jupyter_sky.config.renamed_settings import with_current_names
+from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.resources import parse_clouds, parse_duration
 
+_T = TypeVar("_T")
 DEFAULT, BY_HAND = "default", "%config"
 APPLICATION = "Jupyter or IPython configuration"
-OTHER_SOURCES = "%config Sky.{0} = ..., the environment variable SKY_{1}, or ipython_config.py"
 
 
 class _SharedAmount(Float):
@@ -139,16 +134,11 @@ class Sky(SingletonConfigurable):
     ssh_port = Integer(
         22, min=1, max=65535, help="Port of SSH on machines of a cloud, where an image has another."
     ).tag(config=True)
-    aws_scheduler_role = Unicode(
-        "",
-        help="ARN of a role with which EventBridge ends machines of AWS at the end of their lease; "
-        "without one they end by themselves.",
-    ).tag(config=True)
-    gcp_service_account = Unicode(
-        "",
-        help="Service account with which machines of Google Cloud delete themselves, an e-mail "
-        "address or 'default'; without one they power off, and their disk is billed until "
-        "%sky reap.",
+    providers = Dict(
+        key_trait=Unicode(),
+        value_trait=Dict(key_trait=Unicode(), value_trait=Unicode()),
+        help="Settings of single clouds, such as {'gcp': {'service_account': 'default'}}; "
+        "%sky config lists them.",
     ).tag(config=True)
     sync_packages = Bool(
         True,
@@ -166,11 +156,11 @@ class Sky(SingletonConfigurable):
     ).tag(config=True)
 
     origins: dict[str, str]
-    """Where each setting that is not a default was set."""
+    """Origins of the settings that are not defaults, by name."""
     notice: str = ""
     """A sentence about a project file that was ignored; empty without one."""
     on_budget: Callable[[float | None], None] | None = None
-    """Told of every budget that is set by hand, also of one that is what it was."""
+    """Called with every budget that is set by hand, also with an unchanged one."""
     requested_budget: tuple[float | None, ...] = ()
     """The budget that was set by hand before there was a store to keep it."""
 
@@ -194,9 +184,11 @@ class Sky(SingletonConfigurable):
 
     def update_config(self, config: Config) -> None:
         """Take what ``%config`` says, also where it is what it was."""
-        config = with_current_names(config, "%config")
-        super().update_config(config)
-        for name in dict.get(config, "Sky", {}):
+        current = with_current_names(config, "%config")
+        if current is not config and TRAIT in current.Sky:  # other clouds keep their settings
+            current.Sky[TRAIT] = merge(self.providers, current.Sky[TRAIT])
+        super().update_config(current)
+        for name in dict.get(current, "Sky", {}):
             self.origins[name] = BY_HAND
 
     def origin(self, name: str) -> str:
@@ -222,15 +214,21 @@ class Sky(SingletonConfigurable):
             raise TraitError(f"cluster {proposal['value']!r}: not a name, such as 'train'")
         return proposal["value"]
 
+    @validate("providers")
+    def _check_providers(self, proposal: dict[str, Any]) -> dict[str, dict[str, str]]:
+        return _checked(check, proposal["value"], TRAIT)
+
+    def provider_setting(self, cloud: str, key: str) -> str:
+        """Return a setting of one cloud, see `CloudFacts.settings`; empty where it is not set."""
+        return self.providers.get(cloud, {}).get(key, "").strip()
+
     @validate("data_dir", "offers", "hosts")
     def _check_path(self, proposal: dict[str, Any]) -> str:
         name, value = proposal["trait"].name, proposal["value"]
         if not value and name != "data_dir":
             return value
-        path = _checked(expand_path, value, name, keep=False)
-        if name == "data_dir":
-            _checked(check_private, path, name)
-        return path
+        path = expand_path(_checked(expand_path, value, name), name)
+        return _checked(check_private, path, name) if name == "data_dir" else path
 
     @classmethod
     def load(cls, parent: Configurable | None = None) -> Sky:
@@ -249,13 +247,16 @@ class Sky(SingletonConfigurable):
         if cls.initialized():
             return cls.instance()
         file = project_file.find_project_file()
-        project, environment = _project_settings(file), _environment()
+        project, environment = project_settings(cls, file), environment_settings(cls)
         values = {name: value for name, (_, value) in environment.items()}
         config, origins = Config({cls.__name__: project | values}), {}
         if parent is not None:
             application = with_current_names(parent.config, APPLICATION)
+            section = dict.get(application, cls.__name__, {})
             config.merge(application)
-            origins = dict.fromkeys(dict.get(application, cls.__name__, {}), APPLICATION)
+            if TRAIT in section:
+                config[cls.__name__][TRAIT] = merge(values.get(TRAIT, {}), section[TRAIT])
+            origins = dict.fromkeys(section, APPLICATION)
         try:
             settings = cls.instance(parent=parent, config=config)
             check_private(settings.data_dir, "data_dir")
@@ -274,132 +275,12 @@ class Sky(SingletonConfigurable):
         return settings
 
 
-def _checked(parse: Any, value: str, label: str, keep: bool = True) -> str:
-    """Validate a value by its parser; traitlets needs a TraitError when it is invalid.
-
-    Without `keep` it is what the parser makes of it.
-    """
+def _checked(parse: Callable[[_T, str], object], value: _T, label: str) -> _T:
+    """Return a value that its parser accepts; traitlets needs a TraitError for any other."""
     try:
-        parsed = parse(value, label)
+        parse(value, label)
     except SkyUsageError as error:
         raise TraitError(str(error)) from None
-    return value if keep else parsed
-
-
-def _project_settings(file: project_file.ProjectFile) -> dict[str, Any]:
-    """Return the settings of a project's file; refuse those that it may not set."""
-    settings: dict[str, Any] = {}
-    if file.path is None:
-        return settings
-    path, where = file.path, f"{file.path}: [tool.jupyter_sky]"
-    for key, value in _table(file).items():
-        name = current_name(key.replace("-", "_"), where)
-        traits = Sky.class_own_traits(config=True)
-        allowed = sorted(each for each, trait in traits.items() if trait.metadata.get("project"))
-        if name not in traits:
-            raise SkyUsageError(f"{where} has no setting {key!r}", hint=suggest(name, allowed))
-        if name in settings:
-            raise SkyUsageError(
-                f"{where} sets {name} twice", hint=f"remove one of them from {path}"
-            )
-        elsewhere = OTHER_SOURCES.format(name, name.upper())
-        if name not in allowed:
-            raise SkyUsageError(
-                f"{where} may not set {key}: a folder's file sets only what belongs to a cell "
-                f"({', '.join(allowed)})",
-                hint=f"remove {key} from {path} and set it by {elsewhere}",
-            )
-        value = _validated(name, value, f"{where} {key} = {value!r}")
-        most = traits[name].default_value
-        if traits[name].metadata.get("lower") and value > most:
-            raise SkyUsageError(
-                f"{where} {key} = {value!r}: a folder's file may only lower it, from {most:g}",
-                hint=f"to raise it, use {elsewhere}",
-            )
-        if name == "aliases":
-            _check_aliases(value, where)
-        settings[name] = value
-    return settings
-
-
-def _table(file: project_file.ProjectFile) -> dict[str, Any]:
-    """Return ``[tool.jupyter_sky]`` of a project's file; nothing where that says nothing of us."""
-    try:
-        tables = tomllib.loads(file.text.decode())
-    except (ValueError, RecursionError) as error:
-        if b"jupyter_sky" not in file.text:  # others will complain of it
-            return {}
-        raise SkyUsageError(f"{file.path}: cannot be read: {error}") from error
-    tool = tables.get("tool")
-    table = tool.get("jupyter_sky", {}) if isinstance(tool, dict) else {}
-    if not isinstance(table, dict):
-        raise SkyUsageError(
-            f"{file.path}: tool.jupyter_sky is not a table", hint="[tool.jupyter_sky]"
-        )
-    return table
-
-
-def _check_aliases(aliases: dict[str, str], where: str) -> None:
-    """Refuse aliases of a project that hide what the reader of a cell should see."""
-    from jupyter_sky.cell_options.parsing import parse_cell_line
-
-    for name, text in aliases.items():
-        hint = f"to use it anyway: %sky alias {name} OPTIONS, in the notebook"
-        try:
-            if not name.isidentifier():
-                raise SkyUsageError("a name has letters, digits and _ only")
-            options = parse_cell_line(text, aliases)
-        except (SkyUsageError, RecursionError) as error:
-            raise SkyUsageError(f"{where} alias {name!r} = {text!r:.200}: {error}") from None
-        hidden = {
-            "--env sends environment variables": bool(options.env),
-            "--yes agrees to what would be asked": options.yes,
-            "-i evaluates an expression": any(
-                not each.expression.isidentifier() for each in options.inputs
-            ),
-        }
-        for what, found in hidden.items():
-            if found:
-                raise SkyUsageError(
-                    f"{where} alias {name!r} = {text!r:.200}: {what}, which an alias of a folder's "
-                    "file may not hide",
-                    hint=hint,
-                )
-
-
-def _variable(name: str) -> str:
-    return f"SKY_{name.upper()}"
-
-
-def _environment() -> dict[str, tuple[str, Any]]:
-    """Return variables and values of settings in the environment: ``SKY_IDLE=20m``."""
-    old_names = {new: old for old, new in RENAMED.items()}
-    settings = {}
-    for name, trait in Sky.class_own_traits(config=True).items():
-        variable = _variable(name)
-        text = os.environ.get(variable, "").strip()
-        if not text and name in old_names:
-            variable = _variable(old_names[name])
-            if text := os.environ.get(variable, "").strip():
-                warn_renamed(variable, _variable(name), "environment")
-        if text:
-            origin = f"environment variable {variable}={text}"
-            try:
-                value = trait.from_string(text)
-            except (ValueError, SyntaxError, TraitError) as error:
-                raise SkyUsageError(f"{origin}: {error}", hint=trait.help) from error
-            settings[name] = variable, _validated(name, value, origin)
-    return settings
-
-
-def _validated(name: str, value: Any, origin: str) -> Any:
-    """Validate a value by a settings object; an error names the place of the value."""
-    try:
-        setattr(Sky(), name, value)
-    except TraitError as error:
-        raise SkyUsageError(
-            f"{origin}: {error}", hint=Sky.class_own_traits(config=True)[name].help
-        ) from error
     return value
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from ..errors import SkyUsageError, suggest
 from ..offers import Offer
-from ..provider.facts import BUILT_IN
+from ..provider.facts import LocalFacts
+from ..provider.register import find_facts, find_store
 from ..quantities import parse_duration
 from ..resources import Resources
 
@@ -21,7 +22,6 @@ Estimate = Callable[[Offer], Any]
 
 _UNITS = {"": 1.0, "k": 1024.0**-2, "m": 1 / 1024, "g": 1.0, "t": 1024.0, "p": 1024.0**2}
 _SIZE = r"(?i:(\d+(?:\.\d*)?|\.\d+)\s*([kmgtp]?)i?b?)"
-_SCHEMES = {scheme: name for name, facts in BUILT_IN.items() for scheme in facts.schemes}
 _WEB_SCHEMES = ("http", "https", "ftp", "hf")
 
 
@@ -123,23 +123,25 @@ class Data:
 
 
 def _parse_uri(uri: str) -> tuple[str, str]:
-    """Cloud and region of a URI; no cloud means: wherever the task runs."""
+    """Return cloud and region of a URI; no cloud means: wherever the task runs."""
     text = uri.strip()
     scheme, colons, rest = text.partition("://")
     if text.startswith("?") or not text:
         return "", ""
-    if colons and scheme.lower() in _SCHEMES:
-        return _SCHEMES[scheme.lower()], ""
-    if colons and scheme.lower() in _WEB_SCHEMES:
-        host = rest.partition("/")[0]
-        return ("azure", "") if host.endswith(".blob.core.windows.net") else ("internet", "")
-    if colons and scheme.lower() == "file":
-        return "local", ""
+    scheme = scheme.lower()
+    if colons and scheme in _WEB_SCHEMES:
+        return find_store(scheme, rest.partition("/")[0]) or "internet", ""
+    if (colons and scheme == "file") or (not colons and text.startswith((".", "/", "~"))):
+        return LocalFacts.name, ""
+    if colons and (cloud := find_store(scheme)):
+        return cloud, ""
     parts = text.split("/")  # as the catalog writes places: aws/us-east-1
-    if not colons and parts[0] in (*_SCHEMES.values(), "internet") and len(parts) <= 3:
+    if (
+        not colons
+        and len(parts) <= 3
+        and (parts[0] == "internet" or find_facts(parts[0]).storage_region)
+    ):
         return parts[0], parts[1] if len(parts) > 1 else ""
-    if not colons and text.startswith((".", "/", "~")):
-        return "local", ""
     raise SkyUsageError(
         f"{uri!r} is not a place for data",
         hint="such as s3://bucket, gs://bucket, az://container, https://..., ./file, "

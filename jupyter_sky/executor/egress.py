@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 
-from ..geography import ON_PREMISES
+from ..provider.register import find_facts
 from ..store.store import ClusterRow, Store
 
 _log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class EgressMeter:
 
     def add(self, nbytes: int) -> None:
         """Count what was fetched; enter it, in a thread of its own, as soon as it is enough."""
-        if self._row.cloud in ON_PREMISES:
+        if find_facts(self._row.cloud).on_premises:
             return
         with self._lock:
             self._waiting += nbytes

@@ -16,7 +16,9 @@ from ..catalog.filters import matching_rows
 from ..cell_options.schema import BY_DEST
 from ..errors import SkyUsageError
 from ..ledger.ledger import format_rate
-from ..magics.completer import complete_names
+from ..magics.completion_names import complete_names
+from ..provider.facts import LocalFacts
+from ..provider.register import find_facts
 from ..resources import Resources
 from .cell_line import Fields
 
@@ -39,7 +41,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class CompletionContext:
-    """What no catalog has: see `jupyter_sky.magics.completer.CompletionSources`.
+    """What no catalog has: see `jupyter_sky.magics.completion_names.CompletionSources`.
 
     Attributes
     ----------
@@ -82,10 +84,6 @@ class CompletionContext:
 
     def runs(self) -> Iterable[str]:
         """No field asks for a run."""
-        return ()
-
-    def verbs(self) -> Iterable[str]:
-        """No field asks for a verb."""
         return ()
 
 
@@ -212,15 +210,15 @@ def _cheapest(catalog: Catalog, clouds: tuple[str, ...]) -> dict[str, float]:
 def _clouds(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
     counts = np.bincount(catalog.offers.values("cloud"), minlength=1).tolist()
     sold = dict(zip(catalog.offers.categories("cloud"), counts, strict=False))
-    notes = {"local": "this machine, free", "ssh": "machines of your own"}
     for name, _ in complete_names("cloud", CompletionContext()):
-        yield Completion(name, notes.get(name) or f"{sold.get(name, 0):,} machines and places")
+        note = find_facts(name).note or f"{sold.get(name, 0):,} machines and places"
+        yield Completion(name, note)
 
 
 def _regions(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
     yield from (Completion(area, note) for area, note in _AREAS)
-    if not need.clouds or "local" in need.clouds:
-        yield Completion("this-machine", "local")
+    if not need.clouds or LocalFacts.name in need.clouds:
+        yield Completion("this-machine", LocalFacts.name)
     for (cloud, name), region in sorted(catalog.regions.items(), key=lambda one: one[0][1]):
         if catalog.offers.code("region", name) >= 0 and (not need.clouds or cloud in need.clouds):
             place = ", ".join(filter(None, [region.city, region.country]))

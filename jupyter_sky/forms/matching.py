@@ -16,11 +16,11 @@ from ..cell_options.values import CellOptions
 from ..config.settings import Sky
 from ..errors import SkyError, SkyUsageError
 from ..executor.request import apply_settings
-from ..geography import ON_PREMISES
 from ..ledger.billing import billed_seconds
 from ..ledger.ledger import cost, format_rate, format_usd
 from ..offers import Offer
 from ..optimizer.candidates import RequestChange, suggest_changes
+from ..provider.register import find_facts
 from ..quantities import format_duration
 from ..resources import Resources
 from .cell_line import Fields, Value, check
@@ -236,7 +236,7 @@ def placement_text(
     offer, price = found.offer, format_rate(found.price)
     if offer.cloud == "local":
         return "would run here: this machine has what it asks for, and costs nothing"
-    if offer.cloud in ON_PREMISES:
+    if find_facts(offer.cloud).on_premises:
         return f"would run on a machine of yours: {offer.place}, {price}"
     why = "the best of the clouds that you have an account with"
     return f"would run on {offer.place}, {price}: {why}"
@@ -268,9 +268,9 @@ def _no_placement_text(need: Resources, error: SkyError) -> str:
         return f"cannot run yet: {why}"
     if placement.usable_providers(need):
         return f"cannot run now: {error.message.splitlines()[0]}"
-    own = set(need.clouds or ON_PREMISES) & set(ON_PREMISES)
+    own = set(need.clouds or clouds.ON_PREMISES) & set(clouds.ON_PREMISES)
     why = ["this machine has less than that"] if own else []
-    if not need.clouds or set(need.clouds) - set(ON_PREMISES):
+    if not need.clouds or set(need.clouds) - set(clouds.ON_PREMISES):
         account = f"account of {' or '.join(need.clouds)}" if need.clouds else "account of a cloud"
         why.append(f"no {account} is set up here (see %sky check)")
     return f"cannot run yet: {', and '.join(why)}"

@@ -307,7 +307,9 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     options = with_settings(options, Sky.load())
     seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
     session = sessions.current()
-    cluster = session.up(options.resources, options.cluster, seconds)
+    cluster, _ = session.clusters.obtain(
+        options.resources, options.cluster, seconds, lambda stage, detail: None
+    )
     existing = next((pool for pool in active_pools() if pool.cluster is cluster), None)
     if existing is not None and not equipment:
         return existing

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ..config.settings import Sky
 from ..errors import SkyNoOffer, SkyUsageError
-from ..executor.cluster_launch import launch_cluster
 from ..executor.request import apply_settings
 from ..ledger.ledger import format_rate
 from ..provisioner.placement import Decision, decide_placement
@@ -50,15 +49,18 @@ class ClusterLauncher:
     def __call__(self, name: str, nodes: int) -> ClusterHandle:
         """Start a cluster of so many nodes."""
         row = self.session.store.cluster(name)
-        if row is not None and row.state == "up" and row in self.session.clusters.reconcile():
+        if (
+            row is not None
+            and row.state == "up"
+            and row in self.session.clusters.records.reconcile()
+        ):
             raise SkyUsageError(
                 f"a cluster {name} is up already",
                 hint=f"use it: pool = sky.up({name!r}), or end it: sky.down({name!r})",
             )
         request = self._request(nodes)
         try:
-            cluster, notes = launch_cluster(
-                self.session.clusters,
+            cluster, notes = self.session.clusters.launch(
                 request,
                 name,
                 self.lease,

@@ -1,12 +1,14 @@
 """Clouds as values: ``sky.AWS(region="eu-west-1")`` for a pool's ``provider``.
 
-They hold where, and nothing else: the cloud's SDK is imported when machines are asked for.
+They hold the place and nothing else: a cloud's SDK is imported when machines are launched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from ..provider import facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +50,27 @@ Examples
 """
 
 
-def _make_provider(name: str) -> Callable[..., ProviderSpec]:
+def _make_provider(cloud: type[facts.CloudFacts]) -> Callable[..., ProviderSpec]:
     def provider(region: str | None = None) -> ProviderSpec:
-        return ProviderSpec(name, region)
+        return ProviderSpec(cloud.name, region)
 
-    provider.__doc__ = _DOCSTRING.format(name=name)
+    provider.__doc__ = _DOCSTRING.format(name=cloud.name)
     return provider
 
 
-AWS = _make_provider("aws")
-Azure = _make_provider("azure")
-GCP = _make_provider("gcp")
-Hyperstack = _make_provider("hyperstack")
-Lambda = _make_provider("lambda")
-Local = _make_provider("local")
-Nebius = _make_provider("nebius")
-RunPod = _make_provider("runpod")
-SSH = _make_provider("ssh")
-VastAI = _make_provider("vast")
-Verda = _make_provider("verda")
+# written out, so that editors and type checkers know them; those of other packages by name:
+# sky.Compute(provider="nimbus")
+AWS = _make_provider(facts.AwsFacts)
+Azure = _make_provider(facts.AzureFacts)
+GCP = _make_provider(facts.GcpFacts)
+Hyperstack = _make_provider(facts.HyperstackFacts)
+Lambda = _make_provider(facts.LambdaFacts)
+Local = _make_provider(facts.LocalFacts)
+Nebius = _make_provider(facts.NebiusFacts)
+RunPod = _make_provider(facts.RunPodFacts)
+SSH = _make_provider(facts.SshFacts)
+VastAI = _make_provider(facts.VastFacts)
+Verda = _make_provider(facts.VerdaFacts)
 
 Container = Local
 """Nodes on this machine are processes that are held to their share of it, without an image."""

@@ -14,8 +14,10 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ..geography import ON_PREMISES, in_area, is_area
+from ..geography import in_area, is_area
 from ..offers import Offer
+from ..provider.facts import AwsFacts
+from ..provider.register import find_facts
 from ..resources import Resources
 from .billing import cluster_price
 from .ledger import format_rate
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
     from ..catalog import Catalog
     from ..store.store import ClusterRow
 
-CLOUD, REGION = "aws", "us-east-1"
+CLOUD, REGION = AwsFacts.name, "us-east-1"
 BASELINE_KEY = "baseline"
-"""Where the row of a cluster keeps it, in ``connection``."""
+"""Key of the baseline in ``connection`` of a cluster's row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Baseline:
         return f"{self.place} on demand, {format_rate(self.default)} ({origin})"
 
     def to_dict(self) -> dict[str, Any]:
-        """As the row of a cluster keeps it."""
+        """Return it as the row of a cluster keeps it."""
         return asdict(self)
 
 
@@ -146,11 +148,11 @@ class PendingBaseline:
 
 
 def _is_free(offer: Offer) -> bool:
-    return offer.cloud in ON_PREMISES and not offer.price
+    return find_facts(offer.cloud).on_premises and not offer.price
 
 
 def _on_demand_price(catalog: Catalog, offer: Offer) -> float | None:
-    """USD/h of the same machine in the same place on demand."""
+    """Return USD/h of the same machine in the same place on demand."""
     if not offer.spot:
         return offer.price
     same = Resources(

@@ -1,21 +1,11 @@
-"""By which steps clouds bill a machine's time, for plans and for the ledger."""
+"""Steps in which clouds bill a machine's time, for plans and for the ledger."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-from ..geography import ON_PREMISES
-from ..provider.facts import BUILT_IN
 from ..provider.register import find_facts
-
-BILLING_RULES: dict[str, tuple[float, float]] = {
-    name: facts.billing for name, facts in BUILT_IN.items() if any(facts.billing)
-}
-"""Step and minimum of billed time on the built-in clouds, seconds; see `billing_rule`."""
-
-LONGEST_UNIT = max(least for pair in BILLING_RULES.values() for least in pair)
-"""A machine that ended longer ago than this is not billed any more, seconds."""
-
 
 DISK_USD_PER_GIB_MONTH = 0.10
 """Assumed for a disk of a size that was asked for: near what the large clouds take for SSDs."""
@@ -39,7 +29,7 @@ def billing_rule(cloud: str) -> tuple[float, float]:
 
 
 def disk_usd_h(gib: float) -> float:
-    """USD/h for a disk of a rented machine, for plans and for the ledger.
+    """Return USD/h for a disk of a rented machine, for plans and for the ledger.
 
     Examples
     --------
@@ -50,7 +40,7 @@ def disk_usd_h(gib: float) -> float:
 
 
 def cluster_price(price: float | None, cloud: str, nodes: int, disk_gib: float) -> float | None:
-    """USD/h of all nodes with their disks; None where the price of a machine is not known.
+    """Return USD/h of all nodes with disks; None where the price of a machine is not known.
 
     Examples
     --------
@@ -59,11 +49,11 @@ def cluster_price(price: float | None, cloud: str, nodes: int, disk_gib: float) 
     """
     if price is None:
         return None
-    return (price + (0.0 if cloud in ON_PREMISES else disk_usd_h(disk_gib))) * nodes
+    return (price + (0.0 if find_facts(cloud).on_premises else disk_usd_h(disk_gib))) * nodes
 
 
 def billed_seconds(cloud: str, seconds: float) -> float:
-    """Seconds that are paid for, rounded up to the billing unit.
+    """Return seconds that are paid for, rounded up to the billing unit.
 
     Examples
     --------
@@ -77,17 +67,24 @@ def billed_seconds(cloud: str, seconds: float) -> float:
     return max(math.ceil(seconds / unit - 1e-6) * unit, least)
 
 
-def billed_seconds_sql(cloud: str, seconds: str) -> str:
+def billed_seconds_sql(cloud: str, seconds: str, names: Iterable[str]) -> str:
     """Return `billed_seconds` as an SQL expression over expressions for cloud and seconds.
+
+    Parameters
+    ----------
+    names
+        Clouds that occur.
 
     Examples
     --------
-    >>> billed_seconds_sql("cloud", "s")[:47]
+    >>> billed_seconds_sql("cloud", "s", ["aws"])[:47]
     "CASE WHEN s <= 0 THEN s WHEN cloud = 'aws' THEN"
     """
-    rules = (
-        f"WHEN {cloud} = '{name}' "
-        f"THEN max(CAST({seconds} / {unit} + 0.999999 AS INTEGER) * {unit}, {least})"
-        for name, (unit, least) in BILLING_RULES.items()
-    )
-    return f"CASE WHEN {seconds} <= 0 THEN {seconds} {' '.join(rules)} ELSE {seconds} END"
+    rules = [f"WHEN {seconds} <= 0 THEN {seconds}"]
+    for name in names:
+        unit, least = billing_rule(name)
+        steps = f"CAST({seconds} / {unit} + 0.999999 AS INTEGER) * {unit}"
+        if unit:
+            quoted = name.replace("'", "''")
+            rules.append(f"WHEN {cloud} = '{quoted}' THEN max({steps}, {least})")
+    return f"CASE {' '.join(rules)} ELSE {seconds} END"

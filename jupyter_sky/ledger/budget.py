@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import SkyBudget, SkyUsageError
-from ..geography import ON_PREMISES
+from ..provider.register import find_facts
 from ..store.store import Store
-from .billing import LONGEST_UNIT, UNBILLED_COSTS
+from .billing import UNBILLED_COSTS
 from .forecast import local_day, rate, spent_between
 from .ledger import CostSum, format_rate, format_usd
+from .lines import intervals_billed_since
 
 WARN_SHARE = 0.8
 """Share of the budget from which on it is warned."""
 GRACE_SECONDS = 30.0
-"""How long clusters go on after the budget was passed, for a user who raises it at once."""
+"""Seconds that clusters go on after the budget is passed, for a user who raises it at once."""
 MIN_DAY_SECONDS = 23 * 3600.0
 """Seconds of the day on which clocks go forward."""
 CONFIGURED_ORIGIN = "configuration"
@@ -146,9 +147,11 @@ def read_budget(store: Store) -> Budget:
     """Return the current budget of this user."""
     text = store.setting(_BUDGET)
     try:
-        told = json.loads(text) if text else {}
-        usd = told.get("usd")
-        return Budget(None if usd is None else float(usd), told.get("by", ""), told.get("at", 0.0))
+        stored = json.loads(text) if text else {}
+        usd = stored.get("usd")
+        return Budget(
+            None if usd is None else float(usd), stored.get("by", ""), stored.get("at", 0.0)
+        )
     except (ValueError, AttributeError, TypeError):  # written by a hand of somebody's
         return Budget()
 
@@ -156,8 +159,8 @@ def read_budget(store: Store) -> Budget:
 def write_budget(store: Store, usd: float | None, origin: str, now: float | None = None) -> Budget:
     """Set the budget for all processes of this user."""
     budget = Budget(usd, origin, time.time() if now is None else now)
-    told = {"usd": usd, "by": budget.origin, "at": budget.at}
-    store.set_setting(_BUDGET, json.dumps(told))
+    stored = {"usd": usd, "by": budget.origin, "at": budget.at}
+    store.set_setting(_BUDGET, json.dumps(stored))
     return budget
 
 
@@ -190,20 +193,20 @@ def apply_configured(store: Store, usd: float | None) -> str:
     str
         A sentence for the user whose configuration does not hold; empty where it does.
     """
-    known = read_budget(store)
-    if usd is None or known.usd == usd:
+    current = read_budget(store)
+    if usd is None or current.usd == usd:
         return ""
-    if not known.origin or (known.origin == CONFIGURED_ORIGIN and known.usd is None):
+    if not current.origin or (current.origin == CONFIGURED_ORIGIN and current.usd is None):
         write_budget(store, usd, CONFIGURED_ORIGIN)
         return ""
-    if known.origin != CONFIGURED_ORIGIN:
+    if current.origin != CONFIGURED_ORIGIN:
         return ""
-    assert known.usd is not None
-    if usd < known.usd:
+    assert current.usd is not None
+    if usd < current.usd:
         write_budget(store, usd, CONFIGURED_ORIGIN)
         return ""
     return (
-        f"The budget of a day stays at ${known.usd:,.2f}, which another process was configured "
+        f"The budget of a day stays at ${current.usd:,.2f}, which another process was configured "
         f"with; ${usd:,.2f} is configured here. To raise it: %config Sky.budget_usd_day = {usd:g}"
     )
 
@@ -212,7 +215,7 @@ def assess(store: Store, now: float | None = None) -> BudgetStatus:
     """Compare today's costs in the store with the budget."""
     now = time.time() if now is None else now
     day, first, last = local_day(now)
-    intervals = store.intervals(since=first - LONGEST_UNIT)
+    intervals = intervals_billed_since(store, first, now)
     live = {row.cluster: row.price for row in intervals if row.ended is None}
     return BudgetStatus(
         read_budget(store),
@@ -223,7 +226,7 @@ def assess(store: Store, now: float | None = None) -> BudgetStatus:
         last,
         now,
         _ends(store, day),
-        any(row.cloud not in ON_PREMISES for row in intervals),
+        any(not find_facts(row.cloud).on_premises for row in intervals),
     )
 
 

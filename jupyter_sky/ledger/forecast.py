@@ -11,16 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ..geography import ON_PREMISES
+from ..provider.register import find_facts
 from ..resources import format_duration
 from ..store.store import ClusterRow, IntervalRow, RunRow, SpendRow
 from .baseline import Baseline
 from .billing import billed_seconds
-from .ledger import CostSum, billed_span, cost, interval_seconds
+from .ledger import CostSum, cost
+from .lines import billed_span, interval_seconds
 from .money import exact_cost, exact_from_usd, exact_to_usd
 
 LATEST = 20
-"""How many earlier runs of a cell say how long it takes."""
+"""Number of earlier runs of a cell from which its duration is estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +214,7 @@ def forecast(
 def remaining(
     elapsed: float, lasted: Sequence[float], limit: float | None
 ) -> tuple[float | None, str]:
-    """Seconds that a run is expected to go on, and what that rests on.
+    """Return the seconds that a run is expected to go on, and the basis of the estimate.
 
     The median of those earlier runs that were longer than this one is by now; else the time that
     it is allowed.
@@ -253,14 +254,14 @@ def savings(
     clusters: Iterable[ClusterRow], intervals: Iterable[IntervalRow], now: float, since: float
 ) -> list[ClusterSaving]:
     """Return each cluster's saving against its baseline, for the time billed since then."""
-    known = {(row.name, row.created): row for row in clusters}
+    clusters_by_key = {(row.name, row.created): row for row in clusters}
     billed: dict[tuple[str, float], list[IntervalRow]] = {}
     for row in intervals:
         billed.setdefault((row.cluster, row.cluster_created), []).append(row)
     return [
-        saving(known[key], rows, now, since)
+        saving(clusters_by_key[key], rows, now, since)
         for key, rows in billed.items()
-        if key in known and any(interval_seconds(row, now, since) for row in rows)
+        if key in clusters_by_key and any(interval_seconds(row, now, since) for row in rows)
     ]
 
 
@@ -273,7 +274,7 @@ def saving(
     known = all(row.price is not None for row, each in billed if each)
     paid = sum((row.price or 0.0) * each for row, each in billed) if known else None
     going_on = any(row.ended is None for row, _ in billed)
-    if cluster.cloud in ON_PREMISES and not cluster.price:
+    if find_facts(cluster.cloud).on_premises and not cluster.price:
         own = "own machine: nothing is counted as saved"
         return ClusterSaving(cluster.name, None, None, paid, own, True, going_on)
     measure = Baseline.of(cluster)
@@ -292,21 +293,23 @@ def saving(
     )
 
 
-def total_savings(found: Iterable[ClusterSaving]) -> tuple[CostSum, CostSum]:
+def total_savings(savings: Iterable[ClusterSaving]) -> tuple[CostSum, CostSum]:
     """Sum the savings by spot machines and by places."""
     spot, placement = CostSum(), CostSum()
-    for one in found:
-        if one.own:
+    for saving in savings:
+        if saving.own:
             continue
-        missing = (one.cluster,)
+        missing = (saving.cluster,)
         part = (
-            CostSum(unknown=missing) if one.spot is None else CostSum(one.spot, (), one.estimated)
+            CostSum(unknown=missing)
+            if saving.spot is None
+            else CostSum(saving.spot, (), saving.estimated)
         )
         spot += part
         part = (
             CostSum(unknown=missing)
-            if one.placement is None
-            else CostSum(one.placement, (), one.estimated)
+            if saving.placement is None
+            else CostSum(saving.placement, (), saving.estimated)
         )
         placement += part
     return spot, placement

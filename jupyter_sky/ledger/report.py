@@ -17,7 +17,7 @@ from ..resources import format_elapsed, parse_duration
 from ..store.store import ClusterRow, Store
 from . import budget
 from .baseline import CLOUD, REGION
-from .billing import LONGEST_UNIT, UNBILLED_COSTS
+from .billing import UNBILLED_COSTS
 from .budget import BudgetStatus
 from .forecast import (
     ClusterSaving,
@@ -30,7 +30,8 @@ from .forecast import (
     spent_between,
     total_savings,
 )
-from .ledger import By, Ledger, LedgerLine, format_rate, format_usd
+from .ledger import By, Ledger, format_rate, format_usd
+from .lines import LedgerLine, intervals_billed_since
 
 GROUPINGS: tuple[By, ...] = get_args(By)
 MAX_LINES = 200
@@ -94,8 +95,12 @@ class CostReport:
     def forecast(self) -> CostSum:
         """Remaining cost until all running work has ended."""
         total = CostSum()
-        for one in self.forecasts:
-            total += CostSum(unknown=(one.cluster,)) if one.usd is None else CostSum(one.usd)
+        for forecast in self.forecasts:
+            total += (
+                CostSum(unknown=(forecast.cluster,))
+                if forecast.usd is None
+                else CostSum(forecast.usd)
+            )
         return CostSum(total.usd, total.unknown, bool(total.usd))
 
     @property
@@ -106,25 +111,25 @@ class CostReport:
     @property
     def sources(self) -> list[str]:
         """Sources and dates of the lines' prices."""
-        found = {f"{line.source} {line.date}".strip(): None for line in self.lines}
-        return [source for source in found if source]
+        sources = {f"{line.source} {line.date}".strip(): None for line in self.lines}
+        return [source for source in sources if source]
 
     @property
     def headline(self) -> list[tuple[str, str]]:
         """Title and total above the table."""
         day = self.verdict
-        found = [("today, all notebooks", str(day.spent))]
+        parts = [("today, all notebooks", str(day.spent))]
         if self.notebook_usd is not None:
-            found.append(("this notebook", str(self.notebook_usd)))
-        found.append(("running", _rate(day.rate)))
+            parts.append(("this notebook", str(self.notebook_usd)))
+        parts.append(("running", _rate(day.rate)))
         if self.forecasts:
-            found.append(("to come until what runs has ended", str(self.forecast)))
-        if any(not one.own for one in self.savings):
+            parts.append(("to come until what runs has ended", str(self.forecast)))
+        if any(not saving.own for saving in self.savings):
             spot, placement = self.saved
-            found += [("saved by spot", str(spot)), ("saved by placement", str(placement))]
+            parts += [("saved by spot", str(spot)), ("saved by placement", str(placement))]
         if day.budget.usd is not None:
-            found.append(("budget", day.text))
-        return found
+            parts.append(("budget", day.text))
+        return parts
 
     @property
     def notes(self) -> list[str]:
@@ -150,7 +155,7 @@ class CostReport:
         return said
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: USD or null for unknown, unix seconds."""
+        """Return it as JSON has it: USD or null for unknown, unix seconds."""
         day, (spot, placement) = self.verdict, self.saved
         shown = self.lines[:MAX_LINES]
         return {
@@ -166,9 +171,9 @@ class CostReport:
             "today": asdict(day.spent),
             "rate": {"usd_h": day.rate.usd, "unknown": day.rate.unknown},
             "forecast": asdict(self.forecast),
-            "forecasts": [asdict(one) for one in self.forecasts],
+            "forecasts": [asdict(item) for item in self.forecasts],
             "saved": {"spot": asdict(spot), "placement": asdict(placement)},
-            "savings": [asdict(one) for one in self.savings[:MAX_LINES]],
+            "savings": [asdict(item) for item in self.savings[:MAX_LINES]],
             "default_choice": BASELINE_TEXT,
             "budget": budget_dict(day),
             "lines": [_line_dict(line) for line in shown],
@@ -182,7 +187,7 @@ class CostReport:
         return f"sky-cost-by-{self.by}-{day}.csv"
 
     def to_csv(self) -> str:
-        """All lines as CSV: times in ISO 8601, amounts in USD or ``unknown``."""
+        """Return all lines as CSV: times in ISO 8601, amounts in USD or ``unknown``."""
         out = io.StringIO()
         writer = csv.writer(out)
         head = "started ended seconds price_usd_h usd estimated price_source price_date".split()
@@ -228,7 +233,7 @@ def make_report(
     if by == "cell" and notebook is not None:
         lines = [line for line in lines if line.what.startswith(f"{notebook} [")]
     begin = -float("inf") if since is None else since
-    intervals = store.intervals(since=begin - LONGEST_UNIT)
+    intervals = intervals_billed_since(store, begin, now)
     names = {row.cluster for row in intervals}
     clusters = [row for row in store.clusters(live_only=False) if row.name in names]
     running = store.runs(status="running", limit=None)
@@ -258,7 +263,7 @@ _FORMULA_STARTS = (
 
 
 def report_signature(store: Store) -> tuple[object, ...]:
-    """Something that is another one when a bill would be, but for the time that passes."""
+    """Return a value that changes whenever a bill changes other than by the passing of time."""
     return tuple(tuple(map(tuple, store.database.read(sql))) for sql in _FORMULA_STARTS)
 
 
@@ -350,5 +355,5 @@ def _format_exact(usd: float | None) -> str:
 
 
 def _escape_formula(text: str) -> str:
-    """Text that no spreadsheet takes for a formula."""
+    """Return a text that no spreadsheet takes for a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

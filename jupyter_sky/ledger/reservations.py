@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ..errors import SkyBudget, SkyStoreError
-from ..geography import ON_PREMISES
+from ..provider.register import find_facts
 from ..resources import format_duration
 from ..store.store import ClusterRow, Store
 from . import budget
@@ -24,7 +24,7 @@ from .ledger import cost, format_rate, format_usd
 BOOT_SECONDS = 120.0
 """Assumed from a launch to a machine that answers, where the tracker has timed none."""
 RESERVATION_KEY = "reserved_usd"
-"""Where the row of a starting cluster keeps its reservation, in ``connection``."""
+"""Key of the reservation in ``connection`` of a starting cluster's row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,14 @@ def minimum_billed_seconds(cloud: str, boot: float | None = None) -> float:
     (130.0, 30.0)
     """
     if boot is None:
-        boot = 0.0 if cloud in ON_PREMISES else BOOT_SECONDS
+        boot = 0.0 if find_facts(cloud).on_premises else BOOT_SECONDS
     _, least = billing_rule(cloud)
     return billed_seconds(cloud, boot + least + budget.GRACE_SECONDS)
 
 
 def boot_seconds(cloud: str) -> float:
     """Return the time that launches on a cloud take, as far as it is known here, seconds."""
-    if cloud in ON_PREMISES:
+    if find_facts(cloud).on_premises:
         return 0.0
     from .. import tracker
 

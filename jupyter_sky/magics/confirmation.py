@@ -1,4 +1,4 @@
-"""The question before clusters end that others started or use."""
+"""Confirmation before clusters end that others started or use."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ if TYPE_CHECKING:
 
 
 def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: str) -> EndResult:
-    """End clusters by `Session.down`, after asking where that is needed.
+    """End clusters by `Session.down`, after asking where others started or use them.
 
     Parameters
     ----------
+    name
+        Cluster to end; None for those of this notebook.
+    everything
+        End all clusters.
     yes
         Do not ask.
     how
-        What to write so that nobody is asked, for those who cannot be.
+        Command that does not ask, for messages where no user can answer.
     """
     session = sessions.current()
     if name is None and not everything and session.everywhere:
@@ -46,7 +50,7 @@ def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: st
 
 
 def _ask(question: str) -> str | None:
-    """Ask the user; None where there is nobody who could answer."""
+    """Return the user's answer; None where no user can answer."""
     from IPython import get_ipython  # type: ignore[attr-defined]
     from IPython.core.error import StdinNotImplementedError
 

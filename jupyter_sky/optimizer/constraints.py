@@ -20,8 +20,9 @@ import numpy as np
 
 from ..dag.graph import Graph
 from ..errors import SkyUsageError, suggest
-from ..geography import CLOUDS, in_area, parse_area
+from ..geography import in_area, parse_area
 from ..offers import Offer
+from ..provider.register import check_name
 from ..resources import Resources, format_option
 from ..tracker.blocks import Scope
 from . import scopes
@@ -30,11 +31,11 @@ from .solver.problem import Flags
 
 
 class Demand(Protocol):
-    """Something that a plan must keep."""
+    """Demand that a plan must keep."""
 
     @property
     def name(self) -> str:
-        """What it is called where it cannot be met."""
+        """Name in error messages."""
         ...
 
 
@@ -54,7 +55,7 @@ class _OfferDemand:
 
     @property
     def name(self) -> str:
-        """What it is called where it cannot be met."""
+        """Name in error messages."""
         raise NotImplementedError
 
     def of(self, task: str) -> bool:
@@ -306,7 +307,7 @@ class HourlyCeiling:
 
 @dataclass(frozen=True)
 class PlanVariables:
-    """What a `Custom` demand is given: expressions of CVXPY.
+    """Expressions of CVXPY that the function of a `Custom` demand is given.
 
     Attributes
     ----------
@@ -349,7 +350,7 @@ class Custom:
     Attributes
     ----------
     function : callable
-        Gets a `View`, gives a list of CVXPY constraints.
+        Gets `PlanVariables`, returns a list of CVXPY constraints.
 
     Examples
     --------
@@ -405,5 +406,5 @@ def check_demands(demands: Sequence[Any], graph: Graph) -> None:
         if not limit >= 0:
             raise SkyUsageError(f"{demand.name}: not a limit", hint="a number from 0")
         word = getattr(demand, "cloud", "")
-        if word and word not in CLOUDS:
-            raise SkyUsageError(f"{demand.name}: {word!r} is no cloud", hint=suggest(word, CLOUDS))
+        if word:
+            check_name(word, f"{demand.name}: {word!r} is no cloud")

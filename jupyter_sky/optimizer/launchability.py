@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..clouds.launch_support import DEDICATED_HOST, PROVIDERS, TPU, launch_obstacle
+from ..clouds.launch_support import TPU, is_rented, launch_obstacle
+from ..provider.register import find_facts
 from .constraints import _OfferDemand
 from .market import Market, OfferPool
 from .solver.problem import Flags
@@ -24,19 +25,19 @@ class Launchable(_OfferDemand):
     def allowed(self, market: Market, pool: OfferPool) -> Flags:
         """Return offers that can be launched, by columns: a pool holds 100,000 and more."""
         table = market.catalog.offers
-        clouds = [code for code, word in enumerate(table.categories("cloud")) if word in PROVIDERS]
+        words = dict(enumerate(table.categories("cloud")))
+        clouds = {code: find_facts(word) for code, word in words.items() if is_rented(word)}
         slices = _prefixed(table.categories("accelerator"), TPU)
         allowed = pool.service < 0
         listed = np.flatnonzero(pool.row >= 0)
         rows = pool.row[listed]
-        sold = np.isin(table.values("cloud")[rows], clouds)
+        sold = np.isin(table.values("cloud")[rows], list(clouds))
         sold &= ~np.isin(table.values("accelerator")[rows], slices)
-        for cloud, prefix in DEDICATED_HOST.items():
-            hosts = np.isin(
-                table.values("instance_type")[rows],
-                _prefixed(table.categories("instance_type"), prefix),
-            )
-            sold &= ~(hosts & (table.values("cloud")[rows] == table.code("cloud", cloud)))
+        for code, facts in clouds.items():
+            if prefix := facts.dedicated_host_prefix:
+                hosts = _prefixed(table.categories("instance_type"), prefix)
+                mine = table.values("cloud")[rows] == code
+                sold &= ~(mine & np.isin(table.values("instance_type")[rows], hosts))
         allowed[listed] &= sold
         for index in np.flatnonzero(pool.row < 0).tolist():
             allowed[index] &= not launch_obstacle(market.own[-1 - int(pool.row[index])])

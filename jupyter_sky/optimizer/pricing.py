@@ -13,7 +13,6 @@ import numpy as np
 
 from ..dag.graph import Constant, Data, TaskSpec
 from ..errors import SkyUsageError, suggest
-from ..geography import ON_PREMISES
 from ..ledger.billing import DISK_USD_PER_GIB_MONTH, disk_usd_h
 from ..offers import Offer
 from ..preemption.recomputation import Recompute, expected_runs
@@ -22,8 +21,6 @@ from . import assumptions, estimators
 from .market import Market, OfferPool
 from .solver.problem import Floats, Ints
 from .transfers import TransferPrices, get_transfer_prices
-
-"""Where a store is taken to be whose region nobody has said."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +208,7 @@ class Pricer:
 
     def _launch_hours(self, cloud: str) -> float:
         """Return hours to a machine of a cloud: as the tracker has timed, or assumed."""
-        if cloud in ON_PREMISES:
+        if find_facts(cloud).on_premises:
             return 0.0
         known = self.market.knowledge
         tallies = [] if known is None else [t for p, t in known.tallies.items() if p.cloud == cloud]
@@ -235,7 +232,7 @@ class Pricer:
             return np.zeros(len(first))
         rate = DISK_USD_PER_GIB_MONTH
         self.notes[f"disks are assumed to cost ${rate:.2f} per GiB and month"] = None
-        own = np.array([cloud in ON_PREMISES for cloud in self.clouds], bool)
+        own = np.array([find_facts(cloud).on_premises for cloud in self.clouds], bool)
         usd = np.array([disk_usd_h(size) for size in sizes])[pool.need[first]]
         return np.where(own[self.cloud_of[pool.site[first]]], 0.0, usd)
 

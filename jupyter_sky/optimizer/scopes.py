@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyUsageError, suggest
-from ..geography import CLOUDS
 from ..offers import Offer
+from ..provider.register import check_name
 from ..tracker.blocks import Scope
 from ..tracker.observations import Place
 
@@ -47,8 +47,7 @@ def parse_scope(where: Any, market: Market | None = None) -> Scope:
     if not isinstance(where, str) or not where.split():
         raise SkyUsageError(f"{where!r} is not a place", hint='such as "aws us-east-1a"')
     cloud, *words = where.replace("/", " ").split()
-    if cloud not in CLOUDS:
-        raise SkyUsageError(f"{where!r}: no cloud is called {cloud}", hint=suggest(cloud, CLOUDS))
+    check_name(cloud, f"{where!r}: no cloud is called {cloud}")
     return _parse_words(cloud, words, where, market)
 
 

@@ -59,6 +59,8 @@ class KaplanMeier(Model):
                 hint="take a prior that these move: preemption.posterior(offer, observations)",
             )
         hours = np.maximum(seen.hours, _SECOND)  # whoever ends at 0 was alive for a moment
+        # scipy.stats.ecdf has no standard errors but within confidence intervals, and lists the
+        # ages of censored machines too: to drop these would take as many lines as to count
         ages, died = np.unique(hours[seen.events], return_counts=True)
         ordered = np.sort(hours)
         at_risk = len(seen) - np.searchsorted(ordered, ages, side="left")

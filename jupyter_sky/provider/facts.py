@@ -8,6 +8,8 @@ from typing import ClassVar
 
 API_VERSION = 1
 """Version of the protocol `Provider`; a driver names the one that it is written for."""
+LONGEST_BILLING_UNIT = 86400.0
+"""Longest step or minimum of billed time that a cloud may have, seconds."""
 _SIZE_SUFFIX = re.compile(r"[-_.]\d+[a-z]*$")
 
 
@@ -24,8 +26,13 @@ class CloudFacts:
         Top-level modules of its SDK.
     install : str
         Command that installs them.
+    note : str
+        A few words beside its name in lists, where no offers are counted.
+    settings : mapping of str to str
+        Settings of this cloud alone, each with its description: keys of ``Sky.providers[name]``,
+        read by ``Sky.load().provider_setting(name, key)``.
     billing : tuple of float
-        Step and minimum of billed time, seconds; (0, 0) where it costs nothing.
+        Step and minimum of billed time, seconds, at most a day; (0, 0) where it costs nothing.
     launchable : bool
         Whether machines can be launched; else its offers are planned and priced only.
     on_premises : bool
@@ -38,8 +45,14 @@ class CloudFacts:
         Region of objects whose address names none; empty where it stores none.
     storage_class : str
         Name of its standard storage class.
-    schemes : tuple of str
-        URI schemes of its object store.
+    schemes, storage_hosts : tuple of str
+        URI schemes of its object store, and suffixes of host names in its ``https`` addresses.
+    has_flat_egress : bool
+        Whether data that leave a region cost the same to every other region.
+    sgx_types : str
+        Regular expression of the instance types with Intel SGX; empty where there are none.
+    price_source : str
+        Module and class in `jupyter_sky.catalog.refresh` that read its price list.
     colour : str
         In drawings of plans.
     api_version : int
@@ -57,6 +70,8 @@ class CloudFacts:
     title: ClassVar[str] = ""
     packages: ClassVar[tuple[str, ...]] = ()
     install: ClassVar[str] = ""
+    note: ClassVar[str] = ""
+    settings: ClassVar[Mapping[str, str]] = {}
     billing: ClassVar[tuple[float, float]] = (0.0, 0.0)
     launchable: ClassVar[bool] = False
     on_premises: ClassVar[bool] = False
@@ -65,6 +80,10 @@ class CloudFacts:
     storage_region: ClassVar[str] = ""
     storage_class: ClassVar[str] = ""
     schemes: ClassVar[tuple[str, ...]] = ()
+    storage_hosts: ClassVar[tuple[str, ...]] = ()
+    has_flat_egress: ClassVar[bool] = False
+    sgx_types: ClassVar[str] = ""
+    price_source: ClassVar[str] = ""
     colour: ClassVar[str] = "#8a63c9"
     api_version: ClassVar[int] = API_VERSION
 
@@ -94,6 +113,11 @@ class AwsFacts(CloudFacts):
     dedicated_host_prefix = "mac"
     pue, colour = 1.135, "#c77700"
     storage_region, storage_class, schemes = "us-east-1", "S3 Standard", ("s3",)
+    has_flat_egress, price_source = True, "aws:AwsPrices"
+    settings: ClassVar = {
+        "scheduler_role": "ARN of a role with which EventBridge ends machines at the end of their "
+        "lease; without one they end by themselves.",
+    }
     own_quota_series: ClassVar[tuple[str, ...]] = ("dl", "hpc", "inf", "mac", "trn")
     """Series that begin like a standard one and have a quota of their own."""
 
@@ -129,7 +153,9 @@ class AzureFacts(CloudFacts):
     billing, launchable = (1.0, 0.0), True
     pue, colour = 1.185, "#1f77c9"
     storage_region, storage_class = "eastus", "Blob Hot LRS"
-    schemes = ("az", "abfs", "abfss")
+    schemes, storage_hosts = ("az", "abfs", "abfss"), (".blob.core.windows.net",)
+    price_source = "azure:AzurePrices"
+    sgx_types = r"Standard_DC\d+(s|s_v2|_v2|s_v3|ds_v3)"
 
     @staticmethod
     def quota_family(instance_type: str) -> str:
@@ -160,6 +186,12 @@ class GcpFacts(CloudFacts):
     billing, launchable = (1.0, 60.0), True
     pue, colour = 1.10, "#2e8b57"
     storage_region, storage_class, schemes = "us-central1", "GCS Standard", ("gs",)
+    price_source = "gcp:GcpPrices"
+    settings: ClassVar = {
+        "service_account": "Service account with which machines delete themselves, an e-mail "
+        "address or 'default'; without one they power off, and their disk is billed until "
+        "%sky reap.",
+    }
 
     @staticmethod
     def quota_family(instance_type: str) -> str:
@@ -180,6 +212,7 @@ class LambdaFacts(CloudFacts):
     """Facts of Lambda."""
 
     name, title, billing = "lambda", "Lambda", (60.0, 60.0)
+    price_source = "lambdalabs:LambdaPrices"
 
 
 class NebiusFacts(CloudFacts):
@@ -210,13 +243,14 @@ class LocalFacts(CloudFacts):
     """Facts of this machine as a cloud."""
 
     name, title, colour = "local", "This machine", "#808080"
+    note = "this machine, free"
     launchable = on_premises = True
 
 
 class SshFacts(CloudFacts):
     """Facts of a pool of machines of one's own."""
 
-    name, title = "ssh", "Machines of one's own"
+    name, title, note = "ssh", "Machines of one's own", "machines of your own"
     launchable = on_premises = True
 
 

@@ -5,24 +5,25 @@ Reading entry points takes tens of milliseconds: it is done once, for a name tha
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from ..errors import SkyUsageError, suggest
-from .facts import API_VERSION, BUILT_IN, CloudFacts
+from .facts import API_VERSION, BUILT_IN, LONGEST_BILLING_UNIT, CloudFacts
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "jupyter_sky.providers"
 """Group of entry points, each a subclass of `Provider` by the name of its cloud."""
 
 
-def built_in_names() -> tuple[str, ...]:
-    """Return the names of the clouds of this package."""
-    return tuple(BUILT_IN)
-
-
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
     """Return the entry points of other packages by name; a built-in name wins."""
+    from importlib.metadata import entry_points  # slow to import, and seldom needed
+
     return {point.name: point for point in entry_points(group=GROUP) if point.name not in BUILT_IN}
 
 
@@ -31,9 +32,52 @@ def installed_names() -> tuple[str, ...]:
     return tuple(sorted(_entry_points()))
 
 
+def known_names() -> tuple[str, ...]:
+    """Return the names of all clouds by the alphabet, those of one's own machines last.
+
+    It reads the entry points: for completion, lists and errors, not for imports.
+    """
+    own = [name for name, facts in BUILT_IN.items() if facts.on_premises]
+    return (*sorted({*BUILT_IN, *_entry_points()} - {*own}), *own)
+
+
 def is_known(name: str) -> bool:
     """Whether a cloud is built in or added by another package; imports none."""
-    return name in BUILT_IN or name in _entry_points()
+    return name in BUILT_IN or (name != "" and name in _entry_points())
+
+
+def check_name(name: str, message: str, others: Iterable[str] = ()) -> None:
+    """Raise SkyUsageError for a cloud that no package has, with the nearest names as hint.
+
+    Parameters
+    ----------
+    name
+        As it was written.
+    message
+        Of the error.
+    others
+        Words that stand for no cloud and are allowed, such as ``internet``.
+    """
+    if name not in others and not is_known(name):
+        raise SkyUsageError(message, hint=suggest(name, (*known_names(), *others)))
+
+
+def sort_names(names: Iterable[str]) -> list[str]:
+    """Sort clouds: rented ones that can be launched, in the register's order, then the others.
+
+    Examples
+    --------
+    >>> sort_names(["verda", "azure", "aws", "local"])
+    ['aws', 'azure', 'local', 'verda']
+    """
+    places = {name: place for place, name in enumerate(BUILT_IN)}
+
+    def rank(name: str) -> tuple[bool, int, str]:
+        facts = find_facts(name)
+        rented = facts.launchable and not facts.on_premises
+        return not rented, places.get(name, len(places)) if rented else 0, name
+
+    return sorted(names, key=rank)
 
 
 @cache
@@ -52,8 +96,7 @@ def find_provider(name: str) -> type[CloudFacts]:
     """
     point = _entry_points().get(name)
     if point is None:
-        known = (*BUILT_IN, *_entry_points())
-        raise SkyUsageError(f"{name!r} is not a known cloud", hint=suggest(name, known))
+        raise SkyUsageError(f"{name!r} is not a known cloud", hint=suggest(name, known_names()))
     try:
         found = point.load()
     except Exception as error:
@@ -71,6 +114,8 @@ def find_provider(name: str) -> type[CloudFacts]:
             f"and this is version {API_VERSION}",
             hint="install a version of its package that fits this jupyter_sky",
         )
+    if max(found.billing) > LONGEST_BILLING_UNIT:
+        raise SkyUsageError(f"{name}: billing {found.billing} exceeds a day; it is in seconds")
     return found
 
 
@@ -86,7 +131,43 @@ def find_facts(name: str) -> type[CloudFacts]:
     """
     if facts := BUILT_IN.get(name):
         return facts
+    return _installed_facts(name) if name and name in _entry_points() else CloudFacts
+
+
+@cache
+def _installed_facts(name: str) -> type[CloudFacts]:
+    """Return the facts of a driver; neutral ones where it cannot be used, which others tell."""
     try:
         return find_provider(name)
     except SkyUsageError:
         return CloudFacts
+
+
+def find_store(scheme: str, host: str = "") -> str:
+    """Return the cloud whose object store has a URI scheme, or a host in its web addresses.
+
+    Parameters
+    ----------
+    scheme
+        In lower case; ``https`` and the like belong to no cloud, and their host decides.
+    host
+        Of a web address.
+
+    Returns
+    -------
+    str
+        Name of the cloud; empty where the store is no cloud's.
+
+    Examples
+    --------
+    >>> find_store("gs"), find_store("https", "data.blob.core.windows.net"), find_store("https")
+    ('gcp', 'azure', '')
+    """
+
+    def is_own(facts: type[CloudFacts]) -> bool:
+        return host.endswith(facts.storage_hosts) if host else scheme in facts.schemes
+
+    for name, facts in BUILT_IN.items():
+        if is_own(facts):
+            return name
+    return next((name for name in installed_names() if is_own(find_facts(name))), "")

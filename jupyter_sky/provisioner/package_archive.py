@@ -25,7 +25,7 @@ from pathlib import Path
 from ..clouds.ssh_slot import Slot, slot_error
 from ..errors import SkyBootstrapError
 from ..remote.environment_spec import environment_spec, package_archive
-from ..remote.ssh import Address
+from ..remote.ssh_address import Address
 from .uv import run_uv
 
 KEPT_ARCHIVES = 4

@@ -14,8 +14,9 @@ from typing import Any
 from .._version import __version__
 from ..ledger import budget
 from ..ledger.billing import billed_seconds_sql
-from ..ledger.ledger import run_usd
+from ..ledger.lines import run_usd
 from ..offers import Offer
+from ..provider.facts import LONGEST_BILLING_UNIT
 from ..remote.processes import is_alive
 from ..store.database import Database
 from ..store.store import IntervalRow, RunRow, Store
@@ -38,7 +39,7 @@ _SHOWN = """
             WHERE later.name = clusters.name AND later.created > clusters.created))
     ORDER BY created
 """
-# as `ledger.billed_until`: units of time and the least one count from start to end of a cluster
+# as `ledger.lines.billed_until`: steps and minimum of billing count from start to end of a cluster
 _SPANS = """
     SELECT cluster_id, cloud, intervals.price AS price, started,
         max(started, ifnull(intervals.ended, :now)) AS ended,
@@ -48,36 +49,33 @@ _SPANS = """
             AND other.started > intervals.started) AS is_last
     FROM intervals JOIN clusters ON clusters.id = cluster_id
 """
-_LINES = f"""
-    SELECT cluster_id, price, started, CASE WHEN is_last
-        THEN max(ended, begun + {billed_seconds_sql("cloud", "(ended - begun)")})
-        ELSE ended END AS ended
-    FROM ({_SPANS} {{where}})
+_LINES = """
+    WITH lines AS (SELECT cluster_id, price, started,
+        CASE WHEN is_last THEN max(ended, begun + {billed}) ELSE ended END AS ended
+        FROM ({spans} {where}))
 """
 _OF_CLUSTERS = """
-    WITH lines AS ({lines})
     SELECT cluster_id, total(price * (ended - started)) / 3600 AS usd,
         sum(price IS NULL AND ended > started) AS unknown FROM lines GROUP BY cluster_id
     UNION ALL
     SELECT cluster_id, total(usd), sum(usd IS NULL) FROM spend
     WHERE cluster_id IN ({ids}) GROUP BY cluster_id
 """
-_RECENT = "WHERE intervals.ended IS NULL OR intervals.ended > :since - 3600"
-_SINCE = f"""
-    WITH lines AS ({_LINES.format(where=_RECENT)})
+_RECENT = f"WHERE intervals.ended IS NULL OR intervals.ended > :since - {LONGEST_BILLING_UNIT}"
+_SINCE = """
     SELECT total(price * (ended - max(started, :since))) / 3600 AS usd,
         ifnull(sum(price IS NULL), 0) AS unknown FROM lines WHERE ended > max(started, :since)
     UNION ALL
     SELECT total(usd), ifnull(sum(usd IS NULL), 0) FROM spend WHERE at >= :since
 """
 _RATE = "SELECT total(price) AS usd, sum(price IS NULL) AS unknown, count(*) AS open FROM intervals"
-_OVERLAPPING = """
+_OVERLAPPING = f"""
     SELECT runs.run_id AS run_id, cloud, intervals.price AS price, intervals.started AS started,
         intervals.last_beat AS last_beat, intervals.ended AS ended
     FROM runs JOIN clusters ON clusters.name = runs.cluster
         JOIN intervals ON cluster_id = clusters.id
-    WHERE runs.run_id IN ({marks}) AND intervals.started < ifnull(runs.ended, 9e99)
-        AND ifnull(intervals.ended, 9e99) > runs.started - 3600
+    WHERE runs.run_id IN ({{marks}}) AND intervals.started < ifnull(runs.ended, 9e99)
+        AND ifnull(intervals.ended, 9e99) > runs.started - {LONGEST_BILLING_UNIT}
 """
 _SIGNATURE = (
     "SELECT id, state, price, nodes, note, kept, idle FROM clusters "
@@ -157,15 +155,21 @@ class PanelState:
     def _spent(self, ids: Collection[int], now: float) -> dict[int, float | None]:
         sums = dict.fromkeys(ids, (0.0, 0))
         listed = ",".join(map(str, ids))
-        lines = _LINES.format(where=f"WHERE cluster_id IN ({listed})")
-        sql = _OF_CLUSTERS.format(lines=lines, ids=listed)
+        lines = self._lines(f"WHERE cluster_id IN ({listed})")
+        sql = lines + _OF_CLUSTERS.format(ids=listed)
         for row in self._db.read(sql, {"now": now}):
             usd, unknown = sums[row["cluster_id"]]
             sums[row["cluster_id"]] = (usd + row["usd"], unknown + row["unknown"])
         return {key: None if unknown else usd for key, (usd, unknown) in sums.items()}
 
+    def _lines(self, where: str) -> str:
+        """Return the head of a query: intervals as they are billed, as the table ``lines``."""
+        clouds = [row["cloud"] for row in self._db.read("SELECT DISTINCT cloud FROM clusters")]
+        billed = billed_seconds_sql("cloud", "(ended - begun)", clouds)
+        return _LINES.format(billed=billed, spans=_SPANS, where=where)
+
     def _today(self, now: float) -> dict[str, Any]:
-        parts = self._db.read(_SINCE, {"now": now, "since": midnight(now)})
+        parts = self._db.read(self._lines(_RECENT) + _SINCE, {"now": now, "since": midnight(now)})
         usd, unknown = sum(row["usd"] for row in parts), sum(row["unknown"] for row in parts)
         limit = budget.read_budget(self.store).usd
         return {

@@ -20,12 +20,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ..provider.register import find_facts
 from .observations import Observation, Place, quota_family
 
 FIRST_SECONDS = {"capacity": 300.0, "quota": 3600.0, "permission": 3600.0, "transient": 15.0}
 MAX_SECONDS = {"capacity": 14400.0, "quota": 86400.0, "permission": 86400.0, "transient": 600.0}
 GROWTH = 2.0
-MAX_SECONDS_OF_CLOUD = {"local": 2.0, "ssh": 2.0}
+MAX_SECONDS_ON_PREMISES = 2.0
 """Machines of one's own can be asked again at once: one knows at once when they are free."""
 SAME_REFUSAL_SECONDS = 10.0
 """Refusals this close together are one event: several kernels or nodes asked at the same time."""
@@ -124,7 +125,9 @@ def block_seconds(cause: str, times: int, cloud: str = "") -> float:
     >>> [block_seconds("capacity", times) for times in (1, 2, 3, 99)]
     [300.0, 600.0, 1200.0, 14400.0]
     """
-    most = min(MAX_SECONDS[cause], MAX_SECONDS_OF_CLOUD.get(cloud, MAX_SECONDS[cause]))
+    most = MAX_SECONDS[cause]
+    if find_facts(cloud).on_premises:
+        most = min(most, MAX_SECONDS_ON_PREMISES)
     doublings = min(times - 1, 60)  # more would overflow, and the cap is far below
     return min(most, FIRST_SECONDS[cause] * GROWTH**doublings)
 

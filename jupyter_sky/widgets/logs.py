@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..tables import NO_MATHJAX_CLASSES
 
 if TYPE_CHECKING:
-    from ..executor.session import Session
+    from ..executor.run_history import RunHistory
     from ..store.store import RunRow
 
 SHOWN_LINES = 200
@@ -38,16 +38,16 @@ class Log(str):
     True
     """
 
-    __slots__ = ("caption", "run", "session")
+    __slots__ = ("caption", "history", "run")
     run: RunRow
-    session: Session
+    history: RunHistory
     caption: str
 
     @classmethod
-    def of(cls, session: Session, run: RunRow) -> Log:
+    def of(cls, history: RunHistory, run: RunRow) -> Log:
         """Read the log of a run."""
-        log = cls(session.log_text(run.run_id))
-        log.session, log.run = session, run
+        log = cls(history.log_text(run.run_id))
+        log.history, log.run = history, run
         log.caption = f"log of {run.name or f'cell {run.cell}'}"
         return log
 
@@ -79,8 +79,8 @@ class Log(str):
 
     def _answer(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Return the lines from an entry number on, and the stage of the run."""
-        run = self.session.store.run(self.run.run_id) or self.run
-        entries, following = self.session.journal(run.run_id, int(payload.get("since", 0)))
+        run = self.history.store.run(self.run.run_id) or self.run
+        entries, following = self.history.read_journal(run.run_id, int(payload.get("since", 0)))
         about = {"stage": run.stage or run.status, "started": run.started, "ended": run.ended}
         return {"lines": format_entries(entries), "next": following, "run": about}
 

@@ -63,7 +63,7 @@ SETTINGS = {
     "SKY_LEASE": f"{LEASE_SECONDS:g}s",
     "SKY_HEARTBEAT_TIMEOUT": "15s",
     "SKY_IDLE": "15s",
-    "SKY_GCP_SERVICE_ACCOUNT": "default",  # else what powers itself off keeps its disk
+    "SKY_PROVIDERS_GCP_SERVICE_ACCOUNT": "default",  # else what powers itself off keeps its disk
     "PYTHONPATH": os.pathsep.join([str(CLOCK), str(ROOT)]),
 }
 OURS = re.compile(r"jupyter_sky/(?!.*tests)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 
@@ -19,6 +20,8 @@ VALUES = {
     "auto": True,
     "keep": True,
     "browser_mb": 2.0,
+    "aws_scheduler_role": "arn:aws:iam::123456789012:role/ends-machines",
+    "gcp_service_account": "default",
 }
 """A value of each renamed setting that is not its default."""
 
@@ -26,8 +29,8 @@ VALUES = {
 @pytest.fixture(autouse=True)
 def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """A folder of this user, without settings of others."""
-    for name in Sky.class_own_traits(config=True):
-        monkeypatch.delenv(f"SKY_{name.upper()}", raising=False)
+    for name in [name for name in os.environ if name.startswith("SKY_")]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     Sky.clear_instance()
@@ -40,13 +43,24 @@ def warned(name: str) -> pytest.WarningsRecorder:
     return pytest.warns(FutureWarning, match=rf"(?i){name}\b.* is now .*{RENAMED[name]}")  # type: ignore[return-value]
 
 
+def trait(name: str) -> str:
+    """Return the setting that holds a setting, which is one itself unless it is of one cloud."""
+    return name.partition(".")[0]
+
+
+def current(settings: Sky, old: str) -> object:
+    """Return the value of the setting that had an old name."""
+    name, *path = RENAMED[old].split(".", 2)
+    return settings.provider_setting(*path) if path else getattr(settings, name)
+
+
 def application(**settings: object) -> Configurable:
     return Configurable(config=Config({"Sky": settings}))
 
 
 def test_new_names_are_settings_and_old_ones_are_not():
     traits = Sky.class_own_traits(config=True)
-    assert set(RENAMED.values()) <= set(traits) and not set(RENAMED) & set(traits)
+    assert set(map(trait, RENAMED.values())) <= set(traits) and not set(RENAMED) & set(traits)
     assert set(VALUES) == set(RENAMED)
 
 
@@ -55,8 +69,8 @@ def test_environment(old: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(f"SKY_{old.upper()}", str(VALUES[old]))
     with warned(old):
         settings = Sky.load()
-    assert getattr(settings, RENAMED[old]) == VALUES[old]
-    assert settings.origin(RENAMED[old]) == f"environment variable SKY_{old.upper()}"
+    assert current(settings, old) == VALUES[old]
+    assert settings.origin(trait(RENAMED[old])) == f"environment variable SKY_{old.upper()}"
 
 
 def test_new_variable_wins(monkeypatch: pytest.MonkeyPatch):
@@ -81,7 +95,7 @@ def test_project_file(key: str, old: str, project: Path):
         assert getattr(Sky.load(), RENAMED[old]) == VALUES[old]
 
 
-@pytest.mark.parametrize("key", ["silence", "mirror", "keep"])
+@pytest.mark.parametrize("key", ["silence", "mirror", "keep", "aws_scheduler_role"])
 def test_project_file_may_not_set_what_it_could_not_before(key: str, project: Path):
     (project / "pyproject.toml").write_text(f"[tool.jupyter_sky]\n{key} = true\n")
     with warned(key), pytest.raises(SkyUsageError, match=f"may not set {key}"):
@@ -106,8 +120,8 @@ def test_both_names_in_a_project_file(project: Path):
 def test_configuration_file(old: str):
     with warned(old):
         settings = Sky.load(application(**{old: VALUES[old]}))
-    assert getattr(settings, RENAMED[old]) == VALUES[old]
-    assert settings.origin(RENAMED[old]) == "Jupyter or IPython configuration"
+    assert current(settings, old) == VALUES[old]
+    assert settings.origin(trait(RENAMED[old])) == "Jupyter or IPython configuration"
 
 
 def test_new_name_wins_in_a_configuration_file():
@@ -123,8 +137,8 @@ def test_config_magic(old: str):
     settings = Sky.load()
     with warned(old):
         settings.update_config(Config({"Sky": {old: VALUES[old]}}))
-    assert getattr(settings, RENAMED[old]) == VALUES[old]
-    assert settings.origin(RENAMED[old]) == "%config"
+    assert current(settings, old) == VALUES[old]
+    assert settings.origin(trait(RENAMED[old])) == "%config"
 
 
 @pytest.mark.parametrize("old", RENAMED)

@@ -12,13 +12,13 @@ import pytest
 import jupyter_sky as sky
 from jupyter_sky.accelerators import accelerator
 from jupyter_sky.functions import providers
-from jupyter_sky.geography import CLOUDS
 from jupyter_sky.offers import InstanceType, Offer
+from jupyter_sky.provider.facts import BUILT_IN
 
 
 def test_every_cloud_has_provider() -> None:
     made = {name: getattr(sky, name)() for name in sky._PROVIDERS}
-    assert {each.name for each in made.values()} == {*CLOUDS}
+    assert {each.name for each in made.values()} == {*BUILT_IN}
     assert made["VastAI"].name == "vast" and made["Container"] == made["Local"]
     assert pickle.loads(pickle.dumps(made["AWS"])) == providers.AWS()
     with pytest.raises(AttributeError):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.ledger.ledger import Ledger, LedgerLine, cost, format_usd, split_days, sum_usd
+from jupyter_sky.ledger.ledger import Ledger, cost, format_usd, sum_usd
+from jupyter_sky.ledger.lines import LedgerLine, split_days
 from jupyter_sky.store.store import ClusterRow, RunRow, Store
 
 HOUR = 3600.0
@@ -227,9 +228,10 @@ def test_days_cover_a_stretch_without_gap() -> None:
     assert list(split_days(NOON, NOON)) == [("2026-03-10", NOON, NOON)]
 
 
-def test_since_bills_only_what_came_after(store: Store) -> None:
+@pytest.mark.parametrize("seconds", [HOUR, 300.0])
+def test_since_bills_only_what_came_after(store: Store, seconds: float) -> None:
     put_cluster(store, "old", 1.0)
-    store.end_cluster(store.cluster("old").id, "down", NOON + HOUR)
+    store.end_cluster(store.cluster("old").id, "down", NOON + 2 * HOUR - seconds)
     put_cluster(store, "now", 1.0)
     put_run(store, "r1", "now", 1.0, NOON, None)
     ledger, since, now = Ledger(store), NOON + 2 * HOUR, NOON + 3 * HOUR

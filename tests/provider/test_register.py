@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,8 +18,10 @@ from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.ledger.billing import billed_seconds
 from jupyter_sky.offers import Offer
 from jupyter_sky.provider import CloudError, Provider, ProviderError, register
-from jupyter_sky.provider.facts import BUILT_IN, CloudFacts
+from jupyter_sky.provider.facts import BUILT_IN, CloudFacts, SshFacts
 from jupyter_sky.resources import Resources
+
+ROOT = Path(__file__).parents[2]
 
 
 def _clear() -> None:
@@ -61,6 +66,31 @@ def test_facts_of_a_built_in_cloud_are_complete(name: str) -> None:
     assert bool(facts.schemes) is bool(facts.storage_region) is bool(facts.storage_class)
 
 
+@pytest.mark.parametrize("name", [name for name in BUILT_IN if BUILT_IN[name].packages])
+def test_extra_of_the_project_installs_the_sdk(name: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    requirements = project["optional-dependencies"][name]
+    installed = {re.split(r"[<>=\[ ]", requirement)[0] for requirement in requirements}
+    assert BUILT_IN[name].install == f"pip install 'jupyter_sky[{name}]'"
+    provided = packages_distributions()
+    for module in BUILT_IN[name].packages:
+        direct = {*provided[module]} & installed
+        indirect = {*provided[module]} & {need for each in installed for need in _needs(each)}
+        assert direct or indirect, f"{module} comes with none of {installed}"
+
+
+def _needs(distribution: str) -> set[str]:
+    """Return the distributions that one requires."""
+    return {re.split(r"[^\w.-]", line)[0] for line in requires(distribution) or ()}
+
+
+def test_extras_of_clouds_are_known_to_the_register() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    others = {"dask", "examples", "lab", "search", "test"}
+    names = {*extras["optional-dependencies"]} - others
+    assert names == {*(name for name in BUILT_IN if BUILT_IN[name].packages), SshFacts.name}
+
+
 def test_built_in_clouds_ask_no_entry_points() -> None:
     code = (
         "import importlib.metadata, sys\n"
@@ -72,6 +102,27 @@ def test_built_in_clouds_ask_no_entry_points() -> None:
         "assert all(is_known(name) and find_facts(name) is BUILT_IN[name] for name in BUILT_IN)\n"
         "clouds.get('local')\n"
         "sdks = {'boto3', 'azure', 'google.cloud', 'requests', 'pandas', 'numpy'}\n"
+        "assert not sdks & set(sys.modules), sdks & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", clouds.PROVIDERS)
+def test_built_in_cloud_is_a_provider_with_its_facts(name: str) -> None:
+    driver = clouds.cloud_provider(name).driver
+    assert isinstance(driver, Provider) and isinstance(driver, BUILT_IN[name])
+    assert driver.launchable and driver.login and driver.billing == BUILT_IN[name].billing
+    offer = next(iter(driver.offers()))
+    assert offer.cloud == name and offer.price is not None and offer.price > 0
+
+
+def test_facts_of_a_driver_are_read_without_its_sdk() -> None:
+    code = (
+        "import sys\n"
+        "from jupyter_sky import clouds\n"
+        "for name in clouds.PROVIDERS:\n"
+        "    clouds.cloud_provider(name).driver.quota_family('m5.large')\n"
+        "sdks = {'boto3', 'botocore', 'azure', 'google.cloud', 'google.auth', 'requests'}\n"
         "assert not sdks & set(sys.modules), sdks & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -16,8 +16,9 @@ import pytest
 from tornado.httpclient import HTTPClientError
 
 from jupyter_sky.ledger import budget
-from jupyter_sky.ledger.billing import BILLING_RULES, billed_seconds, billed_seconds_sql
+from jupyter_sky.ledger.billing import billed_seconds, billed_seconds_sql
 from jupyter_sky.ledger.ledger import Ledger, sum_usd
+from jupyter_sky.provider.facts import BUILT_IN
 from jupyter_sky.remote import processes
 from jupyter_sky.server.poller import SCHEMA
 from jupyter_sky.server.service import SkyService
@@ -191,13 +192,15 @@ async def test_a_budget_is_compared_with_the_day(ask: Any, store: Store, usd: fl
 # -- the same sums as the ledger's ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cloud", [*BILLING_RULES, "local"])
+@pytest.mark.parametrize("cloud", BUILT_IN)
 def test_billing_in_sql_is_billing(cloud: str) -> None:
     db = sqlite3.connect(":memory:")
     db.execute("CREATE TABLE t (cloud TEXT, s REAL)")
     lasted = [0.0, -3.0, 0.2, 1.0, 59.0, 60.0, 61.5, 599.9, 600.0, 3600.0, 86399.25]
     db.executemany("INSERT INTO t VALUES (?, ?)", [(cloud, seconds) for seconds in lasted])
-    found = [row[0] for row in db.execute(f"SELECT {billed_seconds_sql('cloud', 's')} FROM t")]
+    found = [
+        row[0] for row in db.execute(f"SELECT {billed_seconds_sql('cloud', 's', BUILT_IN)} FROM t")
+    ]
     assert found == pytest.approx([billed_seconds(cloud, seconds) for seconds in lasted])
 
 

@@ -91,7 +91,7 @@ class AwsPrices:
         try:
             from boto3.session import Session
         except ImportError:
-            raise missing_sdk("aws", "boto3", "aws") from None
+            raise missing_sdk(self.cloud, "boto3") from None
         if Session().get_credentials() is None:
             raise SkyRefreshError(
                 "aws: no credentials were found: the price list and EC2 answer to accounts only",
@@ -133,7 +133,7 @@ class AwsPrices:
         sources: dict[str, str],
         notes: list[str],
     ) -> None:
-        """Egress and interruptions: good to have, no reason to lose the prices without them."""
+        """Fetch egress and interruptions; without them the prices are still of use."""
         try:
             egress = read.egress_rows(_transfers(pricing, fetch), "aws-price-list")
             if egress:
@@ -221,7 +221,7 @@ def _make_page_reader(call: Callable[..., Any], member: str, reader: Any, **aske
 
 
 def _regions(ec2: Any, fetch: Fetcher) -> dict[str, bool]:
-    """Names of all regions, each with whether the account has it enabled."""
+    """Return all regions, each with whether the account has it enabled."""
 
     def reader(entry: Mapping[str, Any]) -> list[Any]:
         return [entry["RegionName"], entry.get("OptInStatus") != "not-opted-in"]
@@ -273,7 +273,7 @@ def _region(client: Any, pricing: Any, fetch: Fetcher, name: str, enabled: bool)
 
 
 def _prices(pricing: Any, fetch: Fetcher, where: str) -> list[dict[str, Any]]:
-    """On-demand prices of a region, or of all places of a kind outside the regions."""
+    """Return on-demand prices of a region, or of all places of a kind outside the regions."""
     place = {"locationType": where} if where in _PLACES else {"regionCode": where}
     get = _products(pricing, "AmazonEC2", read.machine_price, {**_MACHINES, **place})
     return fetch.pages(f"{where}/prices", get)
@@ -315,7 +315,7 @@ def _rows(
 
 
 def _zones(region: _RegionData, machine: str, known: KnownOffers) -> list[tuple[str, str]]:
-    """Zones of a machine in a region, each with how sure it is."""
+    """Return the zones of a machine in a region, each with its basis."""
     if region.refused:
         return known.zones.get((region.name, machine)) or [("", "region")]
     # us-west-2a is a zone of the region itself, us-west-2-lax-1a is one far from it

@@ -38,7 +38,7 @@ def machine_price(text: str) -> dict[str, Any] | None:
 
 
 def transfer_price(text: str) -> dict[str, Any] | None:
-    """Prices of data that leave a region, by volume; None for what is none of our classes."""
+    """Return prices of data that leave a region, by volume; None for other transfers."""
     item = json.loads(text)
     facts = item["product"]["attributes"]
     kind = facts["transferType"]
@@ -58,7 +58,7 @@ def transfer_price(text: str) -> dict[str, Any] | None:
 
 
 def _tiers(item: Mapping[str, Any], unit: str, *, free: bool = False) -> list[tuple[float, float]]:
-    """Pairs of a volume and the price from there on, smallest volume first."""
+    """Return pairs of a volume and the price from there on, smallest volume first."""
     terms = item["terms"].get("OnDemand") or {}
     dimensions = [d for term in terms.values() for d in term["priceDimensions"].values()]
     if not dimensions:
@@ -83,7 +83,7 @@ def _maker(processor: str) -> str:
 
 
 def machine(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts of an instance type from ``DescribeInstanceTypes``."""
+    """Return the facts of an instance type from ``DescribeInstanceTypes``."""
     processor = described.get("ProcessorInfo", {})
     kinds = processor.get("SupportedArchitectures", [])
     name, count, gib = _devices(described)
@@ -117,7 +117,7 @@ _NAMES = {
 
 
 def _devices(described: Mapping[str, Any]) -> tuple[str, float | None, float | None]:
-    """Canonical name, number and GiB of the accelerators; a part of a GPU counts as that part."""
+    """Return canonical name, number (a share of a GPU counts so) and GiB of the accelerators."""
     for group, members in _DEVICES:
         for device in described.get(group, {}).get(members, []):
             share = device.get("GpuPartitionSize") or 1
@@ -143,7 +143,7 @@ def spot_price(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def egress_rows(records: Iterable[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
-    """Rows of egress. The price to most regions is ``cross-region``; others are named."""
+    """Return rows of egress; the price to most regions is ``cross-region``, others are named."""
     rows: list[dict[str, Any]] = []
     between: dict[str, dict[str, float]] = defaultdict(dict)
 
@@ -180,7 +180,7 @@ def egress_rows(records: Iterable[Mapping[str, Any]], source: str) -> list[dict[
 
 
 def interruption_rows(advisor: Mapping[str, Any], date: str) -> list[dict[str, Any]]:
-    """Rows of interruptions from the advisor's file, Linux only."""
+    """Return rows of interruptions from the advisor's file, Linux only."""
     bands = {band["index"]: _band(band["label"]) for band in advisor["ranges"]}
     rows = []
     for region, systems in advisor["spot_advisor"].items():
@@ -202,7 +202,7 @@ def interruption_rows(advisor: Mapping[str, Any], date: str) -> list[dict[str, A
 
 
 def _band(label: str) -> tuple[str, float, float | None]:
-    """Low and high percentage of ``<5%``, ``5-10%`` and ``>20%``."""
+    """Return low and high percentage of ``<5%``, ``5-10%`` and ``>20%``."""
     numbers = [float(number) for number in re.findall(r"\d+", label)]
     if label.startswith("<"):
         return label, 0.0, numbers[0]

@@ -30,6 +30,7 @@ from .source import KnownOffers, SourceData, missing_sdk
 
 _PRICES = "https://prices.azure.com/api/retail/prices"
 _VERSION = "2023-01-01-preview"
+_ACCOUNT_HINT = "az login, and set AZURE_SUBSCRIPTION_ID"
 _OTHER = re.compile(r"\bWin(dows)?\b|Cloud ?Services|Dedicated Host", re.IGNORECASE)
 # What the names of sizes say of their accelerators, where the API gives the number only.
 _GPUS = (
@@ -80,23 +81,26 @@ class AzurePrices:
     kinds = frozenset({"vm"})
 
     def check(self) -> None:
-        """Nothing is needed for prices; what an account adds is tried on the way."""
+        """Do nothing: prices need no account, and what an account adds is optional."""
 
     def fetch(self, fetch: Fetcher, known: KnownOffers) -> SourceData:
         """Read the sizes, then the prices of each region."""
         notes, sources = [], {"azure-retail-prices": today()}
         sizes: list[dict[str, Any]] = []
+        failure: SkyError | None = None
         try:
             sizes = self._sizes(fetch)
             sources["azure-resource-skus"] = today()
         except SkyError as error:
+            failure = error
             notes.append(f"sizes and zones as they were known: {error.message}")
         regions = sorted({size["region"] for size in sizes} | set(known.regions))
         if not regions:
+            reason = f": {failure.message}" if failure else ""
             raise SkyRefreshError(
-                "azure: no region is known to ask prices for",
-                hint="az login, and set AZURE_SUBSCRIPTION_ID",
-            )
+                f"azure: no region is known to ask prices for{reason}",
+                hint=failure.hint if failure else _ACCOUNT_HINT,
+            ) from failure
         session = http.HttpSession()
         lists = fetch.map(regions, partial(self._prices, session, fetch))
         prices = _by_machine(entry for entries in lists for entry in entries)
@@ -138,13 +142,10 @@ class AzurePrices:
             from azure.identity import DefaultAzureCredential
             from azure.mgmt.compute import ComputeManagementClient
         except ImportError:
-            raise missing_sdk("azure", "azure-mgmt-compute", "azure") from None
+            raise missing_sdk(self.cloud, "azure-mgmt-compute") from None
         subscription = self.subscription or os.environ.get("AZURE_SUBSCRIPTION_ID", "")
         if not subscription:
-            raise SkyRefreshError(
-                "azure: AZURE_SUBSCRIPTION_ID is not set",
-                hint="az login, and set AZURE_SUBSCRIPTION_ID",
-            )
+            raise SkyRefreshError("azure: AZURE_SUBSCRIPTION_ID is not set", hint=_ACCOUNT_HINT)
         credential = self.credential or DefaultAzureCredential()
         where = {"base_url": self.manager} if self.manager else {}
         if self.manager:
@@ -180,7 +181,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _price(item: Mapping[str, Any]) -> dict[str, Any] | None:
-    """One meter of a virtual machine; None for Windows and what is not a machine by the hour."""
+    """Return the price of a machine by the hour from one meter; None for Windows and others."""
     meter = f"{item['skuName']} {item['meterName']}"
     if _OTHER.search(item["productName"]) or not item["armSkuName"]:
         return None
@@ -231,7 +232,7 @@ def _sizes_of(sku: Any) -> list[dict[str, Any]] | None:
 
 
 def _by_machine(entries: Iterable[dict[str, Any]]) -> dict[tuple[str, str, bool], float]:
-    """One price for each machine, region and kind: that of the primary, latest meter."""
+    """Return one price for each machine, region and kind: that of the primary, latest meter."""
     best: dict[tuple[str, str, bool], tuple[bool, str, float]] = {}
     for entry in entries:
         key = entry["region"], entry["type"], entry["spot"]
@@ -274,7 +275,7 @@ def _rows(
 def _zones(
     region: str, machine: str, size: Mapping[str, Any] | None, known: KnownOffers
 ) -> list[tuple[str, str]]:
-    """Zones by the numbers that this subscription gives them, as in ``eastus-1``."""
+    """Return zones by the numbers that this subscription gives them, as in ``eastus-1``."""
     if size is None:
         return known.zones.get((region, machine)) or [("", "price-list-only")]
     zones = [(f"{region}-{number}", "zone") for number in size["zones"]]

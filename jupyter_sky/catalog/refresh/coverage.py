@@ -48,7 +48,7 @@ class Coverage:
 
 
 def read_refreshed(folder: Path) -> Iterator[PartMetadata]:
-    """Parts of what was refreshed. A damaged one is passed over: a refresh writes it anew."""
+    """Yield the refreshed parts; a damaged one is skipped, since a refresh writes it anew."""
     from .. import files
 
     for path in sorted(folder.glob("*.json")):
@@ -69,7 +69,7 @@ def read_if_valid(folder: Path, meta: PartMetadata, table: str) -> pa.Table | No
 
 
 def read_current(folder: Path, base: Path | None, cloud: str, table: str) -> pa.Table:
-    """Rows of a table that the catalog holds now of a cloud: refreshed before, else shipped.
+    """Return a cloud's present rows of a table: those of a refresh, else those shipped.
 
     The user's own offers and discounts are not among them: a refresh compares list prices.
 

@@ -82,7 +82,7 @@ def expect(value: Any, wanted: str | tuple[str, ...], reason: str) -> None:
 
 
 def canonical_accelerator(name: str, memory_gib: float | None = None) -> str:
-    """Canonical name of an accelerator, told from its sisters by its memory.
+    """Return the canonical name of an accelerator; memory tells variants apart.
 
     A name that the registry does not have is kept as the cloud writes it: a new machine must not
     vanish from the catalog because its accelerator is new.
@@ -106,7 +106,7 @@ def canonical_accelerator(name: str, memory_gib: float | None = None) -> str:
 
 
 def nominal_memory(name: str, otherwise: float | None = None) -> float | None:
-    """Nominal GiB of one accelerator; what a cloud reports is what its driver leaves of that.
+    """Return the nominal GiB of one accelerator; clouds report what the driver leaves of it.
 
     Examples
     --------
@@ -120,14 +120,14 @@ def nominal_memory(name: str, otherwise: float | None = None) -> float | None:
 
 
 def make_offer(**facts: Any) -> dict[str, Any]:
-    """One row of offers, with a flag when spot costs more than on demand."""
+    """Return one row of offers, with a flag when spot costs more than on demand."""
     spot, price = facts.get("spot_usd_h"), facts.get("on_demand_usd_h")
     above = spot is not None and price is not None and spot > price
     return {"kind": "vm", **facts, "spot_above_on_demand": above}
 
 
 def make_table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Rows as a table of the catalog."""
+    """Return rows as a table of the catalog."""
     import pyarrow as pa
 
     from ..schema import columns, conform

@@ -73,7 +73,7 @@ class Fetcher:
         self._lock = threading.Lock()
 
     def pages(self, name: str, get: Callable[[str | None], Page]) -> list[Any]:
-        """All records of a list.
+        """Return all records of a list.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class Fetcher:
             self.skipped.update(counts)
 
     def map(self, items: Iterable[Item], work: Callable[[Item], Result]) -> list[Result]:
-        """Results of `work` for each item, in order; several at a time, shown as progress.
+        """Return results of `work` for each item, in order; several at a time, shown as progress.
 
         The first failure, or an interrupt, stops the others after the page they are at.
         """
@@ -176,5 +176,5 @@ def _format_error(error: Exception) -> str:
 
 
 def today() -> str:
-    """Today in UTC, as YYYY-MM-DD."""
+    """Return today's date in UTC, as YYYY-MM-DD."""
     return time.strftime("%Y-%m-%d", time.gmtime())

@@ -66,11 +66,11 @@ class GcpPrices:
             import google.cloud.compute_v1  # noqa: F401
         except ImportError:
             packages = "google-cloud-billing and google-cloud-compute"
-            raise missing_sdk("gcp", packages, "gcp") from None
+            raise missing_sdk(self.cloud, packages) from None
         self._identity()
 
     def _identity(self) -> tuple[Any, str]:
-        """Credentials and the project."""
+        """Return credentials and the project."""
         import google.auth
         from google.auth.exceptions import DefaultCredentialsError
 
@@ -246,7 +246,7 @@ def _rows(
 def _attached(
     prices: skus.Prices, gpus: Iterable[Mapping[str, Any]], hosts: Iterable[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """GPUs that are added to an N1 machine: each alone, and with eight vCPUs that carry it."""
+    """Return GPUs for N1 machines: each alone, and with the eight vCPUs that carry it."""
     carriers = {(host["zone"], host["instance_type"]): host for host in hosts}
     for gpu in gpus:
         if gpu["name"] not in _ATTACHED:
@@ -310,7 +310,7 @@ def _sum(prices: skus.Prices, region: str, machine: Mapping[str, Any], usage: st
 
 
 def _priced(total: Callable[[str], float | None]) -> dict[str, Any]:
-    """Both prices with what is to be said of them."""
+    """Return both prices with their sources and dates."""
     price, spot = total("OnDemand"), total("Preemptible")
     return {
         "cloud": "gcp",

@@ -98,7 +98,7 @@ def price(sku: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def part(description: str) -> str | None:
-    """Name of the part that a SKU is of: ``n2/core``, ``gpu/nvidia-l4``, ``f1-micro``."""
+    """Return the name of a SKU's part: ``n2/core``, ``gpu/nvidia-l4``, ``f1-micro``."""
     text = _SPOT.sub("", _ON_SPOT.sub("", _PLACE.sub("", description)))
     if match := _PART.fullmatch(text):
         return f"{match['series'].lower()}/{match['part'].lower()}"
@@ -113,7 +113,7 @@ def part(description: str) -> str | None:
 
 
 def _hourly(sku: Mapping[str, Any], what: str) -> float:
-    """USD per hour of the unit that the part is measured in."""
+    """Return USD per hour of the unit that the part is measured in."""
     expression = sku["pricingInfo"][-1]["pricingExpression"]
     rates = expression["tieredRates"]
     if not rates:
@@ -130,7 +130,7 @@ def _hourly(sku: Mapping[str, Any], what: str) -> float:
 
 
 def index(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], float]:
-    """Prices by region, usage and part.
+    """Return prices by region, usage and part.
 
     A part that is priced twice in one region (a promotion, a transition) counts at the higher
     price: nobody should pay more than was said.
@@ -146,7 +146,7 @@ def index(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], fl
 def machine_price(
     prices: Prices, region: str, usage: str, machine: Mapping[str, Any]
 ) -> float | None:
-    """USD/h of a machine; None when one of its parts has no price there.
+    """Return USD/h of a machine; None when one of its parts has no price there.
 
     Parameters
     ----------

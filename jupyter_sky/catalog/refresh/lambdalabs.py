@@ -102,7 +102,7 @@ def _read(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gpu(label: str) -> tuple[str, float | None]:
-    """Canonical name and GiB of ``H100 (80 GB PCIe)``; the form tells some models apart."""
+    """Return canonical name and GiB of ``H100 (80 GB PCIe)``; the form tells some models apart."""
     match = _GPU.fullmatch(label)
     if match is None:
         return canonical_accelerator(label), None

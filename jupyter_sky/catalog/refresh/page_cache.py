@@ -70,7 +70,7 @@ class PageCache:
         self._keep, self._now = keep_hours * 3600, now
 
     def pages(self, name: str) -> list[Page]:
-        """Pages of a list from the first on, as far as they are there without a gap."""
+        """Return the pages of a list from the first on, up to the first that is missing."""
         folder, found = self._folder(name), list[Page]()
         while (path := folder / f"{len(found):05}.json.gz").is_file():
             try:

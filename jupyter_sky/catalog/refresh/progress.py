@@ -44,7 +44,7 @@ class RefreshProgress:
             self._bar.close()
 
     def more(self, count: int) -> None:
-        """There is more to do than was known."""
+        """Add to the number of tasks."""
         with self._lock:
             self.total += count
             if self._bar is not None:
@@ -52,7 +52,7 @@ class RefreshProgress:
                 self._bar.refresh()
 
     def step(self, what: str) -> None:
-        """One thing is done."""
+        """Count one task as done."""
         with self._lock:
             self.done += 1
             if self._bar is not None:

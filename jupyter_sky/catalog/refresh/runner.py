@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import SkyError, SkyRefreshError, SkyUsageError, suggest
+from ...provider.facts import BUILT_IN
+from ...provider.register import installed_names
 from . import coverage
 from .comparison import OfferDiff, compare
 from .fetcher import TRY_LATER_HINT, Fetcher
@@ -58,14 +61,15 @@ class RefreshOutcome:
 
 
 def sources() -> dict[str, PriceSource]:
-    """All sources by cloud; no SDK is imported."""
-    from .aws import AwsPrices
-    from .azure import AzurePrices
-    from .gcp import GcpPrices
-    from .lambdalabs import LambdaPrices
+    """Return all sources by cloud, those of other packages last; no SDK is imported."""
+    from .provider import ProviderPrices
 
-    known: tuple[PriceSource, ...] = (AwsPrices(), AzurePrices(), GcpPrices(), LambdaPrices())
-    return {source.cloud: source for source in known}
+    found: dict[str, PriceSource] = {}
+    for name, facts in sorted(BUILT_IN.items()):
+        if facts.price_source:
+            module, _, kind = facts.price_source.partition(":")
+            found[name] = getattr(import_module(f".{module}", __package__), kind)()
+    return found | {name: ProviderPrices(name) for name in installed_names()}
 
 
 def refresh(
@@ -215,7 +219,7 @@ def _of_kinds(offers: pa.Table, kinds: frozenset[str], *, others: bool = False) 
 def _complete_tables(
     found: SourceData, known: KnownOffers, source: PriceSource, folder: Path
 ) -> dict[str, pa.Table]:
-    """Tables to write: what was found, with what the source does not see as it was."""
+    """Return tables to write: fetched rows, and present rows that the source does not list."""
     tables = dict(found.tables)
     rest = _of_kinds(known.offers, source.kinds, others=True)
     tables["offers"] = _join_tables([tables["offers"], rest])
@@ -233,7 +237,7 @@ def _complete_tables(
 
 
 def _unlisted_egress(old: pa.Table, new: pa.Table) -> pa.Table:
-    """Prices of data that leave, for the ways that the new table says nothing of."""
+    """Return present rows of egress for routes that the new table does not have."""
     import pyarrow as pa
 
     ways = ("source_region", "destination")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...errors import SkyError
+from ...errors import SkyError, SkyRefreshError
+from ...provider.register import find_facts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,18 +109,16 @@ class PriceSource(Protocol):
         ...
 
 
-def missing_sdk(cloud: str, package: str, extra: str) -> SkyError:
+def missing_sdk(cloud: str, package: str) -> SkyError:
     """Return the error for an SDK that is not installed.
 
     Examples
     --------
-    >>> print(missing_sdk("aws", "boto3", "aws"))
+    >>> print(missing_sdk("aws", "boto3"))
     aws: its prices are read with boto3, which is not installed
     pip install 'jupyter_sky[aws]'
     """
-    from ...errors import SkyRefreshError
-
     return SkyRefreshError(
         f"{cloud}: its prices are read with {package}, which is not installed",
-        hint=f"pip install 'jupyter_sky[{extra}]'",
+        hint=find_facts(cloud).install,
     )

@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import SkyError, SkyTimeout
 from ...ledger.ledger import format_usd
 from ...offers import Offer
+from ...provider.register import sort_names
 from ...quantities import format_duration
 from ..constraints import Only
 from ..plan import Plan, PlanComparison, Reason
@@ -107,8 +108,7 @@ def _conditions(
 ) -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
     """Yield conditions: in words, as demands, and as settings."""
     clouds = {builder.market.sites[k][0] for one in labels for k in np.unique(one.pool.site)}
-    first = [cloud for cloud in ("aws", "gcp", "azure") if cloud in clouds]
-    for cloud in (first + sorted(clouds - set(first)))[:_MAX_CLOUDS] if len(clouds) > 1 else ():
+    for cloud in sort_names(clouds)[:_MAX_CLOUDS] if len(clouds) > 1 else ():
         if plan.clouds != (cloud,):
             yield f"on {cloud} only", (Only(cloud=cloud),), {}
     spot = [one.offer.spot for one in plan.tasks]

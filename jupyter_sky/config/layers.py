@@ -1,0 +1,160 @@
+"""Layers of the settings that are read once: a project's file and environment variables."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from ast import literal_eval
+from collections.abc import Iterator
+from typing import Any
+
+from traitlets import Dict, TraitError
+from traitlets.config import SingletonConfigurable
+
+from ..errors import SkyUsageError, suggest
+from .project_file import ProjectFile
+from .provider_settings import TRAIT, merge, nest
+from .renamed_settings import RENAMED, current_name, warn_renamed
+
+OTHER_SOURCES = "%config Sky.{0} = ..., the environment variable {1}, or ipython_config.py"
+Settings = type[SingletonConfigurable]
+"""The class of the settings, which imports this module."""
+
+
+def project_settings(sky: Settings, file: ProjectFile) -> dict[str, Any]:
+    """Return the settings of a project's file; refuse those that it may not set."""
+    settings: dict[str, Any] = {}
+    if file.path is None:
+        return settings
+    path, where = file.path, f"{file.path}: [tool.jupyter_sky]"
+    for key, value in _table(file).items():
+        name = current_name(key.replace("-", "_"), where)
+        traits = sky.class_own_traits(config=True)
+        allowed = sorted(
+            trait_name for trait_name, trait in traits.items() if trait.metadata.get("project")
+        )
+        if name.partition(".")[0] not in traits:
+            raise SkyUsageError(f"{where} has no setting {key!r}", hint=suggest(name, allowed))
+        if name in settings:
+            raise SkyUsageError(
+                f"{where} sets {name} twice", hint=f"remove one of them from {path}"
+            )
+        elsewhere = OTHER_SOURCES.format(name, _variable(name))
+        if name not in allowed:
+            raise SkyUsageError(
+                f"{where} may not set {key}: a folder's file sets only what belongs to a cell "
+                f"({', '.join(allowed)})",
+                hint=f"remove {key} from {path} and set it by {elsewhere}",
+            )
+        value = _validated(sky, name, value, f"{where} {key} = {value!r}")
+        most = traits[name].default_value
+        if traits[name].metadata.get("lower") and value > most:
+            raise SkyUsageError(
+                f"{where} {key} = {value!r}: a folder's file may only lower it, from {most:g}",
+                hint=f"to raise it, use {elsewhere}",
+            )
+        if name == "aliases":
+            _check_aliases(value, where)
+        settings[name] = value
+    return settings
+
+
+def _table(file: ProjectFile) -> dict[str, Any]:
+    """Return ``[tool.jupyter_sky]`` of a project's file; nothing where that says nothing of us."""
+    try:
+        tables = tomllib.loads(file.text.decode())
+    except (ValueError, RecursionError) as error:
+        if b"jupyter_sky" not in file.text:  # others will complain of it
+            return {}
+        raise SkyUsageError(f"{file.path}: cannot be read: {error}") from error
+    tool = tables.get("tool")
+    table = tool.get("jupyter_sky", {}) if isinstance(tool, dict) else {}
+    if not isinstance(table, dict):
+        raise SkyUsageError(
+            f"{file.path}: tool.jupyter_sky is not a table", hint="[tool.jupyter_sky]"
+        )
+    return table
+
+
+def _check_aliases(aliases: dict[str, str], where: str) -> None:
+    """Refuse aliases of a project that hide what the reader of a cell should see."""
+    from jupyter_sky.cell_options.parsing import parse_cell_line
+
+    for name, text in aliases.items():
+        hint = f"to use it anyway: %sky alias {name} OPTIONS, in the notebook"
+        try:
+            if not name.isidentifier():
+                raise SkyUsageError("a name has letters, digits and _ only")
+            options = parse_cell_line(text, aliases)
+        except (SkyUsageError, RecursionError) as error:
+            raise SkyUsageError(f"{where} alias {name!r} = {text!r:.200}: {error}") from None
+        hidden = {
+            "--env sends environment variables": bool(options.env),
+            "--yes agrees to what would be asked": options.yes,
+            "-i evaluates an expression": any(
+                not sent.expression.isidentifier() for sent in options.inputs
+            ),
+        }
+        for risk, present in hidden.items():
+            if present:
+                raise SkyUsageError(
+                    f"{where} alias {name!r} = {text!r:.200}: {risk}, which an alias of a folder's "
+                    "file may not hide",
+                    hint=hint,
+                )
+
+
+def _variable(name: str) -> str:
+    return f"SKY_{name.replace('.', '_').upper()}"
+
+
+def environment_settings(sky: Settings) -> dict[str, tuple[str, Any]]:
+    """Return variables and values of settings in the environment: ``SKY_IDLE=20m``."""
+    old_names = {new: old for old, new in RENAMED.items()}
+    settings = {}
+    for name, trait in sky.class_own_traits(config=True).items():
+        variable = _variable(name)
+        text = os.environ.get(variable, "").strip()
+        if not text and name in old_names:
+            variable = _variable(old_names[name])
+            if text := os.environ.get(variable, "").strip():
+                warn_renamed(variable, _variable(name), "environment")
+        if text:
+            origin = f"environment variable {variable}={text}"
+            try:
+                value = literal_eval(text) if isinstance(trait, Dict) else trait.from_string(text)
+            except (ValueError, SyntaxError, TraitError) as error:
+                raise SkyUsageError(f"{origin}: {error}", hint=trait.help) from error
+            settings[name] = variable, _validated(sky, name, value, origin)
+    for variable, name in _provider_variables():
+        trait, value = nest(name, os.environ[variable].strip())
+        origin = f"environment variable {variable}"
+        _validated(sky, trait, value, origin)
+        variables, others = settings.get(trait, ("", {}))
+        variables = ", ".join(filter(None, (variables, variable)))
+        settings[trait] = variables, merge(others, value)
+    return settings
+
+
+def _provider_variables() -> Iterator[tuple[str, str]]:
+    """Yield variables of single clouds' settings with the names of these, the weaker first."""
+    for old, name in RENAMED.items():
+        if "." in name and _variable(old) in os.environ and _variable(name) not in os.environ:
+            warn_renamed(_variable(old), _variable(name), "environment")
+            yield _variable(old), name
+    prefix = _variable(TRAIT) + "_"
+    for variable in sorted(os.environ):
+        if variable.startswith(prefix):
+            cloud, _, key = variable.removeprefix(prefix).lower().partition("_")
+            yield variable, f"{TRAIT}.{cloud}.{key}"
+
+
+def _validated(sky: Settings, name: str, value: Any, origin: str) -> Any:
+    """Validate a value by a settings object; an error names the place of the value."""
+    try:
+        setattr(sky(), name, value)
+    except TraitError as error:
+        raise SkyUsageError(
+            f"{origin}: {error}", hint=sky.class_own_traits(config=True)[name].help
+        ) from error
+    return value
