@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from ..errors import SkyCancelled, SkyUsageError
 from ..executor import session as sessions
+from ..executor.termination import EndResult, end_clusters
 
 if TYPE_CHECKING:
-    from ..executor.termination import EndCandidate, EndResult
+    from ..executor.termination import EndCandidate
 
 
 def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: str) -> EndResult:
-    """End clusters by `Session.down`, after asking where others started or use them.
+    """End clusters, after asking where others started or use them.
 
     Parameters
     ----------
@@ -46,7 +47,9 @@ def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: st
         if answer.strip().lower() not in ("y", "yes"):
             raise SkyCancelled("no cluster was ended")
 
-    return session.down(name, everything, (lambda others: None) if yes else confirm)
+    return end_clusters(
+        session.clusters, name, everything, (lambda others: None) if yes else confirm
+    )
 
 
 def _ask(question: str) -> str | None:
