@@ -45,9 +45,6 @@ __all__ = [
     "reachable_names",
 ]
 
-_DRIVERS = {"aws": ".aws.driver:Aws", "azure": ".azure.driver:Azure", "gcp": ".gcp.driver:Gcp"}
-"""Drivers of the clouds of this package, imported when they are asked for."""
-
 
 def is_ready(name: str) -> bool:
     """Whether a cloud can launch and there is something to launch with; asks nobody."""
@@ -81,9 +78,9 @@ def get(name: str) -> Cloud:
 
 
 def _driver_class(name: str) -> type[Provider]:
-    if name in _DRIVERS:
-        module, _, kind = _DRIVERS[name].partition(":")
-        return getattr(import_module(module, __name__), kind)
+    if name in BUILT_IN and BUILT_IN[name].driver:
+        module, _, driver = BUILT_IN[name].driver.partition(":")
+        return getattr(import_module(module), driver)
     if name in BUILT_IN or not is_known(name):
         hint = suggest(name, launchable())
         raise SkyUsageError(f"cloud {name!r} cannot launch machines yet", hint=hint)

@@ -86,6 +86,8 @@ def _groupings() -> Iterable[str]:
 
 
 def _settings() -> list[str]:
-    from jupyter_sky.config.settings import Sky
+    from ..config.provider_settings import dotted_names
+    from ..config.settings import Sky
 
-    return [f"{name}=" for name in sorted(Sky.class_own_traits(config=True))]
+    names = [*sorted(Sky.class_own_traits(config=True)), *(name for name, _ in dotted_names())]
+    return [f"{name}=" for name in names]

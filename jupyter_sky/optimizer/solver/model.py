@@ -238,7 +238,7 @@ class ModelBuilder:
         moved = {}
         for kind, (over_s, over_w) in zip(self.kinds, links.terms, strict=True):
             moved[kind] = over_s.matrix(m, self.total) @ s if over_s.rows else 0
-            if over_w.rows:
+            if over_w.rows and w is not None:
                 moved[kind] = moved[kind] + over_w.matrix(m, count) @ w
         return moved
 
