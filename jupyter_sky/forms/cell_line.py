@@ -24,7 +24,7 @@ _LINE = re.compile(r"([ \t]*%%sky)(?: (.*?))??([ \t\r]*)")
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What a line says.
+    """Options and values of a cell line.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class ParsedCell:
-    """What was found in a cell.
+    """Content of a cell: its line and its code.
 
     Attributes
     ----------
@@ -350,7 +350,7 @@ def _is_one_word(text: str) -> bool:
 
 
 def _drop_empty(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Those that say something: no empty texts, no flags that are off, no unknown keys."""
+    """Return the set fields: no empty texts, no flags that are off, no unknown keys."""
     given: dict[str, Value] = {}
     for key, value in values.items():
         if key not in BY_DEST or value is False or value is None:

@@ -33,7 +33,7 @@ _COUNTS = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What may be written into a field, and what is to be said about it."""
+    """Value that a field accepts, and a note about it."""
 
     value: str
     note: str = ""
@@ -41,7 +41,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class CompletionContext:
-    """What no catalog has: see `jupyter_sky.magics.completion_names.CompletionSources`.
+    """State beside the catalog: see `jupyter_sky.magics.completion_names.CompletionSources`.
 
     Attributes
     ----------
@@ -167,7 +167,7 @@ def _gpus(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
 
 
 def _counts(catalog: Catalog, name: str, need: Resources) -> Iterator[Completion]:
-    """How many of a GPU a machine can have."""
+    """Yield the numbers of a GPU that a machine can have."""
     try:
         gpu = accelerators.canonical(name)
     except SkyUsageError:

@@ -49,7 +49,7 @@ class Field:
 COMMON = (
     "gpus cpus memory nodes cloud region market max_hourly_cost timeout max_cost input output"
 ).split()
-"""What stands at the top, in this order; the rest is folded away below its group's heading."""
+"""Keys of the fields at the top, in this order; others are folded below their group's heading."""
 
 _CHOICES = {
     "market": (
@@ -92,7 +92,7 @@ _UNITS = {
     "gpu_memory": "GiB",
     "disk": "GiB",
 }
-"""What a bare number in a field is."""
+"""Unit of a bare number in a field."""
 _KINDS: dict[str, Kind] = {
     "value": "text",
     "names": "list",

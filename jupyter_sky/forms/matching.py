@@ -92,7 +92,7 @@ class RequestSuggestion:
 
 @dataclass(frozen=True, slots=True)
 class MatchResult:
-    """What the fields would get.
+    """Offers and costs that match the fields.
 
     Attributes
     ----------

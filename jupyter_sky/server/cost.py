@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .service import SkyService
 
 RETRY_SECONDS = 10.0
-"""How soon after its start, and how often until there is one, the server looks for a store."""
+"""Delay after its start, and period, with which the server looks for a store until there is one."""
 
 
 def enforce_budget(service: SkyService) -> None:
@@ -38,7 +38,7 @@ def enforce_budget(service: SkyService) -> None:
 
 
 class _CostHandler(SkyHandler):
-    """What both forms of the bill share."""
+    """Base of the handlers of the bill."""
 
     def bill(self) -> CostReport:
         """Return the bill that is asked for by ``?by=day&since=7d&notebook=PATH``.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FormHandler(SkyHandler):
-    """What a form asks while somebody types: ``POST form/match`` and the like."""
+    """Handler of the requests of a form while a user types, such as ``POST form/match``."""
 
     @authorized
     async def post(self, kind: str) -> None:

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class NotFound(SkyError):
-    """What was asked about is not there."""
+    """Error of a request about something that does not exist."""
 
 
 class StateConflict(SkyError):
-    """What was asked cannot be done in the state that things are in."""
+    """Error of a request that is impossible in the present state."""
 
 
 _STATUS: tuple[tuple[type[SkyError], int], ...] = (
@@ -33,7 +33,7 @@ _STATUS: tuple[tuple[type[SkyError], int], ...] = (
     (SkyBudget, 409),
     (SkyError, 502),
 )
-"""What a refusal is in HTTP; the first that fits."""
+"""HTTP status of an error: that of the first class that fits."""
 
 
 AUTH_RESOURCE = "jupyter_sky"
@@ -71,7 +71,7 @@ class SkyHandler(APIHandler):
 
     @property
     def service(self) -> SkyService:
-        """What this server knows of clusters and runs."""
+        """Service of this server: its clusters and runs."""
         return self.settings["jupyter_sky"]
 
     async def answer(self, work: Callable[..., Any], *args: Any) -> None:

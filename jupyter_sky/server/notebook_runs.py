@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 LATEST = 500
 LEASE_SECONDS = 20.0
-"""For how long a page that is silent keeps a run from the others."""
+"""Time for which a silent page keeps its claim on a run."""
 FINAL_DELAY_SECONDS = 10.0
-"""How long a new run is left to the page that has started it."""
+"""Time for which a new run is left to the page that has started it."""
 
 _STAGES: dict[str, Any] = {"ok": "done", "error": "failed", "lost": "failed"}
 
 
 class PageClaims:
-    """Which page writes a run into its notebook, so that not two of them save one file."""
+    """Claims of pages on runs, so that only one page writes a run into its notebook."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

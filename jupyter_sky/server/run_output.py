@@ -24,7 +24,7 @@ _TEXT_STREAMS = re.compile(r"(?<=\n)")
 
 @dataclass(slots=True)
 class _JournalFile:
-    """Where the entries of a growing file begin, as far as it has been read."""
+    """Index of the entries of a growing file, as far as it has been read."""
 
     path: Path
     count: int = 0

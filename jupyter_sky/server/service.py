@@ -102,7 +102,7 @@ class SkyService:
 
     @property
     def state(self) -> PanelState:
-        """What the store says, with what is known beside it."""
+        """State of the panel: the store, with the snapshot beside it."""
         from .state import PanelState
 
         if self._state is None:

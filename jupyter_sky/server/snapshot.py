@@ -44,7 +44,7 @@ IdleReports = dict[tuple[str, float], IdleReport]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is known beside the store.
+    """State of this server beside the store.
 
     Attributes
     ----------

@@ -25,7 +25,7 @@ from .snapshot import USE_VALID_SECONDS, IdleReport, IdleReports, Snapshot, midn
 RUNS = 100
 SHOW_LOST_SECONDS = 86400.0
 SHOW_ENDED_SECONDS = 600.0
-"""How long a cluster is shown after its end, if it was lost and if somebody ended it."""
+"""Times for which a cluster is shown after its end, if it was lost and if it was ended."""
 
 _SHOWN = """
     SELECT id, name, state, cloud, region, instance_type, spot, price, nodes, resources, offer,
