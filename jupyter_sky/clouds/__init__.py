@@ -32,6 +32,7 @@ __all__ = [
     "Credentials",
     "LaunchRequest",
     "Machine",
+    "check",
     "cloud_provider",
     "external_offers",
     "get",
@@ -80,6 +81,14 @@ def get(name: str) -> Cloud:
     from .provider_driver import ProviderDriver
 
     return CloudProvider(ProviderDriver(cast(type[Provider], find_provider(name))()))
+
+
+def check(name: str) -> Credentials:
+    """Return whether a cloud can be used; a driver that cannot be imported is told as well."""
+    try:
+        return get(name).check()
+    except SkyUsageError as error:
+        return Credentials(name, False, error.message, error.hint or "")
 
 
 def external_offers(names: Iterable[str]) -> list[Offer]:
