@@ -69,8 +69,10 @@ def test_help_lists_what_works_outside_a_notebook(sky) -> None:
         (["offers", "--regoin", "eu"], "did you mean --region"),
         (["catalog", "refersh"], "did you mean refresh"),
         (["catalog", "build", "absent"], "not a directory"),
-        (["run"], "one notebook"),
+        (["run"], "NOTEBOOK is missing"),
         (["run", "absent.ipynb"], "there is no notebook"),
+        (["run", "a.ipynb", "-o"], "--output needs a value"),
+        (["help", "logz"], "did you mean logs"),
     ],
 )
 def test_mistakes_are_answered_in_words(sky, words: list[str], said: str) -> None:

@@ -169,7 +169,7 @@ def extend(cluster: str | None, time: str | float) -> float:
     from ..executor.extension import extend_cluster as keep
 
     session = _sessions.current()
-    live = session.cluster(cluster)
+    live = session.clusters.find(cluster)
     seconds = parse_duration(time, "time") if isinstance(time, str) else float(time)
     return keep(session.store, live.row, seconds, live.connection.ask_controller)
 
@@ -190,6 +190,8 @@ def reap(everywhere: bool = True) -> Table:
     --------
     >>> sky.reap()  # doctest: +SKIP
     """
+    from ..executor.reaper import reap_machines
+
     rows = tuple(
         (
             found.cloud,
@@ -198,7 +200,7 @@ def reap(everywhere: bool = True) -> Table:
             found.why,
             "gone" if found.gone else f"not ended: {found.error}",
         )
-        for found in _sessions.current().reap(everywhere)
+        for found in reap_machines(_sessions.current().clusters.records, everywhere)
     )
     return Table(
         "Reaped", ("cloud", "what", "cluster", "why", "now"), rows, empty="nothing to reap"
@@ -222,25 +224,28 @@ def status(cluster: str | None = None) -> Table:
     --------
     >>> sky.status()  # doctest: +SKIP
     """
+    from ..executor.cluster_records import describe_place
+
     session, rows = _sessions.current(), []
-    for row, running in session.status():
+    up, running = session.clusters.records.reconcile(), session.store.runs(status="running")
+    for row in up:
         if cluster not in (None, row.name):
             continue
         spent = format_usd(session.ledger.cluster_usd(row.name))
         price = format_rate(row.price)
         age = format_duration(time.time() - row.created)
-        idle, users = _use(row, session.read_activity(row))
-        cells = running or ""
+        idle, users = _use(row, session.clusters.read_activity(row))
+        cells = sum(run.cluster == row.name for run in running) or ""
         notebook = short_path(row.notebook)
-        place = session.describe_place(row)
+        place = describe_place(row)
         rows.append((row.name, place, age, cells, price, spent, idle, users, notebook))
-    for name, machines in session.clusters.find_orphans().items():
+    for name, machines in session.clusters.records.find_orphans().items():
         if cluster in (None, name):
             where = f"{machines[0].cloud}, not in the store"
             age = format_duration(time.time() - machines[0].started)
             rows.append((name, where, age, "", "unknown", "unknown", "", "unknown", "unknown"))
     if cluster is not None and not rows:
-        names = [row.name for row, _ in session.status()]
+        names = [row.name for row in up]
         raise SkyUsageError(f"no cluster {cluster!r} is up", hint=suggest(cluster, names))
     return Table(
         "Clusters",
@@ -276,7 +281,7 @@ def ssh_command(cluster: str | None = None) -> str:
     """
     from ..provisioner.ssh_launch import shell_command
 
-    row = _sessions.current().find_cluster_row(cluster)
+    row = _sessions.current().clusters.find_row(cluster)
     if row.cloud == "local":
         raise SkyUsageError(
             f"cluster {row.name} is on this machine: {Path(row.connection['file']).parents[1]}"
@@ -289,7 +294,7 @@ def provision_log(cluster: str | None = None) -> str:
     from ..provisioner.launch_stages import format_stages
     from ..provisioner.ssh_launch import STAGES
 
-    row = _sessions.current().find_cluster_row(cluster)
+    row = _sessions.current().clusters.find_row(cluster)
     text = format_stages(Path(row.connection["file"]).parent / STAGES)
     return text or f"cluster {row.name} had no stages: it is on this machine\n"
 
@@ -327,7 +332,7 @@ def _cost(by: By, since: str, compact: bool = False) -> Cost:
     from ..widgets.cost import Cost
 
     session = _sessions.current()
-    session.clusters.reconcile()  # what has ended meanwhile is billed to its end
+    session.clusters.records.reconcile()  # what has ended meanwhile is billed to its end
     notebook = None if session.everywhere else session.notebook
 
     def read(by: By, since: str) -> CostReport:
@@ -362,7 +367,7 @@ def logs(which: str | int | None = None) -> Log:
     from ..widgets.logs import Log
 
     session = _sessions.current()
-    return Log.of(session, session.find_run(None if which is None else str(which)))
+    return Log.of(session.history, session.history.find_run(None if which is None else str(which)))
 
 
 def vars(cluster: str | None = None) -> Table:
@@ -382,9 +387,8 @@ def vars(cluster: str | None = None) -> Table:
     --------
     >>> sky.vars("gpu")  # doctest: +SKIP
     """
-    session = _sessions.current()
-    live = session.cluster(cluster)
-    rows = tuple((name, kind, size, text) for name, kind, size, text in session.vars(live.row.name))
+    live = _sessions.current().clusters.find(cluster)
+    rows = tuple(map(tuple, live.connection.ask_engine(0, "names")["names"]))
     return Table(
         f"Variables on {live.row.name}", ("name", "type", "bytes", "value"), rows, empty="none yet"
     )
@@ -404,7 +408,7 @@ def put(*names: str, cluster: str | None = None) -> None:
     --------
     >>> sky.put("data", "labels", cluster="gpu")  # doctest: +SKIP
     """
-    _sessions.current().put(list(names), cluster)
+    _sessions.current().variables.put(list(names), cluster)
 
 
 def get(*names: str, cluster: str | None = None) -> Any:
@@ -426,7 +430,7 @@ def get(*names: str, cluster: str | None = None) -> Any:
     --------
     >>> model = sky.get("model", cluster="gpu")  # doctest: +SKIP
     """
-    return _sessions.current().get(list(names), cluster)
+    return _sessions.current().variables.get(list(names), cluster)
 
 
 def wait(which: str | None = None, timeout: float | None = None) -> Any:

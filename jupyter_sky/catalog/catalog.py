@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import SkyUsageError, suggest
-from ..geography import is_area, parse_area
-from ..resources import format_option
 from .regions import Band, Region, days_since
 from .tables import CatalogTables, TableReader
 
@@ -95,6 +93,9 @@ class Catalog(CatalogTables):
 
     def check(self, need: Resources) -> None:
         """Raise SkyUsageError for a name that nothing in the catalog bears, with the nearest."""
+        from ..geography import is_area
+        from ..resources import format_option
+
         for key in ("region", "zone", "instance_type"):
             name = getattr(need, key)
             if name is None or self.offers.code(key, name) >= 0:
@@ -109,6 +110,9 @@ class Catalog(CatalogTables):
 
     def _nearest(self, key: str, name: str) -> str:
         """Hint for a name that nothing bears."""
+        from ..geography import parse_area
+        from ..resources import format_option
+
         word = name.lower()
         if key == "region" and len(word) > 3:  # a city's name, or a country's
             there = [one.name for one in self.regions.values() if word in one.city.lower()]

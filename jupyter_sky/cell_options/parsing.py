@@ -1,4 +1,9 @@
-"""Parser of the line of options of a cell."""
+"""Parser of the line of options of a cell.
+
+Verbs are read by argparse (`jupyter_sky.magics.verb_parser`), this line is not: argparse reports
+no position of a word, which the form needs to edit a line in place; ``-i a, b`` is one list here;
+and an option never takes a word that begins with a dash as its value.
+"""
 
 from __future__ import annotations
 
@@ -69,38 +74,6 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         yes="yes" in given,
         untrusted="untrusted" in given,
     )
-
-
-def parse_request(
-    words: Sequence[str], verb: str, others: Sequence[str] = ()
-) -> tuple[list[str], dict[str, str]]:
-    """Split the words of a verb into names and the labels of a request.
-
-    `others` are options of the verb itself, which have been read already; they are suggested.
-
-    Examples
-    --------
-    >>> parse_request(["A100:8", "--spot", "--cloud", "aws,gcp"], "offers")
-    (['A100:8'], {'spot': 'true', 'cloud': 'aws,gcp'})
-    """
-    rest, names, given = deque(words), [], {}
-    while rest:
-        word = rest.popleft()
-        if not is_option(word):
-            names.append(word)
-            continue
-        flag, equals, attached = word.partition("=")
-        option = BY_FLAG.get(flag)
-        if option is None or option.group != "Resources":
-            known = [flag for flag, option in BY_FLAG.items() if option.group == "Resources"]
-            known += others
-            raise SkyUsageError(
-                f"%sky {verb}: {flag} is not an option of it", hint=suggest(flag, known)
-            )
-        if option.dest in given:
-            raise SkyUsageError(f"%sky {verb}: {flag} is given twice", hint="give it once")
-        given[option.dest] = _value(option, flag, attached if equals else None, rest) or "true"
-    return names, given
 
 
 def _split_words(line: str) -> list[str]:

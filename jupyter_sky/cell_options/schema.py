@@ -7,25 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-Kind = Literal["value", "names", "flag", "optional"]
-Complete = Literal[
-    "",
-    "arch",
-    "cloud",
-    "cluster",
-    "country",
-    "cpu-vendor",
-    "env",
-    "gpu",
-    "instance-type",
-    "jurisdiction",
-    "local-name",
-    "path",
-    "region",
-    "remote-name",
-    "service",
-    "zone",
-]
+Kind = Literal["value", "names", "flag", "optional", "rest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +25,11 @@ class Option:
     help, example : str
         A sentence, and a use of it.
     kind : str
-        ``value`` takes one, ``names`` a comma list and may be repeated, ``optional`` may have one.
+        ``value`` takes one, ``names`` a comma list and may be repeated, ``optional`` may have one,
+        ``rest`` takes all further words.
     complete : str
-        What its value is completed with.
+        Kinds of names that complete its value, separated by spaces: see
+        `jupyter_sky.magics.completion_names.complete_names`.
     """
 
     flags: tuple[str, ...]
@@ -55,12 +39,12 @@ class Option:
     help: str
     example: str
     kind: Kind = "value"
-    complete: Complete = ""
+    complete: str = ""
 
 
 # Flags, metavar, help, example and what completes the value. The metavar gives the kind: none is a
 # flag, [NAME] is optional, NAME,... is a list.
-_SCHEMA: dict[str, tuple[tuple[str, str, str, str, Complete], ...]] = {
+_SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
     "Resources": (
         ("--cpus", "N[+]", "vCPUs of each node; + means at least.", "--cpus 4+", ""),
         ("--memory", "GiB[+]", "Memory of each node, in GiB.", "--memory 16+", ""),

@@ -25,7 +25,7 @@ class CellOutput:
 
 @dataclass(frozen=True, slots=True)
 class CellOptions:
-    """What a ``%%sky`` line says. Costs are in USD, `timeout` and `idle` in seconds."""
+    """Options of one cell. Costs are in USD, `timeout` and `idle` in seconds."""
 
     resources: Resources = field(default_factory=Resources)
     cluster: str | None = None

@@ -22,6 +22,7 @@ from .launch_support import (
 )
 
 if TYPE_CHECKING:
+    from ..provider.protocol import Provider
     from .provider import CloudProvider
 
 __all__ = [
@@ -70,17 +71,21 @@ def get(name: str) -> Cloud:
     SkyUsageError
         No cloud of that name can launch.
     """
-    if name in launchable():
-        module = f".{name}.driver" if name in PROVIDERS else f".{name}"
-        return import_module(module, __name__).cloud
+    if name in ON_PREMISES:
+        return import_module(f".{name}", __name__).cloud
+    from .provider import CloudProvider
+
+    return CloudProvider(_driver_class(name)())
+
+
+def _driver_class(name: str) -> type[Provider]:
+    if name in BUILT_IN and BUILT_IN[name].driver:
+        module, _, driver = BUILT_IN[name].driver.partition(":")
+        return getattr(import_module(module), driver)
     if name in BUILT_IN or not is_known(name):
         hint = suggest(name, launchable())
         raise SkyUsageError(f"cloud {name!r} cannot launch machines yet", hint=hint)
-    from ..provider.protocol import Provider
-    from .provider import CloudProvider
-    from .provider_driver import ProviderDriver
-
-    return CloudProvider(ProviderDriver(cast(type[Provider], find_provider(name))()))
+    return cast("type[Provider]", find_provider(name))
 
 
 def check(name: str) -> Credentials:

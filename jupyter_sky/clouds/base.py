@@ -1,8 +1,8 @@
-"""Protocols of clouds and the values that they exchange with other packages."""
+"""Protocols of clouds as the rest of the package sees them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -29,20 +29,17 @@ __all__ = [
     "CloudError",
     "ControllerHost",
     "Credentials",
-    "Driver",
     "ErrorCause",
     "LaunchRequest",
     "Machine",
     "MachineConfig",
     "MachineState",
-    "OnCreated",
     "OnPremisesCloud",
     "RefusalScope",
     "SameMachineCloud",
     "SshAccessibleCloud",
     "StatusCallback",
     "Tick",
-    "ignore",
     "no_tick",
 ]
 
@@ -138,88 +135,6 @@ class OnPremisesCloud(Cloud, Protocol):
 
     def slots(self, resources: Resources, offer: Offer) -> int | None:
         """Return how many nodes there can be of an offer, used or not; None without a limit."""
-        ...
-
-
-OnCreated = Callable[[Sequence[Machine]], None]
-
-
-def ignore(machines: Sequence[Machine]) -> None:
-    """Ignore machines that came up and were removed."""
-
-
-class Driver(Protocol):
-    """Operations that differ between clouds; `provider.CloudProvider` does the rest.
-
-    Methods raise what their SDK raises, and ModuleNotFoundError where it is not installed.
-    """
-
-    name: str
-    login: str
-    """How one gets credentials, with the command."""
-
-    def configured(self) -> str:
-        """Return in words which credentials would be used, empty without any; asks nobody."""
-        ...
-
-    def identify(self) -> str:
-        """Prove the credentials by one request; return who that is: account, project..."""
-        ...
-
-    def explain(self, error: Exception) -> CloudError | None:
-        """Say what an error means; None for one that is not of this cloud's SDK."""
-        ...
-
-    def self_delete_script(self, order: LaunchRequest) -> str:
-        """Return shell commands by which a machine ends itself, before it is powered off."""
-        ...
-
-    def create(
-        self,
-        order: LaunchRequest,
-        machine_config: MachineConfig,
-        tick: Callable[[], None],
-        on_created: OnCreated = ignore,
-    ) -> list[Machine]:
-        """Create all machines of an order in one zone, or none; also network and firewall.
-
-        The same order sent again gives the same machines. What it needs around them is made when
-        missing. It returns when the cloud has accepted them all, and calls `tick` about ten times
-        a second while it waits; when `tick` raises, it stops and lets that through, and what has
-        been made is removed by its token. `on_created` is called with machines that have come up
-        before others were refused: they are removed, and billed for the moment all the same.
-        """
-        ...
-
-    def machines(
-        self, *, owner: str = "", token: str = "", regions: Collection[str] | None = None
-    ) -> list[Machine]:
-        """List machines that have not ended, of an owner or an order, in all regions or some.
-
-        What is stopped but kept (and billed for its disk) has not ended.
-        """
-        ...
-
-    def describe(self, ids: Sequence[str]) -> list[Machine]:
-        """Say how machines are; those that the cloud no longer knows are left out."""
-        ...
-
-    def list_ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
-        """List the ended machines of an order sent at `sent`; None where the cloud cannot tell."""
-        ...
-
-    def remove(self, ids: Sequence[str]) -> None:
-        """Ask for the end of machines and all that is theirs; returns without waiting."""
-        ...
-
-    def delete_unused_resources(
-        self, owner: str, regions: Collection[str] | None = None
-    ) -> list[str]:
-        """Delete what no machine uses and costs money (disks, addresses, groups); say what."""
-        ...
-
-    def console(self, id: str) -> str:
-        """Return the end of what a machine has written to its console; empty if not known."""
         ...
 
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from ..config.settings import Sky
 from ..errors import SkyUnreachable
 from ..remote import ssh
-from ..remote.ssh import Address
+from ..remote.ssh_address import Address
 from ..resources import parse_duration
-from . import machine_lease
+from . import machine_lease, machine_script
 from .base import TAGS, LaunchRequest, MachineConfig
 
 DISK_GIB = 50.0
@@ -42,9 +42,13 @@ _known_hosts_lock = threading.Lock()
 
 
 def create_machine_config(
-    order: LaunchRequest, folder: Path, ending: str, now: float
+    order: LaunchRequest,
+    folder: Path,
+    ending: str,
+    now: float,
+    power_off: str = machine_lease.POWER_OFF,
 ) -> MachineConfig:
-    """Make keys for an order's machines in a folder, pin theirs, and write the document.
+    """Make keys for an order's machines in a folder, pin theirs, and write what they start with.
 
     Parameters
     ----------
@@ -54,20 +58,20 @@ def create_machine_config(
         Shell commands by which a machine ends itself, run before it is powered off.
     now
         Unix seconds.
+    power_off
+        Shell command that powers them off.
     """
     settings = Sky.load()
     ours, theirs = _make_key_pair(folder / "id"), _make_key_pair(folder / "host")
     _make_key_pair(folder / NEXT_HOST_KEY)
     disk = max(DISK_GIB, order.resources.disk.value if order.resources.disk else 0.0)
-    document = render_user_data(
-        settings.login,
-        ours,
-        (folder / "host").read_text(),
-        theirs,
-        lease=order.lease,
-        heartbeat_timeout=parse_duration(settings.heartbeat_timeout, "Sky.heartbeat_timeout"),
-        ending=ending,
-    )
+    keys = (settings.login, ours, (folder / "host").read_text(), theirs)
+    terms = {
+        "lease": order.lease,
+        "heartbeat_timeout": parse_duration(settings.heartbeat_timeout, "Sky.heartbeat_timeout"),
+    }
+    document = render_user_data(*keys, **terms, ending=ending)
+    script = machine_script.render_script(*keys, **terms, ending=ending, power_off=power_off)
     (folder / "host").unlink()  # it is theirs
     ends = now + order.lease
     values = (order.owner, order.cluster, order.token, order.notebook, str(math.ceil(ends)))
@@ -75,6 +79,7 @@ def create_machine_config(
         user=settings.login,
         public_key=ours,
         user_data=document,
+        script=script,
         disk=disk,
         lease_end=ends,
         tags=dict(zip(TAGS, values, strict=True)),
@@ -136,7 +141,9 @@ def render_user_data(
     return "#cloud-config\n" + json.dumps(document, indent=1)
 
 
-def pinned_address(folder: Path, host: str, user: str = "", port: int = 0) -> Address:
+def pinned_address(
+    folder: Path, host: str, user: str = "", port: int = 0, through: Sequence[str] = ()
+) -> Address:
     """Return where a machine is reached, with the key that it must show.
 
     Parameters
@@ -147,11 +154,15 @@ def pinned_address(folder: Path, host: str, user: str = "", port: int = 0) -> Ad
         Address of the machine.
     user, port
         As the cloud says; those of the settings where it says nothing.
+    through
+        Command that connects to it, where it has no address of its own.
     """
     settings = Sky.load()
     path = folder / "known_hosts"
     keys = (str(folder / "id"), str(path))
-    found = Address(user or settings.login, host, port or settings.ssh_port, *keys)
+    found = Address(
+        user or settings.login, host, port or settings.ssh_port, *keys, through=tuple(through)
+    )
     lines = [_known_hosts_line(found, folder / name) for name in ("host", NEXT_HOST_KEY)]
     with _known_hosts_lock:
         known = path.read_text() if path.exists() else ""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SkyError, SkyUsageError, suggest
-from ..remote.ssh import Address
+from ..remote.ssh_address import Address
 from ..resources import parse_gpus, parse_usd
 
 _ADDRESS = re.compile(r"(?:([^@\s]+)@)?(\[[0-9A-Fa-f:.]+\]|[^@:\s\[\]]+)(?::(\d{1,5}))?")

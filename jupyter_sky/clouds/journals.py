@@ -25,7 +25,7 @@ from typing import IO
 
 from ..errors import SkyError
 from ..remote import ssh
-from ..remote.ssh import Address
+from ..remote.ssh_address import Address
 from .ssh_slot import Slot
 
 TRANSFER_SECONDS = 60.0

@@ -3,12 +3,16 @@
 #
 # Within a boot only the clock since boot counts, whatever is done to the time of day. The time of
 # day carries what is left of the lease over a restart, and is written anew again and again.
-user=@USER@ lease_duration=@LEASE@ heartbeat_timeout=@HEARTBEAT_TIMEOUT@ boot_seconds=@BOOT@
+#
+# Without root, JUPYTER_SKY_ROOT is a folder that all of its files are below: see machine_setup.sh.
+root=${JUPYTER_SKY_ROOT-}
+user=${JUPYTER_SKY_USER:-@USER@} home=${JUPYTER_SKY_HOME:-@HOME@}
+lease_duration=@LEASE@ heartbeat_timeout=@HEARTBEAT_TIMEOUT@ boot_seconds=@BOOT@
 pause=2
-lease=/run/jupyter-sky            # the cluster's, who renews it there
-boot=/run/jupyter-sky-boot        # root's, of this boot
-kept=/var/lib/jupyter-sky         # root's, over restarts
-handed=@HOME@/.cache/jupyter_sky/host_key
+lease="$root"/run/jupyter-sky     # the cluster's, who renews it there
+boot="$root"/run/jupyter-sky-boot # root's, of this boot
+kept="$root"/var/lib/jupyter-sky  # root's, over restarts
+handed=$home/.cache/jupyter_sky/host_key
 
 up() { cut -d. -f1 /proc/uptime; }
 clock() { date +%s; }
@@ -42,11 +46,12 @@ note() { # where nothing can be written the old note stays
 # The first host key of this machine is part of its user data and readable with it. The next
 # one came by SSH.
 change_host_key() {
-  key=/etc/ssh/ssh_host_ed25519_key
+  key="$root"/etc/ssh/ssh_host_ed25519_key
   if (umask 077 && head -c 4096 "$handed" >"$boot/host_key") &&
     ssh-keygen -y -P '' -f "$boot/host_key" >"$boot/host_key.pub" 2>/dev/null; then
-    cat "$boot/host_key" >$key.new && chmod 600 $key.new &&
-      mv $key.new $key && cp "$boot/host_key.pub" $key.pub && chmod 644 $key.pub
+    cat "$boot/host_key" >"$key.new" && chmod 600 "$key.new" &&
+      mv "$key.new" "$key" && cp "$boot/host_key.pub" "$key.pub" && chmod 644 "$key.pub"
+    [ -s "$boot/sshd.pid" ] && kill -HUP "$(cat "$boot/sshd.pid")" # started by machine_setup.sh
     systemctl reload ssh || systemctl reload sshd
   fi
   rm -f "$boot/host_key" "$boot/host_key.pub" "$handed"
@@ -86,7 +91,7 @@ log=/dev/null
 @ENDING@
 } >"$log" 2>&1
 while :; do
-  shutdown -P now
+  @POWER_OFF@
   sleep 60
-  poweroff -f
+  @POWER_OFF_NOW@
 done

@@ -14,7 +14,8 @@ boot, and started again if it is killed. A machine ends
 - half an hour after a boot, if none had ever begun;
 - when ``/run/jupyter-sky/end`` is made, as its cluster has ended.
 
-The same script installs the host key that replaces the first one: see `cloud_init`.
+The same script installs the host key that replaces the first one: see `cloud_init`. Where there is
+no root, all of its files are below the folder in ``JUPYTER_SKY_ROOT``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from typing import Any
 BOOT_SECONDS = 1800
 """A machine on which no cluster has begun ends after so long."""
 FOLDER = "/run/jupyter-sky"
-"""Where the cluster renews the lease."""
+"""Folder in which the cluster renews the lease."""
+POWER_OFF = "shutdown -P now"
+"""Last command on a machine of a cloud, unless its provider names another."""
 SCRIPT = "/usr/local/sbin/jupyter-sky-lease"
 UNIT = "/etc/systemd/system/jupyter-sky-lease.service"
 BOOT_SCRIPT = "/var/lib/cloud/scripts/per-boot/jupyter-sky-lease"
@@ -47,9 +50,11 @@ WantedBy=multi-user.target
 """
 _BOOT_SCRIPT_TEXT = f"""#!/bin/sh
 # Starts what ends this machine, at each boot, where systemd has not done so.
-systemctl enable --now jupyter-sky-lease.service && exit
-mkdir -p /run/jupyter-sky-boot && mkdir /run/jupyter-sky-boot/started 2>/dev/null || exit
-setsid sh -c 'while :; do {SCRIPT}; sleep 1; done' </dev/null >/dev/null 2>&1 &
+root=${{JUPYTER_SKY_ROOT-}}
+[ -z "$root" ] && systemctl enable --now jupyter-sky-lease.service && exit
+boot="$root"/run/jupyter-sky-boot
+mkdir -p "$boot" && mkdir "$boot/started" 2>/dev/null || exit
+setsid sh -c 'while :; do "$0"; sleep 1; done' "$root"{SCRIPT} </dev/null >/dev/null 2>&1 &
 """
 
 
@@ -59,7 +64,12 @@ def _script() -> str:
 
 
 def lease_files(
-    user: str, *, lease: float, heartbeat_timeout: float, ending: str
+    user: str,
+    *,
+    lease: float,
+    heartbeat_timeout: float,
+    ending: str,
+    power_off: str = POWER_OFF,
 ) -> list[dict[str, Any]]:
     """Return the files of a machine's lease, for cloud-init's ``write_files``.
 
@@ -71,6 +81,8 @@ def lease_files(
         Seconds: of the machine's life at most, and after which it ends when nobody renews it.
     ending
         Shell commands by which it ends itself, run before it is powered off.
+    power_off
+        Shell command that powers it off, run as its last.
     """
     values = {
         "@USER@": shlex.quote(user),
@@ -79,6 +91,8 @@ def lease_files(
         "@HEARTBEAT_TIMEOUT@": str(math.ceil(heartbeat_timeout)),
         "@BOOT@": str(BOOT_SECONDS),
         "@ENDING@": ending,
+        "@POWER_OFF@": power_off,
+        "@POWER_OFF_NOW@": "poweroff -f" if power_off == POWER_OFF else power_off,
     }
     text = _script()
     for name, value in values.items():

@@ -9,13 +9,13 @@ from typing import TypeVar
 
 from ..errors import SkyError, SkyNoCapacity, SkyPermission, SkyUnreachable, SkyUsageError
 from ..offers import Offer
+from ..provider.protocol import TRANSIENT_CAUSES, Provider
 from ..provider.register import find_facts
-from .base import CloudError, Driver, Tick, no_tick
+from .base import CloudError, Tick, no_tick
 
 MAX_ATTEMPTS = 5
 """How often a request is sent that the cloud throttles, or whose answer is lost."""
 FIRST_WAIT_SECONDS = 0.5
-RETRYABLE_CAUSES = {"throttled", "transient"}
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class RetryingCaller:
         Knows what the cloud's errors mean.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Provider) -> None:
         self.driver, self.name = driver, driver.name
 
     def __call__(
@@ -51,7 +51,7 @@ class RetryingCaller:
                 trouble = self.driver.explain(error)
                 if trouble is None:
                     raise
-                if trouble.cause not in RETRYABLE_CAUSES or attempt == MAX_ATTEMPTS - 1:
+                if trouble.cause not in TRANSIENT_CAUSES or attempt == MAX_ATTEMPTS - 1:
                     raise self._to_sky_error(trouble, offer) from None
                 until = time.monotonic() + FIRST_WAIT_SECONDS * 2**attempt * random.uniform(0.5, 1)
                 while time.monotonic() < until:

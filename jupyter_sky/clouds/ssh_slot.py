@@ -18,7 +18,7 @@ from ..concurrency import run_parallel
 from ..errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
 from ..remote import ssh
 from ..remote.environment_spec import environment_spec
-from ..remote.ssh import Address
+from ..remote.ssh_address import Address
 
 CLAIM_SECONDS = 900
 """A slot is given back when its cluster has not been started for so long."""

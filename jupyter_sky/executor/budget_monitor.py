@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
 
 from ..config.settings import Sky
 from ..errors import SkyError
@@ -19,17 +18,15 @@ from ..ledger import budget
 from ..ledger.budget import BudgetStatus
 from ..store.store import ClusterId, ClusterRow
 from .cluster_launch import cancel_launch
+from .cluster_records import ClusterRecords
 from .deadlines import DeadlineRenewal
-
-if TYPE_CHECKING:
-    from .clusters import ClusterRegistry
 
 _log = logging.getLogger(__name__)
 
 CACHE_SECONDS = 1.0
-"""For how long a verdict is taken for the present one."""
+"""Longest age of a verdict that is taken for the present one (s)."""
 CHECK_SECONDS = 5.0
-"""How often it is looked at the day, at the least, while there is a budget."""
+"""Longest time between two checks of the day while there is a budget."""
 END_SECONDS = 60.0
 """Longest wait for clusters that end; those that take longer end meanwhile."""
 LEAD_SECONDS = 5.0
@@ -39,7 +36,7 @@ ROLLBACK_SECONDS = 120.0
 
 
 class BudgetMonitor:
-    """Says whether something that costs may start or go on, and ends what may not.
+    """Enforces the day's budget: refuses, or ends, what would exceed it.
 
     Examples
     --------
@@ -47,33 +44,33 @@ class BudgetMonitor:
     'ok'
     """
 
-    def __init__(self, clusters: ClusterRegistry) -> None:
-        self._clusters, self._store = clusters, clusters.store
+    def __init__(self, records: ClusterRecords) -> None:
+        self._records, self._store = records, records.store
         self._verdict: BudgetStatus | None = None
         self._found = 0.0
         self._told: tuple[str, str] = ("", "")
-        self._deadlines = DeadlineRenewal(clusters)
+        self._deadlines = DeadlineRenewal(records.store)
         self._ending: dict[ClusterId, threading.Thread] = {}
         self._closed = threading.Event()
 
     def start(self) -> None:
-        """Look at the day from time to time, in a thread of its own, until `close`."""
+        """Check the day from time to time, in a thread of its own, until `close`."""
         threading.Thread(target=self._monitor, name="sky-guard", daemon=True).start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._closed.set()
 
     # -- for those who ask -------------------------------------------------------------------
 
     def verdict(self) -> BudgetStatus:
-        """How the day stands, as of a second ago at most."""
+        """Return the state of the day, as of a second ago at most."""
         if self._verdict is None or time.monotonic() - self._found > CACHE_SECONDS:
             self._verdict, self._found = budget.assess(self._store), time.monotonic()
         return self._verdict
 
     def money_left(self) -> float | None:
-        """For how many seconds the day's money lasts, if all goes on that runs; None for ever."""
+        """Return for how many seconds the money lasts if all goes on that runs; None for ever."""
         until = budget.depletion_time(self.verdict())
         return None if until is None else max(0.0, until - time.time())
 
@@ -84,7 +81,7 @@ class BudgetMonitor:
         self._verdict = None
 
     def check_start(self, price: float | None, what: str) -> str:
-        """Let something of a price start or go on; return what its user should know.
+        """Let something of a price start or go on; return a note for its user.
 
         Raises
         ------
@@ -123,7 +120,7 @@ class BudgetMonitor:
                 wait = CHECK_SECONDS
 
     def enforce(self) -> float:
-        """Look once, and end what must end; return the seconds until the next look."""
+        """Check once, and end what must end; return the seconds until the next check."""
         shared = budget.read_budget(self._store).usd
         Sky.load().adopt_budget(shared)
         verdict = self._verdict = budget.assess(self._store)
@@ -144,7 +141,7 @@ class BudgetMonitor:
         """End every cluster that costs something, those that still start too.
 
         They end side by side, each in a thread of its own: one that cannot be ended, or takes its
-        time, keeps no other up. It is tried again at the next look.
+        time, keeps no other up. It is tried again at the next check.
 
         Returns
         -------
@@ -169,9 +166,9 @@ class BudgetMonitor:
     def _end(self, row: ClusterRow, why: str, ended: list[str]) -> None:
         try:
             if row.state == "starting":
-                cancel_launch(self._clusters, row, why)
+                cancel_launch(self._records, row, why)
             else:
-                self._clusters.terminate_row(row, why)
+                self._records.terminate_row(row, why)
             ended.append(row.name)
         except SkyError as error:  # its cloud refuses, or another guard was first
             _log.warning("%s could not be ended: %s", row.name, error)

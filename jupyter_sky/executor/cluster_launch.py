@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterable
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import clouds
 from ..clouds import LaunchRequest, Machine
@@ -25,9 +24,7 @@ from ..remote import processes
 from ..resources import Resources, parse_duration
 from ..store.store import ClusterRow
 from .cluster import ClusterHandle
-
-if TYPE_CHECKING:
-    from .clusters import ClusterRegistry
+from .cluster_records import ClusterRecords
 
 ENGINES_SECONDS = 120.0
 ABANDONED_NOTE = "its notebook was killed while it launched it"
@@ -37,30 +34,56 @@ RENEW_SECONDS = 10.0
 """Period at which a launch shows others that its process lives."""
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchCallbacks:
+    """Operations of its owner that a launch calls.
+
+    Attributes
+    ----------
+    report
+        Called with the stage and a detail; raises to end the launch.
+    check_budget
+        Called with a price in USD/h and what would be refused; raises SkyBudget.
+    connect
+        Connects this process to a cluster.
+    """
+
+    report: Report
+    check_budget: Callable[[float | None, str], object]
+    connect: Callable[[ClusterRow], ClusterHandle]
+
+
 def launch_cluster(
-    known: ClusterRegistry,
+    records: ClusterRecords,
     need: Resources,
-    name: str | None,
+    cluster: str,
+    named: bool,
     idle: float | None,
-    report: Report,
+    callbacks: LaunchCallbacks,
     until_up: bool = False,
     allocation: str | None = None,
 ) -> tuple[ClusterHandle, list[str]]:
-    """Launch a new cluster for a request; return it, and what the user should know.
+    """Launch a new cluster for a request; return it, and notes for the user.
+
+    Parameters
+    ----------
+    named
+        Whether its user named it: else only cells of its own notebook find it.
+    idle
+        Seconds without use after which it ends; the setting's unless given.
 
     Raises
     ------
     SkyNameTaken
         Another notebook is launching, or has launched, one of this name.
     SkyStoreError
-        What costs money cannot be noted now.
+        The launch, which costs money, cannot be recorded now.
     """
     settings = Sky.load()
     idle = idle if idle is not None else parse_duration(settings.idle, "Sky.idle")
-    cluster = name or known.name_for(need)
 
     def launch(offer: Offer) -> ClusterHandle:
-        known.budget_monitor.check_start(offer.price, f"{cluster} was not started on {offer.place}")
+        callbacks.check_budget(offer.price, f"{cluster} was not started on {offer.place}")
         order = LaunchRequest(
             token=f"{cluster}-{uuid.uuid4().hex[:8]}",
             cluster=cluster,
@@ -68,47 +91,52 @@ def launch_cluster(
             resources=need,
             idle=idle,
             owner=installation_id(Path(settings.data_dir)),
-            notebook=known.notebook,
+            notebook=records.notebook,
             lease=lease_duration(),
         )
-        return _LaunchAttempt(known, order, named=bool(name)).run(report)
+        return _LaunchAttempt(records, order, named, callbacks).run()
 
-    placed = broker.place(need, launch, report, until_up, allocation)
-    known.started.append(cluster)
+    placed = broker.place(need, launch, callbacks.report, until_up, allocation)
     return placed.result, placed.notes
 
 
 class _LaunchAttempt:
-    """One attempt at one place: what is noted of it, and the machines that may be up."""
+    """One attempt at one place: its record, and the machines that may be up."""
 
-    def __init__(self, known: ClusterRegistry, order: LaunchRequest, named: bool) -> None:
-        self.known, self.order = known, order
-        self.row = _new_row(known, order, named)
+    def __init__(
+        self,
+        records: ClusterRecords,
+        order: LaunchRequest,
+        named: bool,
+        callbacks: LaunchCallbacks,
+    ) -> None:
+        self.records, self.order, self.callbacks = records, order, callbacks
+        self.row = _new_row(order, named)
         self.machines: list[Machine] = []
         self._baseline = PendingBaseline(order.resources, order.offer)
 
-    def run(self, report: Report) -> ClusterHandle:
+    def run(self) -> ClusterHandle:
         """Go all the way, or leave nothing behind."""
         _RUNNING_LAUNCHES.add(self.order.token)
         try:
-            return self._launch(report)
+            return self._launch()
         finally:
             _RUNNING_LAUNCHES.discard(self.order.token)
 
-    def _launch(self, report: Report) -> ClusterHandle:
+    def _launch(self) -> ClusterHandle:
         # before the launch: whatever happens to this process, it is known what to look for
-        self.row = reservations.reserve(self.known.store, self.row)
+        self.row = reservations.reserve(self.records.store, self.row)
         renewed = time.monotonic()
 
         def waiting(stage: str, detail: str) -> None:
             nonlocal renewed
-            report(stage, detail)
-            self.known.budget_monitor.check_start(
+            self.callbacks.report(stage, detail)
+            self.callbacks.check_budget(
                 self.row.price, f"{self.row.name} was given back as it started"
             )
             if time.monotonic() - renewed > RENEW_SECONDS:
                 renewed = time.monotonic()
-                if not self.known.store.renew_launch(self.row.id, time.time()):
+                if not self.records.store.renew_launch(self.row.id, time.time()):
                     raise self._was_abandoned()
 
         try:
@@ -138,14 +166,13 @@ class _LaunchAttempt:
     def _billed_row(self, machines: list[Machine]) -> bool:
         self.machines = machines
         self.row = replace(self.row, machines=[asdict(machine) for machine in machines])
-        return self.known.store.record_launch(self.row, _billing_start(machines))
+        return self.records.store.record_launch(self.row, _billing_start(machines))
 
     def _connect(self, lease: Lease, report: Report) -> ClusterHandle:
         connection = {**self.row.connection, **self._baseline(), "file": str(lease.connection)}
         del connection["launcher"]
         self._save_row(state="up", connection=connection)
-        live = self.known.connect(self.row)
-        self.known.connected[self.row.name] = live
+        live = self.callbacks.connect(self.row)
 
         def alive() -> None:
             report("booting", "")
@@ -168,13 +195,14 @@ class _LaunchAttempt:
                 name: value for name, value in self.row.connection.items() if name != "launcher"
             }
             self.row = replace(self.row, state="starting", connection=kept)
-            self.known.store.save_cluster(self.row)
+            self.records.store.save_cluster(self.row)
         elif self.machines:
-            if not self.known.record_end(self.row, None):  # closed by another process: they ran on
+            # closed by another process: they ran on
+            if not self.records.record_end(self.row, None):
                 begun, now = _billing_start(self.machines), time.time()
-                self.known.store.add_late_interval(self.row.id, self.row.price, begun, now)
+                self.records.store.add_late_interval(self.row.id, self.row.price, begun, now)
         else:
-            self.known.store.delete_cluster(self.row.id)
+            self.records.store.delete_cluster(self.row.id)
 
     def _may_be_up(self) -> bool:
         """Whether a machine of this launch has not ended, as far as its cloud says."""
@@ -187,7 +215,7 @@ class _LaunchAttempt:
 
     def _save_row(self, **values: object) -> None:
         self.row = replace(self.row, **values)
-        if not self.known.store.save_cluster(self.row):
+        if not self.records.store.save_cluster(self.row):
             raise self._was_abandoned()
 
     def _was_abandoned(self) -> SkyClusterLost:
@@ -203,7 +231,7 @@ def _billing_start(machines: Iterable[Machine]) -> float:
     return min([time.time(), *(machine.started for machine in machines if machine.started)])
 
 
-def _new_row(known: ClusterRegistry, order: LaunchRequest, named: bool) -> ClusterRow:
+def _new_row(order: LaunchRequest, named: bool) -> ClusterRow:
     """Return the row of a cluster before its launch."""
     offer, nodes, now = order.offer, order.resources.nodes, time.time()
     disk = order.resources.disk
@@ -220,7 +248,7 @@ def _new_row(known: ClusterRegistry, order: LaunchRequest, named: bool) -> Clust
         offer=asdict(offer),
         machines=[],
         connection={"named": named, "token": order.token, "launcher": processes.identity()},
-        notebook=known.notebook,
+        notebook=order.notebook,
         created=now,
         idle=order.idle,
         price_source=offer.source,
@@ -234,7 +262,7 @@ def describe_launcher(row: ClusterRow) -> str:
 
     Examples
     --------
-    >>> launcher(row)  # doctest: +SKIP
+    >>> describe_launcher(row)  # doctest: +SKIP
     'train.ipynb (process 4711 on laptop)'
     """
     known = row.connection.get("launcher") or {}
@@ -256,20 +284,20 @@ def is_launch_running(row: ClusterRow) -> bool:
     )
 
 
-def await_other_launch(known: ClusterRegistry, name: str, report: Report) -> None:
+def await_other_launch(records: ClusterRecords, name: str, report: Report) -> None:
     """Wait while another notebook launches a cluster of a name; forget one that was abandoned."""
     while True:
-        row = next((row for row in known.store.starting_clusters() if row.name == name), None)
+        row = next((row for row in records.store.starting_clusters() if row.name == name), None)
         if row is None:
             return
         if not is_launch_running(row):
-            end_abandoned_launch(known, row)
+            end_abandoned_launch(records, row)
             return
         report("placing", f"{name} is being launched by {describe_launcher(row)}")
         time.sleep(0.1)
 
 
-def end_abandoned_launch(known: ClusterRegistry, row: ClusterRow) -> list[Machine]:
+def end_abandoned_launch(records: ClusterRecords, row: ClusterRow) -> list[Machine]:
     """End what a process that was killed has launched; return the machines that were up.
 
     What has ended by itself before anybody looked is billed all the same.
@@ -287,16 +315,16 @@ def end_abandoned_launch(known: ClusterRegistry, row: ClusterRow) -> list[Machin
         made = rented.find_launched(token)
     if made and not row.machines:  # it was killed before it could open their account
         row = replace(row, machines=[asdict(machine) for machine in made])
-        known.store.record_launch(row, min(m.started or row.created for m in made))
+        records.store.record_launch(row, min(m.started or row.created for m in made))
     gone = _ended_machine(row) if row.machines and not orphans else None
     cloud.terminate([machine.id for machine in orphans])
     if row.machines:
-        known.record_end(row, gone, "" if gone is None else ABANDONED_NOTE)
+        records.record_end(row, gone, "" if gone is None else ABANDONED_NOTE)
     elif rented is not None and (span := rented.unobserved_interval(token, time.time())):
-        known.store.record_launch(row, span[0])
-        known.store.end_cluster(row.id, "lost", span[1], ABANDONED_NOTE, bounded=True)
+        records.store.record_launch(row, span[0])
+        records.store.end_cluster(row.id, "lost", span[1], ABANDONED_NOTE, bounded=True)
     else:
-        known.store.delete_cluster(row.id)
+        records.store.delete_cluster(row.id)
     return orphans
 
 
@@ -308,7 +336,7 @@ def _ended_machine(row: ClusterRow) -> Machine:
     return max(ended, key=lambda machine: machine.ended or 0.0, default=unknown)
 
 
-def cancel_launch(known: ClusterRegistry, row: ClusterRow, why: str) -> None:
+def cancel_launch(records: ClusterRecords, row: ClusterRow, why: str) -> None:
     """End a launch against the will of its process, or without it.
 
     The row is ended first, so that what its process notes from then on takes no effect and makes
@@ -321,12 +349,12 @@ def cancel_launch(known: ClusterRegistry, row: ClusterRow, why: str) -> None:
     """
     cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
     if not row.machines:
-        known.record_end(row, None, why)
+        records.record_end(row, None, why)
     orphans = {machine.id: machine for machine in cloud.list_mine() if machine.token == token}
     cloud.terminate(list({*orphans, *(machine["id"] for machine in row.machines)}))
     if row.machines:
-        known.record_end(row, None, why)
+        records.record_end(row, None, why)
     elif orphans:
-        known.store.add_late_interval(
+        records.store.add_late_interval(
             row.id, row.price, _billing_start(orphans.values()), time.time()
         )

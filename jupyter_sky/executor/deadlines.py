@@ -10,13 +10,9 @@ import logging
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..ledger.budget import BudgetStatus, depletion_time
-from ..store.store import ClusterId, ClusterRow
-
-if TYPE_CHECKING:
-    from .clusters import ClusterRegistry
+from ..store.store import ClusterId, ClusterRow, Store
 
 _log = logging.getLogger(__name__)
 
@@ -27,10 +23,10 @@ MIN_CHANGE_SECONDS = 5.0
 
 
 class DeadlineRenewal:
-    """What one process has told of deadlines to clusters that it is not connected to."""
+    """Deadlines that one process has sent to clusters that it is not connected to."""
 
-    def __init__(self, clusters: ClusterRegistry) -> None:
-        self._clusters = clusters
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._told: dict[ClusterId, float | None] = {}
         self._telling: set[ClusterId] = set()
 
@@ -39,9 +35,9 @@ class DeadlineRenewal:
         until = depletion_time(verdict)
         if until is None and not any(self._told.values()):
             return  # there never was a deadline, as far as is known here
-        going_on = self._clusters.store.intervals(since=verdict.at)
+        going_on = self._store.intervals(since=verdict.at)
         heard = {one.cluster_id: one.last_beat for one in going_on}
-        for row in self._clusters.store.clusters():
+        for row in self._store.clusters():
             silent = verdict.at - heard.get(row.id, 0.0) > UNHEARD_SECONDS
             if not row.price or not silent or row.id in self._telling:
                 continue

@@ -6,7 +6,6 @@ import ast
 import os
 import symtable
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from ..cell_options.values import CellInput, CellOptions
@@ -14,42 +13,15 @@ from ..config.settings import Sky
 from ..engines.wire.values import Parcel
 from ..errors import SkyUsageError, suggest
 from .transfer import RemoteValue, is_inline
+from .values import Sending
 
 _SHELL_SYNTAX = {"In", "Out", "exit", "get_ipython", "open", "quit"}
 
 
-@dataclass(slots=True)
-class PackedInputs:
-    """Inputs ready to go: pickled before any money is spent.
-
-    Attributes
-    ----------
-    inline
-        Small values, which ride with the cell.
-    large
-        Parcels that go ahead of it.
-    handles
-        Values that are on a cluster already: one, or one for each engine.
-    env
-        Environment variables; they go to the engine and nowhere else.
-    notes
-        What the user should know.
-    types
-        Of the values, for what their packages are.
-    """
-
-    inline: dict[str, dict[str, Any]] = field(default_factory=dict)
-    large: dict[str, Parcel] = field(default_factory=dict)
-    handles: dict[str, list[RemoteValue]] = field(default_factory=dict)
-    env: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    types: list[type] = field(default_factory=list)
-
-
 def collect_inputs(
     options: CellOptions, code: str, namespace: Mapping[str, Any], config: Sky
-) -> PackedInputs:
-    """Evaluate and pickle what a cell takes along.
+) -> Sending:
+    """Evaluate and pickle the inputs of a cell.
 
     Raises
     ------
@@ -58,34 +30,41 @@ def collect_inputs(
     SkyTransferError
         A value cannot be pickled; says which part of it, and why.
     """
-    sending, inputs = PackedInputs(), list(options.inputs)
-    auto = config.auto_inputs if options.auto is None else options.auto
-    if auto:
+    inputs, notes = list(options.inputs), list[str]()
+    if config.auto_inputs if options.auto is None else options.auto:
         named = {item.name for item in inputs}
         found = [name for name in free_names(code, namespace) if name not in named]
         inputs += [CellInput(name, name) for name in found]
         if found:
-            sending.notes.append(f"sent by --auto: {', '.join(found)}")
+            notes.append(f"sent by --auto: {', '.join(found)}")
+    inline: dict[str, dict[str, Any]] = {}
+    large: dict[str, Parcel] = {}
+    remote: dict[str, list[RemoteValue]] = {}
+    types: list[type] = []
     for item in inputs:
         value = _evaluate(item.expression, namespace)
         handles = value if isinstance(value, list) else [value]
         if handles and all(isinstance(handle, RemoteValue) for handle in handles):
-            sending.handles[item.name] = handles
+            remote[item.name] = handles
             continue
-        sending.types.append(type(value))
+        types.append(type(value))
         parcel = Parcel.of(value, item.expression)
         if is_inline(parcel):
-            sending.inline[item.name] = parcel.inline()
+            inline[item.name] = parcel.inline()
         else:
-            sending.large[item.name] = parcel
-    for name in options.env:
-        if name not in os.environ:
-            raise SkyUsageError(
-                f"--env {name}: it is not set here",
-                hint=f"set it before the kernel starts, or os.environ[{name!r}] = getpass()",
-            )
-        sending.env[name] = os.environ[name]
-    return sending
+            large[item.name] = parcel
+    env = {name: _read_variable(name) for name in options.env}
+    return Sending(code, options, inline, large, remote, env, tuple(notes), tuple(types))
+
+
+def _read_variable(name: str) -> str:
+    """Return an environment variable of this machine."""
+    if name not in os.environ:
+        raise SkyUsageError(
+            f"--env {name}: it is not set here",
+            hint=f"set it before the kernel starts, or os.environ[{name!r}] = getpass()",
+        )
+    return os.environ[name]
 
 
 def _evaluate(expression: str, namespace: Mapping[str, Any]) -> Any:
@@ -158,7 +137,7 @@ def to_plain_python(code: str) -> str:
 
 
 class _NameCollector(ast.NodeVisitor):
-    """What code reads before it has made it, statement by statement.
+    """Names that code reads before it has made them, statement by statement.
 
     Loops and ``with`` blocks count as run, branches only for what all of them make. What functions
     read counts at the end: they are called after the cell has made its own names, as a rule.

@@ -18,30 +18,30 @@ from ..clouds import Machine
 from ..concurrency import run_parallel
 from ..errors import SkyError
 from .cluster_launch import ABANDONED_NOTE, end_abandoned_launch, is_launch_running
+from .cluster_records import ClusterRecords
 from .recovery import recover_rows
 
 if TYPE_CHECKING:
     from ..clouds import Cloud
     from ..store.store import ClusterRow
-    from .clusters import ClusterRegistry
 
 
 @dataclass(frozen=True, slots=True)
 class ReapFinding:
-    """One thing that the reaper found.
+    """A machine, or another thing that costs money, which the reaper found.
 
     Attributes
     ----------
     cloud, what : str
-        Where, and the machine's name there (or what else costs money).
+        Name of the cloud, and the name of the machine or resource there.
     cluster : str
-        Of which cluster it is; empty if not known.
+        Name of its cluster; empty if not known.
     why : str
-        Why it should not be there.
+        Reason why it should not be there.
     gone : bool
         Whether the cloud has confirmed its end.
     error : str
-        Why it could not be ended, or the cloud not be asked.
+        Reason why it could not be ended, or the cloud not be asked.
     """
 
     cloud: str
@@ -52,28 +52,28 @@ class ReapFinding:
     error: str = ""
 
 
-def reap_machines(known: ClusterRegistry, everywhere: bool = True) -> list[ReapFinding]:
-    """End what nobody needs any more; return what was found.
+def reap_machines(records: ClusterRecords, everywhere: bool = True) -> list[ReapFinding]:
+    """End machines that nobody needs any more; return the findings.
 
     Parameters
     ----------
     everywhere
         Ask in all regions of all clouds with credentials, not only where something was launched.
     """
-    recover_rows(known)
-    left = [row for row in known.store.starting_clusters() if not is_launch_running(row)]
-    found = run_parallel([partial(_end_abandoned, row, known) for row in left])
-    known.close_unsent_runs()
-    known.reconcile()
+    recover_rows(records.store)
+    left = [row for row in records.store.starting_clusters() if not is_launch_running(row)]
+    found = run_parallel([partial(_end_abandoned, row, records) for row in left])
+    records.close_unsent_runs()
+    records.reconcile()
     names = clouds.reachable_names()
-    found += run_parallel([partial(_reap_cloud, name, known, everywhere) for name in names])
+    found += run_parallel([partial(_reap_cloud, name, records, everywhere) for name in names])
     return [each for several in found for each in several]
 
 
-def _end_abandoned(row: ClusterRow, known: ClusterRegistry) -> list[ReapFinding]:
+def _end_abandoned(row: ClusterRow, records: ClusterRecords) -> list[ReapFinding]:
     """End the machines of a launch whose process is gone."""
     try:
-        orphans = end_abandoned_launch(known, row)
+        orphans = end_abandoned_launch(records, row)
     except SkyError as error:
         return [ReapFinding(row.cloud, row.name, row.name, ABANDONED_NOTE, False, error.message)]
     return [_ended_finding(machine, ABANDONED_NOTE) for machine in orphans]
@@ -100,14 +100,14 @@ def find_orphaned_machines(
             yield machine, "no cluster that is up has it"
 
 
-def _reap_cloud(name: str, known: ClusterRegistry, everywhere: bool) -> list[ReapFinding]:
+def _reap_cloud(name: str, records: ClusterRecords, everywhere: bool) -> list[ReapFinding]:
     """Reap in one cloud; what it says of itself is no reason to leave out the others."""
     found: list[ReapFinding] = []
     try:
         cloud = clouds.get(name)
         listed = cloud.list_mine(everywhere)
         # after the listing: what was launched meanwhile had been noted before
-        needed, tokens = known.live_identities()
+        needed, tokens = records.live_identities()
         orphans = find_orphaned_machines(listed, needed, tokens, time.time())
         found += run_parallel(
             [partial(_terminate, cloud, machine, why) for machine, why in orphans]

@@ -9,25 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..clouds.launch_records import is_launching
-from ..clouds.provider import launch_records
+from ..clouds.machine_records import launch_records
 from ..errors import SkyNameTaken
 from ..offers import Offer
-from ..store.store import ClusterRow
-
-if TYPE_CHECKING:
-    from .clusters import ClusterRegistry
+from ..store.store import ClusterRow, Store
 
 
-def recover_rows(known: ClusterRegistry) -> list[ClusterRow]:
+def recover_rows(store: Store) -> list[ClusterRow]:
     """Enter orders of processes that are gone, and that the store does not know; return them.
 
     Those that have not ended are entered as launches that nobody is at any more, which are then
     abandoned; the bill of others is closed.
     """
-    rows = known.store.clusters(live_only=False)
+    rows = store.clusters(live_only=False)
     tokens = {row.connection.get("token", "") for row in rows}
     found = []
     for token, record in list(launch_records().list_all()):
@@ -38,15 +35,15 @@ def recover_rows(known: ClusterRegistry) -> list[ClusterRow]:
             continue
         row = _recovered_row(token, record)
         try:
-            known.store.save_cluster(row)
+            store.save_cluster(row)
         except SkyNameTaken:  # another cluster has that name now
             row = replace(row, name=token)
-            known.store.save_cluster(row)
+            store.save_cluster(row)
         if ended:
             machines = record["machines"]
             row = replace(row, machines=machines)
-            known.store.record_launch(row, min(machine["started"] for machine in machines))
-            known.store.end_cluster(row.id, "down", ended["time"], ended.get("reason", ""))
+            store.record_launch(row, min(machine["started"] for machine in machines))
+            store.end_cluster(row.id, "down", ended["time"], ended.get("reason", ""))
         found.append(row)
     return found
 

@@ -1,104 +1,115 @@
-"""From the engines' replies to the notebook: outputs bound, errors raised, the result returned."""
+"""Results of a cell in the notebook: outputs bound, errors raised, the value returned."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from ..cell_options.values import CellOutput
 from ..errors import SkyCancelled, SkyError, SkyTransferError, SkyUsageError
 from . import transfer
 from .failures import mending_line, rebuild_exception
+from .request import CellPosition
 from .transfer import RemoteValue
-from .transfer_progress import announce_transfer, progress_callback
+from .transfer_progress import TransferReporter
+from .values import Placement, Replies, Reply
 
-if TYPE_CHECKING:
-    from .run import SkyRun
-
-Reply = Mapping[str, Any]
+_RESULT = "the result"
 
 
-def collect_results(run: SkyRun, replies: Sequence[Reply]) -> Any:
-    """Bind ``-o`` names and return the last expression's value; a list by rank for several.
+@dataclass(frozen=True, slots=True)
+class ResultCollector:
+    """Collector of the results of one cell.
 
-    Raises
-    ------
-    Exception
-        What the cell raised, of its own class.
-    SkyCancelled
-        The cell was taken back before it ran.
-    SkyTransferError, SkyUsageError
-        A value could not come; the others are bound.
+    Attributes
+    ----------
+    cell
+        Position of the cell.
+    label
+        Name of the cell in messages.
+    namespace
+        Variables of the notebook, where outputs are bound.
+    trusted
+        Whether pickles of the cluster may be opened.
     """
-    for rank, reply in zip(run.ranks, replies, strict=True):
-        if reply["status"] in ("aborted", "killed"):
-            raise SkyCancelled(f"{run.label} was cancelled")
-        if reply["status"] != "ok":
-            raise _rank_error(run, rank, reply)
-    _bind_outputs(run, [reply["sky"] for reply in replies])
-    values = [
-        _rank_result(run, rank, reply["sky"].get("result"))
-        for rank, reply in zip(run.ranks, replies, strict=True)
-    ]
-    if len(values) == 1:
-        return values[0]
-    return None if all(value is None for value in values) else values
 
+    placement: Placement
+    cell: CellPosition
+    label: str
+    namespace: MutableMapping[str, Any]
+    trusted: bool
+    reporter: TransferReporter
 
-def _rank_error(run: SkyRun, rank: int, reply: Reply) -> BaseException:
-    described = reply.get("sky") or {}
-    if "refused" in described:  # an input could not be opened on the engine
-        return SkyTransferError(described["refused"])
-    namespace = run.session.namespace
-    hint = mending_line(described.get("error") or {}, namespace, run.origin.line)
-    return rebuild_exception(reply, rank, namespace, hint)
+    def collect(self, replies: Replies, outputs: Sequence[CellOutput]) -> Any:
+        """Bind ``-o`` names and return the last expression's value; a list by rank for several.
 
+        Raises
+        ------
+        Exception
+            The exception of the cell, of its own class.
+        SkyCancelled
+            The cell was taken back before it ran.
+        SkyTransferError, SkyUsageError
+            A value could not come; the others are bound.
+        """
+        for reply in replies:
+            if reply.status in ("aborted", "killed"):
+                raise SkyCancelled(f"{self.label} was cancelled")
+            if reply.status != "ok":
+                raise self._error(reply)
+        self._bind_outputs(replies, outputs)
+        values = [self._value(reply) for reply in replies]
+        if len(values) == 1:
+            return values[0]
+        return None if all(value is None for value in values) else values
 
-def _bind_outputs(run: SkyRun, outcomes: Sequence[Reply]) -> None:
-    """Bind every name that can be bound, then say which could not."""
-    failed: list[SkyError] = []
-    for output in run.options.outputs:
-        values = []
-        for rank, outcome in zip(run.ranks, outcomes, strict=True):
+    def _error(self, reply: Reply) -> BaseException:
+        if reply.refused is not None:
+            return SkyTransferError(reply.refused)
+        described = (reply.error.get("sky") or {}).get("error") or {}
+        hint = mending_line(described, self.namespace, self.cell.line)
+        return rebuild_exception(reply.error, reply.rank, self.namespace, hint)
+
+    def _bind_outputs(self, replies: Replies, outputs: Sequence[CellOutput]) -> None:
+        """Bind every name that can be bound, then raise the first error of the others."""
+        failed: list[SkyError] = []
+        for output in outputs:
             try:
-                values.append(_bind_output(run, rank, output, outcome))
+                values = [self._output(reply, output) for reply in replies]
             except SkyError as error:
                 failed.append(error)
-                break
-        else:
-            run.session.namespace[output.name] = values[0] if len(values) == 1 else values
-    if failed:
-        raise failed[0]
+            else:
+                self.namespace[output.name] = values[0] if len(values) == 1 else values
+        if failed:
+            raise failed[0]
 
+    def _output(self, reply: Reply, output: CellOutput) -> Any:
+        cluster, name, described = self.placement.cluster, output.name, reply.outputs[output.name]
+        if described.get("missing"):
+            raise SkyUsageError(
+                f"-o {name}: the cell has not made a variable {name!r}",
+                hint="what else it made is still on the cluster: %sky vars",
+            )
+        if output.keep:
+            return RemoteValue(cluster, reply.rank, name, described, self.trusted)
+        try:
+            self.reporter.announce(name, transfer.wire_size(described), "from")
+        except SkyTransferError:
+            transfer.release_packed(cluster, reply.rank, described)
+            raise
+        progress = self.reporter.progress(name)
+        return transfer.receive_value(cluster, reply.rank, name, described, progress, self.trusted)
 
-def _bind_output(run: SkyRun, rank: int, output: CellOutput, outcome: Reply) -> Any:
-    assert run.cluster is not None
-    name, described = output.name, outcome["outputs"][output.name]
-    if described.get("missing"):
-        raise SkyUsageError(
-            f"-o {name}: the cell has not made a variable {name!r}",
-            hint="what else it made is still on the cluster: %sky vars",
-        )
-    if output.keep:
-        return RemoteValue(run.cluster, rank, name, described, run.trusted)
-    try:
-        announce_transfer(run, name, transfer.wire_size(described), "from")
-    except SkyTransferError:
-        transfer.release_packed(run.cluster, rank, described)
-        raise
-    shown = progress_callback(run, name)
-    return transfer.receive_value(run.cluster, rank, name, described, shown, run.trusted)
-
-
-def _rank_result(run: SkyRun, rank: int, described: dict[str, Any] | None) -> Any:
-    assert run.cluster is not None
-    if described is None:
-        return None
-    what, trusted = "the result", run.trusted
-    if "ref" in described:
-        return RemoteValue(run.cluster, rank, what, described, trusted)
-    try:
-        return transfer.receive_value(run.cluster, rank, what, described, trusted=trusted)
-    except SkyTransferError:  # it stays there, as values that are not sent at all do
-        described = run.cluster.connection.ask_engine(rank, "result", cell=run.origin.number)
-        return RemoteValue(run.cluster, rank, what, described, trusted)
+    def _value(self, reply: Reply) -> Any:
+        cluster, rank, described = self.placement.cluster, reply.rank, reply.value
+        if described is None:
+            return None
+        if "ref" not in described:
+            try:
+                return transfer.receive_value(
+                    cluster, rank, _RESULT, described, trusted=self.trusted
+                )
+            except SkyTransferError:  # it stays there, as values that are not sent at all do
+                described = cluster.connection.ask_engine(rank, "result", cell=self.cell.number)
+        return RemoteValue(cluster, rank, _RESULT, described, self.trusted)

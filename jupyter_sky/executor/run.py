@@ -3,34 +3,40 @@
 from __future__ import annotations
 
 import concurrent.futures
+import math
 import threading
 import time
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..cell_options.values import CellOptions
 from ..engines.client.connection import wait_callback
-from ..errors import SkyBudget, SkyCancelled, SkyError, SkyTimeout
+from ..errors import SkyBudget, SkyCancelled, SkyError, SkyStoreError, SkyTimeout
 from ..resources import format_duration
+from ..store.store import RunRow
+from .cluster_records import describe_place
 from .display import Display, RunStatus, Stage
-from .inputs import PackedInputs, collect_inputs
+from .inputs import collect_inputs
 from .preparation import check_input_sizes, prepare_engines
 from .relay import Relay
+from .replay import replay_unfinished
 from .request import CellPosition, parse_ranks, with_settings
-from .results import collect_results
-from .run_monitor import TICK_SECONDS, RunMonitor
+from .results import ResultCollector
+from .run_monitor import TICK_SECONDS, MonitorCallbacks, RunMonitor
 from .run_record import RunRecord
+from .transfer_progress import TransferReporter
 from .untrusted_output import InertDisplay, mark_untrusted
+from .values import Placement, RunLimits, Sending
 
 if TYPE_CHECKING:
-    from ..engines.client.connection import CellExecution
-    from .clusters import ClusterHandle
+    from ..engines.client.cell_execution import CellExecution
+    from .cluster import ClusterHandle
     from .session import Session
 
 
 class SkyRun:
-    """A cell on a cluster: what ``--bg`` returns, and what a cell in the foreground is inside.
+    """Run of a cell on a cluster, in the foreground or, with ``--bg``, in the background.
 
     Attributes
     ----------
@@ -63,12 +69,13 @@ class SkyRun:
         self.status: Stage = "placing"
         self.started = time.time()
         self.cluster: ClusterHandle | None = None
-        self.ranks: list[int] = []
+        self.ranks: tuple[int, ...] = ()
         self.cells: list[CellExecution] = []
         self.detail, self.notes = "", list[str]()
         self.cancelled = threading.Event()
         self.stopped_by = ""
-        self.record = RunRecord(self, session.store)
+        self.limits = RunLimits(self.options.timeout, self.options.max_cost)
+        self.record = RunRecord(session.store, self._waiting_row())
         self._relay: Relay | None = None
         self._shown_at = 0.0
         self._shown: RunStatus | None = None
@@ -97,7 +104,7 @@ class SkyRun:
             raise SkyTimeout(f"{self.label} is still {self.status} after {timeout:g} s") from None
 
     def done(self) -> bool:
-        """Whether it has ended, one way or another."""
+        """Return whether it has ended, one way or another."""
         return self._future.done()
 
     def cancel(self) -> None:
@@ -107,7 +114,7 @@ class SkyRun:
 
     def logs(self) -> str:
         """Return everything that it has printed so far, from the journal on the cluster."""
-        return self.session.log_text(self.id)
+        return self.session.history.log_text(self.id)
 
     def __await__(self) -> Any:
         import asyncio
@@ -121,12 +128,12 @@ class SkyRun:
 
     @property
     def label(self) -> str:
-        """How it is called in messages."""
+        """Name of the run in messages."""
         return self.name or f"cell {self.origin.number}"
 
     @property
     def seconds(self) -> float:
-        """Seconds since it began, or that it took."""
+        """Seconds since it began, or from its begin to its end."""
         return (self.record.end_time or time.time()) - self.started
 
     # -- the way of a cell -----------------------------------------------------------------
@@ -148,7 +155,7 @@ class SkyRun:
             try:
                 self.execute()
             except SkyCancelled:
-                pass  # somebody knows
+                pass  # whoever cancelled it knows
             except BaseException as error:  # in the future, for whoever asks; here for who does not
                 self._show_error(error)
 
@@ -157,37 +164,51 @@ class SkyRun:
     def _execute(self) -> Any:
         # what can fail here fails before any money is spent
         sending = collect_inputs(self.options, self.code, self.values, self.session.config)
-        check_input_sizes(self, sending)
-        if (
-            self.session.clusters.find_connected(self.options.resources, self.options.cluster)
-            is None
-        ):
-            self.record.write()  # it takes its time, and can be seen and stopped from elsewhere
-        self.cluster, notes = self.session.clusters.obtain(
-            self.options.resources,
-            self.options.cluster,
-            self.options.idle,
-            self.report,
-            self.options.retry_until_up,
-        )
-        self.notes += notes
-        self.session.replay_runs(self.cluster, self.notes, self.display)
-        self._check_price()
-        self.ranks = parse_ranks(self.options.on, self.cluster.row.nodes)
-        self.cluster.await_engines(self.ranks)
+        reporter = self._reporter()
+        check_input_sizes(sending, reporter)
+        placement = self._place()
         self.session.live[self.id] = self
+        config, folder = self.session.config, self.session.folder
         waiting = wait_callback.set(self._keep_status_alive)
         try:
-            prepare_engines(self, sending)
+            prepare_engines(sending, placement, folder, config.sync_packages, reporter)
         finally:
             wait_callback.reset(waiting)
-        watch = RunMonitor(self)
-        with watch.count_interrupts():  # a cell that has been sent must be watched
-            self._send(sending)
-        value = collect_results(self, watch.replies())
+        namespace = self.session.namespace
+        monitor = RunMonitor(placement, self.id, self.label, namespace, self._monitor_callbacks())
+        with monitor.count_interrupts():  # a cell that has been sent must be watched
+            self._send(sending, placement)
+        replies = monitor.wait_replies(self.cells)
+        results = ResultCollector(
+            placement, self.origin, self.label, namespace, self.trusted, reporter
+        )
+        value = results.collect(replies, self.options.outputs)
         self._end("done")
         self._finish("done")
         return value
+
+    def _place(self) -> Placement:
+        """Return the engines of the cell, on a cluster that is up or that is launched now."""
+        clusters, options = self.session.clusters, self.options
+        if clusters.find_connected(options.resources, options.cluster) is None:
+            # a launch takes its time, and can be seen and stopped from elsewhere
+            self._write_record()
+        self.cluster, notes = clusters.obtain(
+            options.resources, options.cluster, options.idle, self.report, options.retry_until_up
+        )
+        self.notes += notes
+        if any(note.startswith("reconnected") for note in notes):
+            config = self.session.config
+            for note in replay_unfinished(self.cluster, clusters.records, self.display, config):
+                self.notes.append(note)
+        row = self.cluster.row
+        self.limits.check_price(row)
+        what = f"{self.label} was not started"
+        if note := clusters.budget_monitor.check_start(row.price, what):
+            self.notes.append(note)
+        self.ranks = tuple(parse_ranks(options.on, row.nodes))
+        self.cluster.await_engines(self.ranks)
+        return Placement(self.cluster, self.ranks)
 
     def _finish_with_error(self, error: BaseException) -> None:
         """End in an error."""
@@ -202,66 +223,101 @@ class SkyRun:
         if not self._future.done():
             self._future.set_exception(error)
 
-    def _send(self, sending: PackedInputs) -> None:
-        assert self.cluster is not None
-        link, engines = self.cluster.connection, self.cluster.connection.client.engines_by_rank
-        cap = int(self.session.config.max_output_mb * 1e6)
+    def _send(self, sending: Sending, placement: Placement) -> None:
+        cluster, session = placement.cluster, self.session
+        link, engines = cluster.connection, cluster.connection.client.engines_by_rank
+        cap = int(session.config.max_output_mb * 1e6)
         where = f"%sky logs {self.name or self.origin.number}"
         display = self.display
         if not self.trusted:
-            mark_untrusted(self.session.store, self.id)
+            mark_untrusted(session.store, self.id)
             display = InertDisplay(display, self.id)
-        self._relay = relay = Relay(display, self.ranks, cap, where)
-        self.cluster.running[self.id] = lambda: relay.shown
-        self.session.codes.append(self.code)
+        self._relay = relay = Relay(display, placement.ranks, cap, where)
+        cluster.running[self.id] = lambda: relay.shown
+        session.variables.remember_cell(self.code)
+        limit = self.limits.seconds(cluster.row.price)
         facts = {
             "run": self.id,
-            "ranks": self.ranks,
+            "ranks": list(placement.ranks),
             "cell": self.origin.number,
-            "notebook": self.session.notebook,
+            "notebook": session.notebook,
             "name": self.name,
-            "limit": self.time_limit(),
+            "limit": limit,
         }
-        request = {
-            "cell": self.origin.number,
-            "inputs": sending.inline,
-            "outputs": [[output.name, output.keep] for output in self.options.outputs],
-            "env": sending.env,
-            "as_data": not self.trusted,
-        }
+        request = sending.request(self.origin.number, self.trusted)
         code = self.origin.number_lines(self.code)
         self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
-        self.record.begin()
+        self.record.begin(cluster.row, limit)
         # last, and nothing after it: the thread that sends needs the interpreter, too
-        for rank in self.ranks:
+        for rank in placement.ranks:
             sink = relay.engine_receiver(rank, engines.get(rank, ""), link.client)
             self.cells.append(link.execute(rank, code, facts, request, sink))
 
-    # -- limits and account ------------------------------------------------------------------
+    # -- callbacks of the steps ----------------------------------------------------------------
 
-    def _check_price(self) -> None:
-        assert self.cluster is not None
-        price, most = self.cluster.row.price, self.options.max_cost
-        if most is not None and price is None:
-            raise SkyBudget(
-                f"--max-cost {most:g}: the price of {self.cluster.row.instance_type} is not known"
-            )
-        if note := self.session.clusters.budget_monitor.check_start(
-            price, f"{self.label} was not started"
-        ):
-            self.notes.append(note)
+    def _reporter(self) -> TransferReporter:
+        config = self.session.config
+        refuse_bytes = math.inf if self.options.yes else config.refuse_gb * 1e9
+        return TransferReporter(
+            self.report, self.notes.append, config.announce_mb * 1e6, refuse_bytes
+        )
 
-    def time_limit(self) -> float | None:
-        """Return the most seconds that time and money leave the cell; its end is enforced then."""
+    def _monitor_callbacks(self) -> MonitorCallbacks:
+        return MonitorCallbacks(
+            check_stop=self._check_stop_request,
+            cancellation=self._cancellation,
+            exceeded_limit=self._exceeded_limit,
+            show_running=self._show_running,
+            show_interrupting=lambda hint: self.show("interrupting", hint),
+            record=self._write_record,
+            note=self.notes.append,
+        )
+
+    def _exceeded_limit(self) -> SkyError | None:
+        """Return the error of a cell beyond its own limits or the day's budget."""
         assert self.cluster is not None
-        price, most = self.cluster.row.price, self.options.max_cost
-        by_money = most / price * 3600 if most is not None and price else None
-        limits = [limit for limit in (self.options.timeout, by_money) if limit is not None]
-        return min(limits, default=None)
+        monitor, price = self.session.clusters.budget_monitor, self.cluster.row.price
+        if error := self.limits.exceeded(self.label, self.seconds, self.record.spent_usd()):
+            return error
+        try:
+            monitor.check_start(price, f"{self.label} was stopped")
+            if price:
+                self.notes += monitor.pop_notice()
+        except SkyBudget as over:
+            return over
+        except SkyStoreError:
+            pass  # it is locked for a moment
+        return None
+
+    def _write_record(self) -> None:
+        self.record.write(self.status, self.cluster.row.name if self.cluster else "")
+
+    def _waiting_row(self) -> RunRow:
+        """Return the record of the run while it waits for a cluster."""
+        return RunRow(
+            run_id=self.id,
+            notebook=self.session.notebook,
+            session=self.session.id,
+            cell=self.origin.number,
+            name=self.name,
+            cluster="",
+            code=self.code[:200],
+            price=None,
+            nodes=0,
+            started=self.started,
+            ended=None,
+            last_beat=self.started,
+            status="waiting",
+            shown=0,
+            cell_id=self.origin.cell_id,
+            stage=self.status,
+        )
+
+    # -- the end -------------------------------------------------------------------------------
 
     def detach(self) -> None:
         """End here and now; on its cluster the cell goes on, for the next session to follow."""
-        self.record.detach()
+        self.record.detach(self.status)
         error = SkyError(
             f"{self.label} goes on, but this notebook has closed its connection to the cluster",
             hint="%load_ext jupyter_sky: the next %%sky cell shows the rest",
@@ -284,22 +340,24 @@ class SkyRun:
     # -- showing -----------------------------------------------------------------------------
 
     def report(self, stage: str, detail: str) -> None:
-        """Say what the cell is waiting for; raise SkyCancelled once it has been cancelled."""
-        self.check_stop_request()
-        if self.cancelled.is_set():
-            raise self.cancelled_error()
-        self.show(stage, detail)  # type: ignore[arg-type]
-        self.record.write()
+        """Show what the cell is waiting for; raise SkyCancelled once it has been cancelled."""
+        self._check_stop_request()
+        if error := self._cancellation():
+            raise error
+        self.show(cast("Stage", stage), detail)
+        self._write_record()
 
-    def check_stop_request(self) -> None:
-        """Look whether another process wants it to stop."""
+    def _check_stop_request(self) -> None:
+        """Look whether another process has requested a stop."""
         if not self.cancelled.is_set() and (who := self.record.stop_requester()):
             self.stopped_by = who
             self.notes.append(f"stopped {who}")
             self.cancelled.set()
 
-    def cancelled_error(self) -> SkyCancelled:
-        """Return the error of a cell that was cancelled, with who did it."""
+    def _cancellation(self) -> SkyCancelled | None:
+        """Return the error of a cell that was cancelled, with the author; None otherwise."""
+        if not self.cancelled.is_set():
+            return None
         how = f"stopped {self.stopped_by}" if self.stopped_by else "cancelled"
         return SkyCancelled(f"{self.label} was {how}")
 
@@ -316,7 +374,7 @@ class SkyRun:
             stage=stage,
             seconds=self.seconds,
             cluster=row.name if row else None,
-            place=self.session.describe_place(row) if row else None,
+            place=describe_place(row) if row else None,
             price=row.price if row else None,
             cell_usd=self.record.spent_usd() if row else None,
             notebook_usd=self.session.notebook_usd() if row else None,
@@ -329,8 +387,8 @@ class SkyRun:
         if self._relay is not None:
             self._relay.release()
 
-    def waiting_for(self) -> str:
-        """Say behind which other cell of this session this one waits, if it does."""
+    def _waiting_for(self) -> str:
+        """Return the cell of this session behind which this one waits, in words; or nothing."""
         for other in list(self.session.live.values()):
             if (
                 other.cluster is self.cluster
@@ -340,9 +398,13 @@ class SkyRun:
                 return f"behind {other.label}"
         return ""
 
+    def _show_running(self) -> None:
+        behind = self._waiting_for()
+        self.show("queued" if behind else "running", behind)
+
     def _keep_status_alive(self) -> None:
         """Keep the status line alive while an engine is waited for before the cell itself."""
-        behind = self.waiting_for()
+        behind = self._waiting_for()
         self.report("queued" if behind else "syncing", behind or self.detail)
 
     def _finish(self, stage: Stage) -> None:

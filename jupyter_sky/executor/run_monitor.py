@@ -6,41 +6,86 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ipyparallel.error import EngineError
 
-from ..errors import (
-    SkyBudget,
-    SkyClusterLost,
-    SkyEngineLost,
-    SkyError,
-    SkyStoreError,
-    SkyTimeout,
-)
-from ..resources import format_duration
+from ..errors import SkyCancelled, SkyClusterLost, SkyEngineLost, SkyError
 from .failures import rebuild_exception
+from .values import Placement, Replies, Reply
 
 if TYPE_CHECKING:
-    from ..engines.client.connection import CellExecution
-    from .run import SkyRun
+    from ..engines.client.cell_execution import CellExecution
 
 TICK_SECONDS = 1.0
 STOPPING_TICK_SECONDS = 0.1
 QUICK_SECONDS = 0.02
 """A cell that ends within this time shows its status line once, as done."""
 GRACE_SECONDS = 5.0
-"""How long a stopped cell may take to end before its engine is killed."""
+"""Longest time that a stopped cell may take to end before its engine is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorCallbacks:
+    """Callbacks of a monitor to the run that it watches.
+
+    Attributes
+    ----------
+    check_stop
+        Looks whether another process has requested a stop.
+    cancellation
+        Returns the error of a run that has been cancelled, or None.
+    exceeded_limit
+        Returns the error of a run that has exceeded its time or money, or None.
+    show_running
+        Shows that the run goes on, or what it waits for.
+    show_interrupting
+        Shows that the run is being interrupted, with a hint for the user.
+    record
+        Writes the state of the run to the store.
+    note
+        Called with a sentence for the user.
+    """
+
+    check_stop: Callable[[], None]
+    cancellation: Callable[[], SkyCancelled | None]
+    exceeded_limit: Callable[[], SkyError | None]
+    show_running: Callable[[], None]
+    show_interrupting: Callable[[str], None]
+    record: Callable[[], None]
+    note: Callable[[str], None]
 
 
 class RunMonitor:
-    """Monitor of a cell from its sending to its end."""
+    """Monitor of a cell from its sending to its end.
 
-    def __init__(self, run: SkyRun) -> None:
-        self.run = run
+    Parameters
+    ----------
+    placement
+        Engines of the cell.
+    run_id
+        Id of the run, by which the controller knows it.
+    label
+        Name of the cell in messages.
+    namespace
+        Variables of the notebook, among which classes of exceptions are looked up.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        run_id: str,
+        label: str,
+        namespace: Mapping[str, Any],
+        callbacks: MonitorCallbacks,
+    ) -> None:
+        self.placement, self.run_id, self.label = placement, run_id, label
+        self.namespace, self.callbacks = namespace, callbacks
+        self.cells: Sequence[CellExecution] = ()
         self.interrupts = 0
         self.reason: SkyError | None = None
         self.stopped_at = 0.0
@@ -62,8 +107,8 @@ class RunMonitor:
         finally:
             signal.signal(signal.SIGINT, before)
 
-    def replies(self) -> list[dict[str, Any]]:
-        """Wait for every engine's reply.
+    def wait_replies(self, cells: Sequence[CellExecution]) -> Replies:
+        """Wait for the reply of every engine that a cell was sent to.
 
         Raises
         ------
@@ -74,7 +119,7 @@ class RunMonitor:
         SkyEngineLost, SkyClusterLost
             Nothing runs the cell any more.
         """
-        cells = self.run.cells
+        self.cells = cells
         # outputs end last as a rule: waiting for them first wakes this thread once
         futures = [cell.output for cell in cells] + [cell.reply for cell in cells]
         acted, tick = 0, QUICK_SECONDS
@@ -86,40 +131,38 @@ class RunMonitor:
                     (self._interrupt if acted == 1 else self._kill)()
                 if wait_all(futures, tick):
                     break
-                self.run.check_stop_request()
+                self.callbacks.check_stop()
                 self._check()
-                self.run.record.write()
+                self.callbacks.record()
                 tick = STOPPING_TICK_SECONDS if self.stopped_at else TICK_SECONDS
             except KeyboardInterrupt:
                 self.interrupts, tick = self.interrupts + 1, STOPPING_TICK_SECONDS
         replies = [self._reply(cell) for cell in cells]
         if isinstance(self.reason, _InterruptPressed):
             raise self._interrupted(replies)
-        if self.run.cancelled.is_set():
-            raise self.run.cancelled_error()
-        if self.reason is not None:
-            raise self.reason
+        if stop := self.callbacks.cancellation() or self.reason:
+            raise stop
         return replies
 
-    def _reply(self, cell: CellExecution) -> dict[str, Any]:
-        run = self.run
-        assert run.cluster is not None
-        reply = cell.reply.result()  # raises SkyClusterLost when all is gone
-        if not isinstance(reply, EngineError):
-            return reply["content"]
-        if self.reason is not None or run.cancelled.is_set():
-            return {"status": "killed"}
+    def _is_stopping(self) -> bool:
+        return self.reason is not None or self.callbacks.cancellation() is not None
+
+    def _reply(self, cell: CellExecution) -> Reply:
+        message = cell.reply.result()  # raises SkyClusterLost when all is gone
+        if not isinstance(message, EngineError):
+            return Reply.parse(cell.rank, message["content"])
+        if self._is_stopping():
+            return Reply(cell.rank, "killed")
         raise self._engine_lost(cell)
 
     def _engine_lost(self, cell: CellExecution) -> SkyEngineLost:
-        run = self.run
-        assert run.cluster is not None
-        if gone := run.cluster.lost_nodes().get(cell.rank):
-            run.cluster.check_ended()
-            return run.cluster.node_lost_error(cell.rank, gone, run.label)
-        why = run.cluster.exit_reason(cell.rank)
+        cluster = self.placement.cluster
+        if gone := cluster.lost_nodes().get(cell.rank):
+            cluster.check_ended()
+            return cluster.node_lost_error(cell.rank, gone, self.label)
+        why = cluster.exit_reason(cell.rank)
         return SkyEngineLost(
-            f"engine {cell.rank} of cluster {run.cluster.row.name} died while it ran {run.label}: "
+            f"engine {cell.rank} of cluster {cluster.row.name} died while it ran {self.label}: "
             f"{why}",
             hint="its variables are gone; a new engine takes its place for the next cell",
         )
@@ -127,9 +170,8 @@ class RunMonitor:
     # -- every tick --------------------------------------------------------------------------
 
     def _check(self) -> None:
-        """Look at time, money and cancellation; go on with what was begun; show the state."""
-        asked = self.reason is not None or self.run.cancelled.is_set()
-        if not asked:
+        """Check time, money and cancellation; go on with what was begun; show the state."""
+        if not self._is_stopping():
             self._check_limits()
         elif (
             self.stopped_at
@@ -141,44 +183,16 @@ class RunMonitor:
         elif self._not_interrupted():
             self._interrupt()
         if not self.stopped_at:
-            behind = self.run.waiting_for()
-            self.run.show("queued" if behind else "running", behind)
+            self.callbacks.show_running()
         else:
-            self.run.show("interrupting", self._stop_hint())
+            self.callbacks.show_interrupting(self._stop_hint())
 
     def _check_limits(self) -> None:
-        run, options = self.run, self.run.options
-        spent = run.record.spent_usd()
-        dead = [cell for cell in run.cells if _is_engine_lost(cell)]
-        if dead:  # the others would go on without it
-            self.reason = self._engine_lost(dead[0])
-        elif options.timeout and run.seconds > options.timeout:
-            limit = format_duration(options.timeout)
-            self.reason = SkyTimeout(f"{run.label} was stopped: --timeout {limit} has passed")
-        elif options.max_cost is not None and spent is not None and spent > options.max_cost:
-            self.reason = SkyBudget(
-                f"{run.label} was stopped: it has cost more than --max-cost {options.max_cost:g}"
-            )
-        else:
-            self.reason = self._over_budget()
+        dead = [cell for cell in self.cells if _is_engine_lost(cell)]
+        # the other engines would go on without a dead one
+        self.reason = self._engine_lost(dead[0]) if dead else self.callbacks.exceeded_limit()
         if self.reason is not None:
             self._interrupt()
-
-    def _over_budget(self) -> SkyBudget | None:
-        """Return why the cell must stop, when it costs and the day's budget is spent."""
-        run = self.run
-        assert run.cluster is not None
-        try:
-            run.session.clusters.budget_monitor.check_start(
-                run.cluster.row.price, f"{run.label} was stopped"
-            )
-            if run.cluster.row.price:
-                run.notes += run.session.clusters.budget_monitor.pop_notice()
-        except SkyBudget as over:
-            return over
-        except SkyStoreError:
-            pass  # it is locked for a moment
-        return None
 
     def _stop_hint(self) -> str:
         waited = time.monotonic() - self.stopped_at > GRACE_SECONDS
@@ -193,51 +207,49 @@ class RunMonitor:
         Called again every tick for the engines that it has not reached: a cell that is between
         the two when the first call comes would go on otherwise.
         """
-        run = self.run
-        assert run.cluster is not None
         self.stopped_at = self.stopped_at or time.monotonic()
-        run.show("interrupting", self._stop_hint())
+        self.callbacks.show_interrupting(self._stop_hint())
         left = self._not_interrupted()
         with contextlib.suppress(SkyClusterLost):
-            link, ranks = run.cluster.connection, [cell.rank for cell in left]
-            told = link.ask_controller("interrupt", wait_reconnect=False, run=run.id, ranks=ranks)
+            link, ranks = self.placement.cluster.connection, [cell.rank for cell in left]
+            told = link.ask_controller(
+                "interrupt", wait_reconnect=False, run=self.run_id, ranks=ranks
+            )
             self.interrupted_cells |= set(told["interrupted"])
             link.abort_cells(cell for cell in left if cell.rank not in self.interrupted_cells)
 
     def _not_interrupted(self) -> list[CellExecution]:
         """Return the cells that run and that no interrupt has reached."""
         return [
-            c for c in self.run.cells if c.rank not in self.interrupted_cells and not c.reply.done()
+            c for c in self.cells if c.rank not in self.interrupted_cells and not c.reply.done()
         ]
 
     def _kill(self) -> None:
-        """Kill the engines that do not listen; their variables go with them."""
-        run = self.run
-        assert run.cluster is not None
+        """Kill the engines that do not react; their variables go with them."""
         with contextlib.suppress(SkyClusterLost):
-            why = f"{run.label} did not stop when it was interrupted"
-            ranks = [cell.rank for cell in run.cells if not cell.reply.done()]
-            told = run.cluster.connection.ask_controller(
-                "kill", wait_reconnect=False, run=run.id, ranks=ranks, why=why
+            why = f"{self.label} did not stop when it was interrupted"
+            ranks = [cell.rank for cell in self.cells if not cell.reply.done()]
+            told = self.placement.cluster.connection.ask_controller(
+                "kill", wait_reconnect=False, run=self.run_id, ranks=ranks, why=why
             )
             if killed := told["killed"]:
                 names = ", ".join(map(str, killed))
-                run.notes.append(f"engine {names} was restarted: its variables are gone")
+                self.callbacks.note(f"engine {names} was restarted: its variables are gone")
 
-    def _interrupted(self, replies: Sequence[dict[str, Any]]) -> BaseException:
+    def _interrupted(self, replies: Replies) -> BaseException:
         """Return the KeyboardInterrupt to raise: the engine's own, where it got that far."""
-        for rank, reply in zip(self.run.ranks, replies, strict=True):
-            if reply["status"] == "error" and reply["ename"] == "KeyboardInterrupt":
-                return rebuild_exception(reply, rank, self.run.session.namespace)
-        gone = any(reply["status"] == "killed" for reply in replies)
+        for reply in replies:
+            if reply.status == "error" and reply.error["ename"] == "KeyboardInterrupt":
+                return rebuild_exception(reply.error, reply.rank, self.namespace)
+        gone = any(reply.status == "killed" for reply in replies)
         text = "the engine was restarted: its variables are gone" if gone else "interrupted"
-        reply = {
+        content = {
             "ename": "KeyboardInterrupt",
             "evalue": text,
             "traceback": [f"KeyboardInterrupt: {text}"],
             "sky": {"error": {"classes": [["builtins", "KeyboardInterrupt"]]}},
         }
-        return rebuild_exception(reply, self.run.ranks[0], {})
+        return rebuild_exception(content, self.placement.ranks[0], {})
 
 
 class _InterruptPressed(SkyError):
@@ -250,7 +262,7 @@ def _is_engine_lost(cell: CellExecution) -> bool:
 
 
 def wait_all(futures: Sequence[Future], seconds: float) -> bool:
-    """Wait some seconds for `futures`; say whether all are done."""
+    """Wait some seconds for `futures`; return whether all are done."""
     deadline = time.monotonic() + seconds
     for future in futures:
         try:

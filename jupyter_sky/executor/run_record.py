@@ -6,22 +6,18 @@ import contextlib
 import json
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..errors import SkyError
 from ..ledger.lines import run_usd
 from ..remote import processes
-from ..store.store import RunRow, Store
+from ..store.store import ClusterRow, RunRow, Store
 from .display import Stage
-
-if TYPE_CHECKING:
-    from .run import SkyRun
 
 STOP_CHECK_SECONDS = 1.0
 HEARTBEAT_SECONDS = 10.0
 """Period at which a run that waits for its cluster shows that its kernel lives."""
 _STATUS: dict[str, str] = {"done": "ok", "failed": "error"}
-"""How the store calls what has ended so; other ends are called the same."""
+"""Status in the store of stages that have another name there."""
 
 
 class RunRecord:
@@ -30,14 +26,19 @@ class RunRecord:
     A cell that is over at once is written when it is over, together with what is written next:
     nothing waits for a disk for its sake.
 
+    Parameters
+    ----------
+    waiting
+        Row of the run while it waits for a cluster.
+
     Attributes
     ----------
     row : RunRow or None
-        How it is now; None while nothing is to be known of it.
+        Present state; None before the first `write` or `begin`.
     """
 
-    def __init__(self, run: SkyRun, store: Store) -> None:
-        self.run, self.store = run, store
+    def __init__(self, store: Store, waiting: RunRow) -> None:
+        self.store, self._waiting = store, waiting
         self.row: RunRow | None = None
         self._written: RunRow | None = None
         self._stop_checked_at = self._heartbeat_at = 0.0
@@ -45,38 +46,42 @@ class RunRecord:
 
     @property
     def end_time(self) -> float | None:
-        """When the run ended, unix seconds."""
+        """Time of the run's end, unix seconds."""
         return self.row.ended if self.row else None
 
     def spent_usd(self) -> float | None:
-        """Return what the run has cost so far in USD; None when the price is unknown."""
+        """Return the cost of the run so far in USD; None when the price is unknown."""
         return run_usd(self.row, time.time()) if self.row and self.row.nodes else 0.0
 
-    def begin(self) -> None:
-        """Note that the run is sent to its nodes now: from here on it costs."""
-        run, now = self.run, time.time()
-        assert run.cluster is not None
-        row = run.cluster.row
+    def begin(self, cluster: ClusterRow, limit: float | None) -> None:
+        """Note that the run is sent to its nodes now: from here on it costs.
+
+        Parameters
+        ----------
+        limit
+            Seconds that the run may take; None without a limit.
+        """
+        now = time.time()
         self.row = replace(
-            self.row or self._waiting(),
-            cluster=row.name,
-            price=row.price,
-            nodes=row.nodes,
+            self.row or self._begun(),
+            cluster=cluster.name,
+            price=cluster.price,
+            nodes=cluster.nodes,
             started=now,
             last_beat=now,
             status="running",
             stage="running",
-            allowed=run.time_limit(),
+            allowed=limit,
         )
 
-    def write(self) -> None:
-        """Write down how far it has come, if that is new."""
+    def write(self, stage: Stage, cluster: str = "") -> None:
+        """Write the stage of the run and its cluster, if that is new."""
         if self._closed:
             return
-        row = self.row or self._waiting()
-        if not row.nodes and self.run.cluster is not None:
-            row = replace(row, cluster=self.run.cluster.row.name)
-        self.row = row = replace(row, stage=self.run.status)
+        row = self.row or self._begun()
+        if not row.nodes and cluster:
+            row = replace(row, cluster=cluster)
+        self.row = row = replace(row, stage=stage)
         if row != self._written:
             put = self.store.update_run if self._written else self.store.begin_run
             self._written = row
@@ -87,7 +92,7 @@ class RunRecord:
             self.store.record_run_heartbeat(row.run_id, time.time(), row.shown)
 
     def end(self, stage: Stage) -> None:
-        """Write down how it has ended, unless it ended before anything took its time."""
+        """Write the end of the run, unless it ended before anything took its time."""
         if self._closed or self.row is None:
             return
         self._closed = True
@@ -95,42 +100,25 @@ class RunRecord:
         self.row = replace(self.row, ended=time.time(), status=status, stage=stage)
         (self.store.update_run if self._written else self.store.insert_ended_run)(self.row)
 
-    def detach(self) -> None:
-        """Leave it to the next session, which finds it running; what was not sent has ended."""
+    def detach(self, stage: Stage) -> None:
+        """Leave the run to the next session, which finds it running; end one that was not sent."""
         if self.row is not None and self.row.nodes:
-            self.write()
+            self.write(stage)
         else:
             self.end("cancelled")
         self._closed = True
 
     def stop_requester(self) -> str:
-        """Say who wants the run to stop, such as ``in the browser``; asks now and then."""
+        """Return the author of a stop request, such as ``in the browser``; asks now and then."""
         now = time.monotonic()
         if self._written is None or now - self._stop_checked_at < STOP_CHECK_SECONDS:
             return ""
         self._stop_checked_at = now
         with contextlib.suppress(SkyError):  # a store that cannot be read is no reason to stop
-            return self.store.stop_requester(self.run.id)
+            return self.store.stop_requester(self._waiting.run_id)
         return ""
 
-    def _waiting(self) -> RunRow:
-        run = self.run
-        return RunRow(
-            run_id=run.id,
-            notebook=run.session.notebook,
-            session=run.session.id,
-            cell=run.origin.number,
-            name=run.name,
-            cluster="",
-            code=run.code[:200],
-            price=None,
-            nodes=0,
-            started=run.started,
-            ended=None,
-            last_beat=time.time(),
-            status="waiting",
-            shown=0,
-            cell_id=run.origin.cell_id,
-            stage=run.status,
-            owner=json.dumps(processes.identity()),
-        )
+    def _begun(self) -> RunRow:
+        """Return the row of the waiting run, with the owner that keeps it alive."""
+        owner = json.dumps(processes.identity())
+        return replace(self._waiting, last_beat=time.time(), owner=owner)

@@ -1,10 +1,10 @@
-"""Ends of several clusters: which are meant, whose they are, and what became of each."""
+"""Ends of several clusters: candidates, their users, and the outcome of each."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,12 @@ from ..engines.controller.activity import notebook_name
 from ..errors import SkyError, SkyNotEnded
 from ..ledger.ledger import format_rate
 from .cluster_launch import describe_launcher, end_abandoned_launch, is_launch_running
+from .cluster_records import ClusterRecords, describe_place
+from .clusters import ClusterRegistry
 
 if TYPE_CHECKING:
     from ..clouds import Machine
     from ..store.store import ClusterRow
-    from .session import Session
 
 _log = logging.getLogger(__name__)
 
@@ -30,11 +31,11 @@ class EndCandidate:
     Attributes
     ----------
     place
-        Where it is, in words.
+        Place of the cluster, in words.
     is_own
         Whether this notebook started it.
     users
-        What other notebooks and logins do on it now, in words.
+        Work of other notebooks and logins on it now, in words.
     """
 
     row: ClusterRow
@@ -60,11 +61,11 @@ class EndResult:
     Attributes
     ----------
     ended
-        Names and where those clusters were.
+        Names and places of clusters that have ended.
     spared
-        Names and why those clusters were not to be ended.
+        Names of clusters that were not to be ended, and the reasons.
     failed
-        Names and why those clusters could not be ended.
+        Names of clusters that could not be ended, and the reasons.
     """
 
     ended: tuple[tuple[str, str], ...] = ()
@@ -82,32 +83,69 @@ class EndResult:
             )
 
 
-def list_candidates(session: Session) -> list[EndCandidate]:
-    """Return every cluster that is up or being launched, by what is remembered."""
+def end_clusters(
+    clusters: ClusterRegistry,
+    name: str | None = None,
+    everything: bool = False,
+    confirm: Callable[[list[EndCandidate]], None] = lambda others: None,
+) -> EndResult:
+    """End a cluster, those of this notebook, or all clusters of this user.
+
+    Each is gone when this returns: its cloud has said so.
+
+    Parameters
+    ----------
+    name
+        The cluster; without one, those that this notebook started and nobody else uses.
+    everything
+        End all clusters, and machines that no cluster has.
+    confirm
+        Called with the clusters that others started or use, if there are any, before all are
+        ended; raises to end none.
+    """
+    if name is not None:
+        row = clusters.terminate(name)
+        return EndResult(ended=((name, describe_place(row)),))
+    candidates = _list_candidates(clusters)
+    if everything:
+        if others := [one for one in candidates if one.affects_others]:
+            confirm(others)
+        return _end_side_by_side(clusters.records, candidates, orphans=True)
+    own = [one for one in candidates if one.is_own]
+    used = [(one.row.name, f"used by {', '.join(one.users)}") for one in own if one.users]
+    unused = [one for one in own if not one.users]
+    result = _end_side_by_side(clusters.records, unused, orphans=False)
+    return replace(result, spared=(*result.spared, *used))
+
+
+def _list_candidates(clusters: ClusterRegistry) -> list[EndCandidate]:
+    """Return every cluster that is up or being launched, as recorded."""
     return run_parallel(
-        [partial(_make_candidate, session, row) for row in session.store.live_clusters()]
+        [partial(_make_candidate, clusters, row) for row in clusters.store.live_clusters()]
     )
 
 
-def _make_candidate(session: Session, row: ClusterRow) -> EndCandidate:
+def _make_candidate(clusters: ClusterRegistry, row: ClusterRow) -> EndCandidate:
     users = [
         f"{run.name or f'cell {run.cell}'} of {notebook_name(run.notebook)}"
-        for run in session.store.runs(cluster=row.name, status="running", limit=None)
-        if run.started >= row.created and run.notebook != session.notebook
+        for run in clusters.store.runs(cluster=row.name, status="running", limit=None)
+        if run.started >= row.created and run.notebook != clusters.notebook
     ]
-    here = f" of {notebook_name(session.notebook)}"
-    use = session.read_activity(row) if row.state == "up" else None
-    for user in use["users"] if use else ():  # calls and logins stand in no store
+    here = f" of {notebook_name(clusters.notebook)}"
+    use = clusters.read_activity(row) if row.state == "up" else None
+    for user in use["users"] if use else ():  # calls and logins are in no store
         if user not in users and not user.endswith(here):
             users.append(user)
     if row.state == "starting" and is_launch_running(row):
         users.append(f"its launch by {describe_launcher(row)}")
-    is_own = row.notebook == session.notebook
-    return EndCandidate(row, session.describe_place(row), is_own, tuple(users))
+    is_own = row.notebook == clusters.notebook
+    return EndCandidate(row, describe_place(row), is_own, tuple(users))
 
 
-def end_clusters(session: Session, chosen: list[EndCandidate], orphans: bool) -> EndResult:
-    """End clusters side by side; what befalls one keeps none of the others up.
+def _end_side_by_side(
+    records: ClusterRecords, chosen: list[EndCandidate], orphans: bool
+) -> EndResult:
+    """End clusters side by side; the failure of one keeps none of the others up.
 
     Parameters
     ----------
@@ -121,25 +159,25 @@ def end_clusters(session: Session, chosen: list[EndCandidate], orphans: bool) ->
             why = f"it is being launched by {describe_launcher(one.row)}; interrupt that cell"
             spared.append((one.row.name, why))
         else:
-            jobs.append((one.row.name, partial(_end_cluster, session, one)))
+            jobs.append((one.row.name, partial(_end_cluster, records, one)))
     ended, failed = _run_jobs(jobs)
     if orphans:
-        more = _run_jobs(_orphan_jobs(session))
+        more = _run_jobs(_orphan_jobs(records))
         ended, failed = ended + more[0], failed + more[1]
     return EndResult(tuple(ended), tuple(spared), tuple(failed))
 
 
-def _end_cluster(session: Session, one: EndCandidate) -> str:
-    """End a cluster; return where it was, or nothing when it had ended before."""
-    known, row = session.clusters, one.row
+def _end_cluster(records: ClusterRecords, one: EndCandidate) -> str:
+    """End a cluster; return its place, or nothing when it had ended before."""
+    row = one.row
     if row.state == "starting":
-        return one.place if end_abandoned_launch(known, row) or row.machines else ""
-    return one.place if known.terminate_unless_ended(row) else ""
+        return one.place if end_abandoned_launch(records, row) or row.machines else ""
+    return one.place if records.terminate_unless_ended(row) else ""
 
 
-def _orphan_jobs(session: Session) -> list[tuple[str, Callable[[], str]]]:
+def _orphan_jobs(records: ClusterRecords) -> list[tuple[str, Callable[[], str]]]:
     jobs: list[tuple[str, Callable[[], str]]] = []
-    for name, machines in session.clusters.find_orphans().items():
+    for name, machines in records.find_orphans().items():
         for cloud in sorted({machine.cloud for machine in machines}):
             of_cloud = [machine for machine in machines if machine.cloud == cloud]
             jobs.append((name, partial(_end_orphans, cloud, of_cloud)))
@@ -155,7 +193,7 @@ _Named = list[tuple[str, str]]
 
 
 def _run_jobs(jobs: list[tuple[str, Callable[[], str]]]) -> tuple[_Named, _Named]:
-    """Do jobs at the same time; return what they said, and why the others failed, by name."""
+    """Do jobs at the same time; return results, and reasons of failures, by name."""
 
     def attempt(name: str, job: Callable[[], str]) -> tuple[bool, str]:
         try:

@@ -1,40 +1,62 @@
-"""Sizes of what travels between notebook and cluster: said, refused, shown as it goes."""
+"""Sizes of values that travel between notebook and cluster: announced, refused, shown."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ..errors import SkyTransferError
 from .transfer import Progress
 
-if TYPE_CHECKING:
-    from .run import SkyRun
 
+@dataclass(frozen=True, slots=True)
+class TransferReporter:
+    """Callbacks by which a transfer tells its cell how far it is.
 
-def announce_transfer(run: SkyRun, name: str, nbytes: int, way: str) -> None:
-    """Note a large value on its way ``to`` or ``from`` the cluster; refuse a very large one."""
-    config = run.session.config
-    if nbytes > config.refuse_gb * 1e9 and not run.options.yes:
-        keep = "" if way == "to" else f", or keep it there: -o {name}!"
-        raise SkyTransferError(
-            f"{name} has {format_size(nbytes)}, more than {config.refuse_gb:g} GB: not sent",
-            hint=f"add --yes to send it all the same{keep}",
-        )
-    if nbytes > config.announce_mb * 1e6:
-        run.notes.append(f"{name}: {format_size(nbytes)} {way} the cluster")
+    Attributes
+    ----------
+    report
+        Called with a stage and a detail; raises when the cell has been cancelled.
+    note
+        Called with a sentence for the user.
+    announce_bytes, refuse_bytes
+        Sizes above which a value is announced, and above which it is refused.
+    """
 
+    report: Callable[[str, str], None]
+    note: Callable[[str], None]
+    announce_bytes: float
+    refuse_bytes: float
 
-def progress_callback(run: SkyRun, what: str) -> Progress:
-    """Return what shows the progress of a transfer in a run's status line."""
+    def announce(self, name: str, nbytes: int, way: str) -> None:
+        """Announce a large value on its way ``to`` or ``from`` the cluster.
 
-    def show(done: int, total: int) -> None:
-        run.report("syncing", f"{what} {format_size(done)} of {format_size(total)}")
+        Raises
+        ------
+        SkyTransferError
+            It is too large to be sent without ``--yes``.
+        """
+        if nbytes > self.refuse_bytes:
+            keep = "" if way == "to" else f", or keep it there: -o {name}!"
+            limit = f"{self.refuse_bytes / 1e9:g} GB"
+            raise SkyTransferError(
+                f"{name} has {format_size(nbytes)}, more than {limit}: not sent",
+                hint=f"add --yes to send it all the same{keep}",
+            )
+        if nbytes > self.announce_bytes:
+            self.note(f"{name}: {format_size(nbytes)} {way} the cluster")
 
-    return show
+    def progress(self, name: str) -> Progress:
+        """Return the callback that shows the progress of a transfer."""
+
+        def show(done: int, total: int) -> None:
+            self.report("syncing", f"{name} {format_size(done)} of {format_size(total)}")
+
+        return show
 
 
 def format_size(nbytes: float) -> str:
-    """Say a number of bytes as people do.
+    """Return a number of bytes in words.
 
     Examples
     --------

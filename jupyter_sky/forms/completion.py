@@ -16,7 +16,7 @@ from ..catalog.filters import matching_rows
 from ..cell_options.schema import BY_DEST
 from ..errors import SkyUsageError
 from ..ledger.ledger import format_rate
-from ..magics.completer import complete_names
+from ..magics.completion_names import complete_names
 from ..provider.facts import LocalFacts
 from ..provider.register import find_facts
 from ..resources import Resources
@@ -41,7 +41,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class CompletionContext:
-    """What no catalog has: see `jupyter_sky.magics.completer.CompletionSources`.
+    """What no catalog has: see `jupyter_sky.magics.completion_names.CompletionSources`.
 
     Attributes
     ----------
@@ -84,10 +84,6 @@ class CompletionContext:
 
     def runs(self) -> Iterable[str]:
         """No field asks for a run."""
-        return ()
-
-    def verbs(self) -> Iterable[str]:
-        """No field asks for a verb."""
         return ()
 
 

@@ -45,7 +45,7 @@ class Autoscaler:
 
     Parameters
     ----------
-    welcome
+    prepare
         Makes nodes ready, before calls go there.
     """
 
@@ -57,10 +57,10 @@ class Autoscaler:
         options: Options,
         prepare: Callable[[Pool, Sequence[int]], None],
     ) -> None:
-        self.pool, self.nodes, self.start = pool, nodes, launcher
-        self.options, self.welcome = options, prepare
+        self.pool, self.nodes, self._launcher = pool, nodes, launcher
+        self.options, self._prepare = options, prepare
         self.last_error: SkyError | None = None
-        """Why the last nodes could not be had."""
+        """Error of the last failed request for nodes; None if there was none."""
         self._joined: list[ClusterHandle] = []
         self._idle_since: dict[str, float] = {}
         self._busy_since: float | None = None
@@ -73,7 +73,7 @@ class Autoscaler:
     def begin(self) -> None:
         """Start a thread that scales the pool until it ends."""
         self.pool.defer(self._stop)
-        self.start.check_wanted = self._check
+        self._launcher.check_wanted = self._check
         self._thread.start()
 
     def _stop(self) -> None:
@@ -114,25 +114,25 @@ class Autoscaler:
     def _add_nodes(self, count: int) -> None:
         if count < 1:
             return
-        count = self.start.affordable(count)
+        count = self._launcher.affordable(count)
         self._serial += 1
         try:
-            cluster = self.start(f"{self.pool.name}-{self._serial}", count)
+            cluster = self._launcher(f"{self.pool.name}-{self._serial}", count)
         except SkyError as error:
-            self._failed(error, error.machines_came_up)
+            self._record_failure(error, error.machines_came_up)
             return
         try:
-            self.pool.join(cluster, self.welcome)
+            self.pool.join(cluster, self._prepare)
         except BaseException as error:
-            self.start.end(cluster)  # it costs, and is no use
+            self._launcher.end(cluster)  # it costs, and is of no use
             if not isinstance(error, SkyError):
                 raise
-            self._failed(error, True)
+            self._record_failure(error, True)
             return
         self._joined.append(cluster)
         self._failed_attempts = 0
 
-    def _failed(self, error: SkyError, came_up: bool) -> None:
+    def _record_failure(self, error: SkyError, came_up: bool) -> None:
         """Delay the next request for nodes, or give up: nodes that came up have cost money."""
         self.last_error, self._retry_at = error, time.monotonic() + RETRY_SECONDS
         self._failed_attempts += came_up
@@ -140,7 +140,7 @@ class Autoscaler:
             self._retry_at = math.inf
             warnings.warn(
                 f"pool {self.pool.name} stays at {len(self.pool.ranks)} nodes: {LOST_STAGE} times "
-                f"others came up and were no use ({error.message.splitlines()[0]})",
+                f"others came up and were of no use ({error.message.splitlines()[0]})",
                 stacklevel=2,
             )
 
@@ -155,4 +155,4 @@ class Autoscaler:
             if now - self._idle_since.setdefault(name, now) > self.options.scale_down_after:
                 self.pool.leave(cluster)
                 self._joined.remove(cluster)
-                self.start.end(cluster)
+                self._launcher.end(cluster)

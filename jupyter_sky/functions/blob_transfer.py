@@ -55,8 +55,8 @@ class BlobTransfer:
             for node in nodes:
                 by_connection.setdefault(node.connection, []).append(node)
             for name, data in blobs.items():
-                for connection, there in by_connection.items():
-                    lacking = [n for n in there if force or not self._has(n, name)]
+                for connection, members in by_connection.items():
+                    lacking = [n for n in members if force or not self._has(n, name)]
                     if lacking:
                         self._send(connection, lacking, name, data)
 
@@ -72,19 +72,19 @@ class BlobTransfer:
     ) -> None:
         engines = {node.engine for node in nodes}
         answers = connection.client.broadcast(engines, "sky_blob", {"asked": [name]}, None)
-        found = _wait_all(connection, answers)
+        replies = _wait_all(connection, answers)
         # nodes that are on one machine share a blob cache: one of them takes it for all
-        takers = {told["blob_cache"]: engine for engine, told in found.items() if not told["here"]}
+        takers = {r["blob_cache"]: engine for engine, r in replies.items() if not r["here"]}
         engines = set(takers.values())
-        flying: deque[dict[str, Future]] = deque()
+        in_flight: deque[dict[str, Future]] = deque()
         for start in range(0, data.nbytes if engines else 0, PART_BYTES):
             part = data[start : start + PART_BYTES]
             content = {"name": name, "start": start, "size": data.nbytes}
-            flying.append(connection.client.broadcast(engines, "sky_blob", content, [part]))
-            if len(flying) >= WINDOW_PARTS:
-                _wait_all(connection, flying.popleft())
-        while flying:
-            _wait_all(connection, flying.popleft())
+            in_flight.append(connection.client.broadcast(engines, "sky_blob", content, [part]))
+            if len(in_flight) >= WINDOW_PARTS:
+                _wait_all(connection, in_flight.popleft())
+        while in_flight:
+            _wait_all(connection, in_flight.popleft())
         for node in nodes:
             self._uploaded.setdefault(node.engine, set()).add(name)
 
@@ -115,12 +115,12 @@ def _wait_all(
     connection: ClusterConnection, futures: dict[str, Future]
 ) -> dict[str, dict[str, Any]]:
     """Wait for the replies of engines, except those that have died."""
-    found: dict[str, dict[str, Any]] = {}
+    replies: dict[str, dict[str, Any]] = {}
     for engine, future in futures.items():
         reply = _wait_reply(connection, engine, future)
         if isinstance(reply, dict):
-            found[engine] = connection.reply_content(reply)
-    return found
+            replies[engine] = connection.reply_content(reply)
+    return replies
 
 
 def _wait_reply(connection: ClusterConnection, engine: str, future: Future) -> Any:

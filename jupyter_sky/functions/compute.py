@@ -122,7 +122,7 @@ class Compute(CallTarget):
         self.worker, self.options = worker or Worker(), options or Options()
         self.image, self.plugins = image, tuple(plugins)
         self.name = name
-        self._is_checked: Any = None
+        self._resolved_image: Any = None
         self._pool: Pool | None = None
 
     # -- start and end -----------------------------------------------------------------------------
@@ -173,9 +173,9 @@ class Compute(CallTarget):
     def check(self) -> None:
         """Raise errors that are known before a machine is paid for."""
         refuse_untrusted()
-        self._is_checked = self._image()
-        if self._is_checked is not None:
-            self._is_checked.check()
+        self._resolved_image = self._image()
+        if self._resolved_image is not None:
+            self._resolved_image.check()
 
     def use_cluster(
         self, cluster: ClusterHandle, start: ClusterLauncher, nodes: Nodes | None = None
@@ -210,7 +210,7 @@ class Compute(CallTarget):
 
     def _set_up_pool(self, pool: Pool) -> None:
         """Install the image and set up the plug-ins."""
-        image = self._is_checked
+        image = self._resolved_image
         self._prepare_nodes(pool, pool.ranks)
         setups = [image.setup() if image is not None else None]
         setups += [plugin.setup(pool) for plugin in self.plugins if hasattr(plugin, "setup")]
@@ -230,8 +230,8 @@ class Compute(CallTarget):
 
     def _prepare_nodes(self, pool: Pool, ranks: Sequence[int]) -> None:
         """Prepare nodes for calls."""
-        if self._is_checked is not None:
-            self._is_checked.bootstrap(pool, ranks)
+        if self._resolved_image is not None:
+            self._resolved_image.bootstrap(pool, ranks)
 
     # -- choice of machines ------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class Compute(CallTarget):
         SkyNoOffer
             None of them can be had.
         """
-        found: list[tuple[float, Resources, Nodes, Spec]] = []
+        choices: list[tuple[float, Resources, Nodes, Spec]] = []
         refusals: list[SkyNoOffer] = []
         for spec, nodes in zip(self.specs, self.nodes, strict=True):
             try:
@@ -252,15 +252,15 @@ class Compute(CallTarget):
                 refusals.append(refusal)
                 continue
             price = float("inf") if decision.price is None else decision.price
-            found.append((price, resources, nodes, spec))
+            choices.append((price, resources, nodes, spec))
             if self.selection == "first":
                 break
-        if not found:
+        if not choices:
             if len(refusals) == 1:
                 raise refusals[0]
             reasons = "; ".join(refusal.message for refusal in refusals)
             raise SkyNoOffer(f"none of {len(refusals)} specs can be had: {reasons}")
-        return min(found, key=lambda one: one[0])[1:]
+        return min(choices, key=lambda choice: choice[0])[1:]
 
 
 def _alternatives(specs: Sequence[Any], given: dict[str, Any], nodes: Any) -> list[Spec]:
@@ -287,24 +287,24 @@ def _alternatives(specs: Sequence[Any], given: dict[str, Any], nodes: Any) -> li
 
 
 _EQUIPMENT = {"worker", "image", "plugins", "options"}
-_SHARED_WORDS = {"nodes", "cloud", "region", "max_hourly_cost"}
-"""Words of `Compute` that mean the same as a label."""
+_SHARED_NAMES = {"nodes", "cloud", "region", "max_hourly_cost"}
+"""Parameters of `Compute` that mean the same as a label."""
 
 
 def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Pool:
     """Start a pool from arguments of `Compute` or from resource labels; see `api.up`."""
-    words = set(inspect.signature(Compute).parameters) - {"specs", "name"}
+    parameters = set(inspect.signature(Compute).parameters) - {"specs", "name"}
     equipment = {key: value for key, value in labels.items() if key in _EQUIPMENT}
     labels = {key: value for key, value in labels.items() if key not in _EQUIPMENT}
     plain = not isinstance(labels.get("nodes"), (tuple, list, Nodes))
-    if labels.keys() <= words and not (labels.keys() <= _SHARED_WORDS and plain):
+    if labels.keys() <= parameters and not (labels.keys() <= _SHARED_NAMES and plain):
         if idle is not None:
             labels.setdefault("ttl", idle)
         return Compute(**labels, **equipment, name=name).up(reuse=True)
     if not plain:
-        strange = ", ".join(sorted(labels.keys() - words))
+        others = ", ".join(sorted(labels.keys() - parameters))
         raise SkyUsageError(
-            f"nodes={labels['nodes']!r} goes with the words of sky.Compute, and {strange} does not",
+            f"nodes={labels['nodes']!r} goes with parameters of sky.Compute, and {others} is none",
             hint="sky.up(vcpus=4, memory_gb=16, nodes=(1, 4))",
         )
     compute = Compute(**equipment)
@@ -314,8 +314,10 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     options = with_settings(options, Sky.load())
     seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
     session = sessions.current()
-    cluster = session.up(options.resources, options.cluster, seconds)
-    known = next((pool for pool in active_pools() if pool.cluster is cluster), None)
-    if known is not None and not equipment:
-        return known
+    cluster, _ = session.clusters.obtain(
+        options.resources, options.cluster, seconds, lambda stage, detail: None
+    )
+    existing = next((pool for pool in active_pools() if pool.cluster is cluster), None)
+    if existing is not None and not equipment:
+        return existing
     return compute.use_cluster(cluster, ClusterLauncher(session, options.resources, seconds))

@@ -199,15 +199,15 @@ class Dispatcher:
 
     def _send_batch(self, node: PoolNode, tasks: list[CallTask]) -> None:
         batch = SentBatch(node, {task.key: task for task in tasks})
-        told = self.describe(node)
+        context = self.describe(node)
         commands: list[tuple] = []
-        if node.sent_context != (node.engine, told):
-            node.sent_context = (node.engine, told)
-            commands.append(("open", told))
+        if node.sent_context != (node.engine, context):
+            node.sent_context = (node.engine, context)
+            commands.append(("open", context))
         calls = [
             (t.key, t.function, t.arguments, t.timeout, t.stream_inputs, t.broadcast) for t in tasks
         ]
-        commands.append(("calls", told["pool"], calls))
+        commands.append(("calls", context["pool"], calls))
         for task in tasks:
             task.attempts += 1
             self._bind_future(task, batch)
@@ -215,7 +215,7 @@ class Dispatcher:
         batch.id = client.send_command(
             node.engine,
             wrap(commands),
-            lambda said: self.results.handle(batch, said),
+            lambda reply: self.results.handle(batch, reply),
             lambda message: self.results.show_output(batch, message),
         )
         node.batches[batch.id] = batch
@@ -232,29 +232,31 @@ class Dispatcher:
         task.future.check_running = lambda: task.key in batch.tasks and bool(batch.id)
         task.future.on_cancel = lambda: self.stop(batch, [task.key], "cancel")
 
-    def send_command(self, node: PoolNode, engine: str, order: tuple) -> None:
+    def send_command(self, node: PoolNode, engine: str, command: tuple) -> None:
+        """Send a command to a node, unless its engine is another by now."""
         if engine and engine == node.engine:
-            node.connection.client.send_command(engine, wrap([order]))
+            node.connection.client.send_command(engine, wrap([command]))
 
     def _feed(
         self, batch: SentBatch, task: CallTask, number: int
     ) -> Callable[[tuple[str, Any]], None]:
         """Return a function that sends items to a call; items that arrive meanwhile are batched."""
-        out: deque[tuple[str, Any]] = deque()
+        unsent: deque[tuple[str, Any]] = deque()
         engine, client = batch.node.engine, batch.node.connection.client
 
         def send() -> None:
-            items = [out.popleft() for _ in range(len(out))]
+            items = [unsent.popleft() for _ in range(len(unsent))]
             if items:
                 self.send_command(batch.node, engine, ("feed", batch.id, task.key, number, items))
 
         def feed(item: tuple[str, Any]) -> None:
-            out.append(item)
+            unsent.append(item)
             client.call_soon(send)
 
         return feed
 
     def finish_batch(self, batch: SentBatch) -> None:
+        """Free the slot of a batch."""
         self.on_use()
         batch.node.batches.pop(batch.id, None)
         batch.node.reserved = False
@@ -266,6 +268,7 @@ class Dispatcher:
     def finish_task(
         self, batch: SentBatch, key: int, seconds: float | None = None
     ) -> CallTask | None:
+        """Take a task out of its batch; return None if it was taken out before."""
         with self.lock:
             task = batch.tasks.pop(key, None)
         if task is None:
@@ -294,15 +297,17 @@ class Dispatcher:
             tasks = list(batch.tasks.values())
             batch.tasks.clear()
         at_fault = len(tasks) == 1 and not batch.ran_concurrently
-        gone = isinstance(error, SkyClusterLost)
-        elsewhere = any(other.connection is not node.connection for other in self.nodes.values())
+        cluster_lost = isinstance(error, SkyClusterLost)
+        others_remain = any(
+            other.connection is not node.connection for other in self.nodes.values()
+        )
         for task in reversed(tasks):
             for stream_sender in task.stream_senders:
                 stream_sender.leave((batch.id, task.key))
-            if gone and not elsewhere:
+            if cluster_lost and not others_remain:
                 self._fail(task, error)
             else:
-                self.on_task_lost(task, node, "its engine died", at_fault and not gone)
+                self.on_task_lost(task, node, "its engine died", at_fault and not cluster_lost)
 
     def remove_cluster(self, connection: ClusterConnection) -> None:
         """Remove the nodes of a cluster; fail the tasks that wait for one of them."""
@@ -326,14 +331,15 @@ class Dispatcher:
         self.on_loss(node)
 
     def on_task_lost(self, task: CallTask, node: PoolNode, why: str, at_fault: bool) -> None:
+        """Handle the loss of a task: requeue it if it can be replayed, else fail it."""
         if task.future.done() and task.stream is None:
             return
         task.isolated = True
         if at_fault:
             task.losses.append(f"node {node.rank}: {why}")
         if not task.replayable or task.rank is not None:
-            what = "it streams" if not task.replayable else "it was for this very node"
-            text = f"{task.call!r} was lost with node {node.rank} ({why}); {what}"
+            obstacle = "it streams" if not task.replayable else "it was for this very node"
+            text = f"{task.call!r} was lost with node {node.rank} ({why}); {obstacle}"
             self._fail(task, SkyTaskLost(text, hint="send it again"))
         elif len(task.losses) >= MAX_LOSSES:
             text = f"{task.call!r} was lost {len(task.losses)} times ({'; '.join(task.losses)})"
@@ -363,10 +369,10 @@ class Dispatcher:
             tasks = list(batch.tasks.values())
             batch.tasks.clear()
             batch.node.connection.client.forget_command(batch.id, "")
-        said = {"stopped": why, "name": "KeyboardInterrupt", "text": "", "traceback": ""}
+        failure = {"stopped": why, "name": "KeyboardInterrupt", "text": "", "traceback": ""}
         for number, task in enumerate(tasks):
             if number == 0:
-                self._fail(task, remote_exception(task, said, batch.node.rank))
+                self._fail(task, remote_exception(task, failure, batch.node.rank))
             else:
                 self.requeue([task])
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .pool import Pool
 
 HEAD_START_SECONDS = 15.0
-"""How long the first node is alone at it: what cannot be found is known by then."""
+"""Time for which the first node is prepared alone: a missing package is noticed by then."""
 BATCH_BYTES = 8 * 2**20
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]*(=[A-Za-z0-9.+:~-]+)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -94,8 +94,8 @@ class Image:
                 )
 
     def __reduce__(self) -> Any:
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
-        return _made, ({**given, "env": dict(self.env)},)
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return _restore, ({**values, "env": dict(self.env)},)
 
     @property
     def digest(self) -> str:
@@ -126,12 +126,12 @@ class Image:
                 hint=f'python="auto", or a kernel of Python {self.python}',
             )
         self._layout()
-        asking = image_packages(self.pip).request
-        if asking.packages and (
-            why := image_install.resolution_error(asking.packages, asking.without)
+        request = image_packages(self.pip).request
+        if request.packages and (
+            why := image_install.resolution_error(request.packages, request.without)
         ):
             raise SkyBootstrapError(
-                f"image: {' '.join(asking.packages)} cannot be installed anywhere:\n{why}",
+                f"image: {' '.join(request.packages)} cannot be installed anywhere:\n{why}",
                 hint="no machine was asked for",
             )
 
@@ -150,7 +150,7 @@ class Image:
     def bootstrap(self, pool: Pool, ranks: Iterable[int]) -> None:
         """Prepare nodes; skip steps that a node has done before.
 
-        The first one is alone at it for a while: what fails everywhere fails there.
+        The first node begins alone: what fails everywhere fails there, and is paid for once.
 
         Raises
         ------
@@ -167,11 +167,11 @@ class Image:
                 for rank in first:
                     begun[self._begin(pool, rank, layout, packages)] = rank
                 waiting = [rank for rank in waiting if rank not in first]
-                patience = HEAD_START_SECONDS if waiting else None
-                done, _ = wait(begun, timeout=patience, return_when=FIRST_EXCEPTION)
+                timeout = HEAD_START_SECONDS if waiting else None
+                done, _ = wait(begun, timeout=timeout, return_when=FIRST_EXCEPTION)
                 for future in done:
-                    self._settle(pool, begun.pop(future), future)
-                if waiting and not begun:  # one has been through: the others need no vanguard
+                    self._check_result(pool, begun.pop(future), future)
+                if waiting and not begun:  # the first has succeeded: all others at once
                     begun = {self._begin(pool, rank, layout, packages): rank for rank in waiting}
                     waiting = []
         finally:
@@ -196,7 +196,7 @@ class Image:
             rank, image_install.install_image, tuple(self.apt), packages.request, timeout=limit
         )
 
-    def _settle(self, pool: Pool, rank: int, future: Future[Any]) -> None:
+    def _check_result(self, pool: Pool, rank: int, future: Future[Any]) -> None:
         try:
             future.result()
         except SkyError as error:
@@ -235,8 +235,8 @@ def _offline(pool: Pool, rank: int) -> Slot | None:
     return next((node for node in nodes if node.rank == rank and node.offline), None)
 
 
-def _made(given: dict[str, Any]) -> Image:
-    return Image(**given)
+def _restore(values: dict[str, Any]) -> Image:
+    return Image(**values)
 
 
 def _version(python: str) -> str:

@@ -20,7 +20,7 @@ class ImagePackages:
 
     Attributes
     ----------
-    asking : Asking
+    request : PackageRequest
         Requirements with the index settings of this machine, credentials included.
     sent : tuple of SentPackage
         Packages that no index is asked for.

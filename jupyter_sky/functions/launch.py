@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ..config.settings import Sky
 from ..errors import SkyNoOffer, SkyUsageError
-from ..executor.cluster_launch import launch_cluster
 from ..executor.request import apply_settings
 from ..ledger.ledger import format_rate
 from ..provisioner.placement import Decision, decide_placement
@@ -43,23 +42,26 @@ class ClusterLauncher:
         self.session, self.resources, self.lease = session, resources, lease
         self.allocation = allocation
         self.clusters: list[ClusterHandle] = []
-        """Those that are up."""
+        """Clusters of the pool that are up."""
         self.check_wanted: Callable[[], None] = lambda: None
-        """Raises when the launch is no longer wanted."""
+        """Function that raises when the launch is no longer wanted."""
 
     def __call__(self, name: str, nodes: int) -> ClusterHandle:
         """Start a cluster of so many nodes."""
         row = self.session.store.cluster(name)
-        if row is not None and row.state == "up" and row in self.session.clusters.reconcile():
+        if (
+            row is not None
+            and row.state == "up"
+            and row in self.session.clusters.records.reconcile()
+        ):
             raise SkyUsageError(
                 f"a cluster {name} is up already",
                 hint=f"use it: pool = sky.up({name!r}), or end it: sky.down({name!r})",
             )
-        asked, known = self._request(nodes), self.session.clusters
+        request = self._request(nodes)
         try:
-            cluster, notes = launch_cluster(
-                known,
-                asked,
+            cluster, notes = self.session.clusters.launch(
+                request,
                 name,
                 self.lease,
                 lambda *_: self.check_wanted(),
@@ -71,7 +73,7 @@ class ClusterLauncher:
                 hint = f"the pool may cost {limit} as a whole, and {format_rate(self.price)} is up"
                 error.hint = f"{error.hint}\n{hint}" if error.hint else hint
             raise
-        return self._started(cluster, notes)
+        return self._add(cluster, notes)
 
     def obtain(self, name: str | None, nodes: int) -> ClusterHandle:
         """Return a cluster that is up for this request; start one where there is none."""
@@ -82,20 +84,24 @@ class ClusterLauncher:
             lambda *_: self.check_wanted(),
             allocation=self.allocation,
         )
-        return self._started(cluster, notes)
+        return self._add(cluster, notes)
 
     def end(self, cluster: ClusterHandle) -> None:
         """End a cluster; one that has ended already is no error."""
-        self.clusters = [one for one in self.clusters if one is not cluster]
+        self.clusters = [other for other in self.clusters if other is not cluster]
         try:
             self.session.clusters.terminate(cluster.row.name)
         except SkyUsageError:
             pass
 
+    def _connected(self) -> list[ClusterHandle]:
+        """Return the clusters that are up and not known to be lost."""
+        return [cluster for cluster in self.clusters if not cluster.connection.is_lost]
+
     @property
     def price(self) -> float:
         """Price of the clusters that are up, in USD/h."""
-        return sum(one.row.price or 0.0 for one in self.clusters if not one.connection.is_lost)
+        return sum(cluster.row.price or 0.0 for cluster in self._connected())
 
     def affordable(self, nodes: int) -> int:
         """Return the number of further nodes within the pool's price limit.
@@ -103,7 +109,7 @@ class ClusterLauncher:
         One at least: a cheaper machine may still keep it, and else the refusal says why.
         """
         limit = self.resources.max_hourly_cost
-        up = sum(one.row.nodes for one in self.clusters if not one.connection.is_lost)
+        up = sum(cluster.row.nodes for cluster in self._connected())
         if limit is None or not up or not self.price:
             return nodes
         each = self.price / up
@@ -117,12 +123,12 @@ class ClusterLauncher:
         limit = self.resources.max_hourly_cost
         if limit is None:
             return replace(self.resources, nodes=nodes)
-        up = sum(one.row.nodes for one in self.clusters if not one.connection.is_lost)
+        up = sum(cluster.row.nodes for cluster in self._connected())
         share = nodes / max(nodes, self.resources.nodes - up)
         left = max(0.0, limit - self.price) * share
         return replace(self.resources, nodes=nodes, max_hourly_cost=left)
 
-    def _started(self, cluster: ClusterHandle, notes: list[str]) -> ClusterHandle:
+    def _add(self, cluster: ClusterHandle, notes: list[str]) -> ClusterHandle:
         self.clusters.append(cluster)
         if notes:
             warnings.warn(f"{cluster.row.name}: {'; '.join(notes)}", stacklevel=4)

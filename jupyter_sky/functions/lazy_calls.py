@@ -22,10 +22,10 @@ from typing import (
 
 from ..errors import SkyUsageError
 from ..quantities import parse_duration
+from .output import SHOWN_ATTRIBUTE, Only
 
 if TYPE_CHECKING:
     from .active_pools import CallTarget
-    from .output import Only
 
 P = ParamSpec("P")
 T = TypeVar("T", covariant=True)
@@ -77,7 +77,7 @@ class Function(Generic[P, T]):
     ) -> None:
         self.local = function
         self.timeout, self.retry = timeout, retry or Retry()
-        self.shown = {**getattr(function, "__sky_shown__", {}), **(shown or {})}
+        self.shown = {**getattr(function, SHOWN_ATTRIBUTE, {}), **(shown or {})}
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> PendingFunction[T]:

@@ -19,9 +19,9 @@ class PoolNode:
     Attributes
     ----------
     rank : int
-        Its place in the pool; `keepalive_folder` is its rank in the cluster of `link`.
+        Rank in the pool; `cluster_rank` is its rank in the cluster of `connection`.
     engine : str
-        The process there now; empty while there is none.
+        Identity of its engine process; empty while there is none.
     """
 
     rank: int
@@ -34,7 +34,7 @@ class PoolNode:
     pinned: deque[CallTask] = field(default_factory=deque)
     reserved: bool = False
     joining: bool = False
-    """Whether only calls for this very node go there: it is being made ready."""
+    """Whether it is being prepared: only calls for this very node go there."""
     sent_context: Any = None
 
     @property
@@ -67,4 +67,4 @@ class SentBatch:
     ran_concurrently: bool = False
     """Whether others ran beside it when its engine died."""
     stop_request: tuple[str, float] | None = None
-    """Why and when it was told to stop."""
+    """Reason and time (monotonic clock) of the request to stop it."""

@@ -14,6 +14,8 @@ from ..errors import SkyUsageError
 Only = Literal["head"] | int | Collection[int] | Callable[[Any], bool]
 F = TypeVar("F")
 
+SHOWN_ATTRIBUTE = "__sky_shown__"
+"""Attribute of plain functions that holds the nodes whose output is shown, by stream."""
 _LINE_ENDS = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
 
 
@@ -157,7 +159,7 @@ def _filtered(function: Any, shown: dict[str, Any]) -> Any:
         return function.with_output(shown)
     if not callable(function):
         raise SkyUsageError(f"this is for functions, not for a {type(function).__name__}")
-    function.__sky_shown__ = {**getattr(function, "__sky_shown__", {}), **shown}
+    setattr(function, SHOWN_ATTRIBUTE, {**getattr(function, SHOWN_ATTRIBUTE, {}), **shown})
     return function
 
 

@@ -60,18 +60,18 @@ def dumps(value: Any) -> bytes:
 
 def split(parcel: Parcel, blobs: Blobs | None) -> Payload:
     """Return a parcel's segments for a message; move large ones to `blobs` if given."""
-    found: list[Segment] = []
+    segments: list[Segment] = []
     for segment in parcel.segments:
         if blobs is not None and segment.nbytes >= BLOB_BYTES:
             name = digest(segment)
             blobs[name] = segment
-            found.append(Blob(name, segment.nbytes))
+            segments.append(Blob(name, segment.nbytes))
         elif segment.nbytes >= APART_BYTES:
             # a copy: what is on its way does not change any more
-            found.append(pickle.PickleBuffer(bytearray(segment)))
+            segments.append(pickle.PickleBuffer(bytearray(segment)))
         else:
-            found.append(bytes(segment))
-    return tuple(found)
+            segments.append(bytes(segment))
+    return tuple(segments)
 
 
 def join(payload: Payload, open_blob: Callable[[Blob], memoryview]) -> Any:
@@ -169,16 +169,20 @@ def pickled_by_value(module: str | None) -> Iterator[None]:
     """
     import cloudpickle
 
-    found = sys.modules.get(module or "")
-    if found is None or module == "__main__" or _installed(getattr(found, "__file__", None)):
+    definitions = sys.modules.get(module or "")
+    if (
+        definitions is None
+        or module == "__main__"
+        or _installed(getattr(definitions, "__file__", None))
+    ):
         yield
         return
-    name = found.__name__
+    name = definitions.__name__
     with _by_value_lock:
         already = name in cloudpickle.list_registry_pickle_by_value() and not _by_value.get(name)
         if not already:
             _by_value[name] = _by_value.get(name, 0) + 1
-            cloudpickle.register_pickle_by_value(found)
+            cloudpickle.register_pickle_by_value(definitions)
     try:
         yield
     finally:
@@ -187,7 +191,7 @@ def pickled_by_value(module: str | None) -> Iterator[None]:
                 _by_value[name] -= 1
                 if not _by_value[name]:
                     del _by_value[name]
-                    cloudpickle.unregister_pickle_by_value(found)
+                    cloudpickle.unregister_pickle_by_value(definitions)
 
 
 @lru_cache(1000)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Calls = Sequence[PendingFunction[Any]]
 Wanted = Sequence[tuple[PendingFunction[Any], int | None]]
-"""Calls, each with the node that it is for, where that matters."""
+"""Calls, each with the rank of the only node that may run it; None for any."""
 
 
 class Pool(CallTarget):
@@ -71,11 +71,11 @@ class Pool(CallTarget):
         self.id = f"{cluster.row.name}-{uuid.uuid4().hex[:6]}"
         self.facts: dict[str, Any] = {}
         self.uses: list[Callable[[], str]] = []
-        """Each names a use of its nodes beside calls, such as tasks of Dask, if there is one."""
+        """Functions that name a use of its nodes beside calls, such as tasks of Dask, if any."""
         self.closed = ""
         self._ended = False
         self.limit: float | None = None
-        """Most seconds of a call that says nothing itself."""
+        """Time limit of calls that have none of their own, in seconds."""
         self._clusters: list[ClusterHandle] = []
         self._end = end
         self._stack = ExitStack()
@@ -140,7 +140,7 @@ class Pool(CallTarget):
     ) -> list[int]:
         """Add the nodes of a cluster; return their ranks in the pool.
 
-        With `welcome`, which makes them ready, calls go there only after it.
+        With `prepare`, which makes them ready, calls go there only after it.
         """
         with self._dispatcher.lock:
             first = max(self._dispatcher.nodes, default=-1) + 1
@@ -217,17 +217,17 @@ class Pool(CallTarget):
 
     def _describe(self, node: PoolNode) -> dict[str, Any]:
         version = (self.ranks, dict(self.facts), self._equipment)
-        before, told = self._contexts.get(node.rank, (None, {}))
-        if before != version:
-            told = {
+        sent_version, context = self._contexts.get(node.rank, (None, {}))
+        if sent_version != version:
+            context = {
                 "pool": self.id,
                 "executor": self.worker.executor_kind,
                 "concurrency": self.worker.concurrency,
                 "setups": self._equipment,
                 "topology": topology(self, node.rank),
             }
-            self._contexts[node.rank] = version, told
-        return told
+            self._contexts[node.rank] = version, context
+        return context
 
     def _on_loss(self, node: PoolNode) -> None:
         """Replace a node whose engine has died."""
@@ -241,7 +241,7 @@ class Pool(CallTarget):
             return
         try:
             while not self.closed:
-                with self._healing, contextlib.suppress(SkyEngineLost):  # slow, then, not gone
+                with self._healing, contextlib.suppress(SkyEngineLost):  # slow, not gone
                     try:
                         cluster.await_engines([node.cluster_rank])
                         break
@@ -265,13 +265,15 @@ class Pool(CallTarget):
             self.closed = f"is gone ({error.message})"
             active_pools.unregister(self)
             self._dispatcher.close(f"pool {self.name} is gone: {error.message}")
-            gone = list(self._clusters)
+            lost = list(self._clusters)
         else:
             self.leave(cluster)
-            gone = [cluster]
-        for each in gone if self._end is not None else ():
+            lost = [cluster]
+        if self._end is None:
+            return
+        for each in lost:
             with contextlib.suppress(SkyError):
-                self._end(each)  # type: ignore[misc]
+                self._end(each)
 
     # -- calls ---------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 FIRST_SECONDS = 1.0
-"""What takes less shows nothing."""
+"""Delay before progress is shown: shorter waits show none."""
 PERIOD_SECONDS = 0.5
 _WINDOW = 40  # looks back, of which the newest rate is made: 20 s
 
@@ -120,7 +120,9 @@ class CallCounter:
 class RunningCalls(Protocol):
     """Count of running calls, as the dispatcher keeps it."""
 
-    def count_running(self, futures: Container[int]) -> tuple[int, int]: ...
+    def count_running(self, futures: Container[int]) -> tuple[int, int]:
+        """Return how many of the calls with these future ids nodes have, and on how many nodes."""
+        ...
 
 
 @contextmanager
@@ -165,14 +167,14 @@ class _ProgressThread:
     def _run(self) -> None:
         if self._stopped.wait(FIRST_SECONDS):
             return
-        mine = {id(future) for future in self._futures}
-        tally = CallCounter(
-            self._futures, lambda: self._dispatcher.count_running(mine), self._begun
+        ids = {id(future) for future in self._futures}
+        counter = CallCounter(
+            self._futures, lambda: self._dispatcher.count_running(ids), self._begun
         )
         while True:
-            over = self._stopped.wait(PERIOD_SECONDS)
-            self._show(tally.snapshot(self._stage))
-            if over:
+            is_over = self._stopped.wait(PERIOD_SECONDS)
+            self._show(counter.snapshot(self._stage))
+            if is_over:
                 return
 
 

@@ -6,6 +6,7 @@ import logging
 import threading
 from typing import Any, Protocol
 
+from ..engines.client.client import Message
 from ..errors import SkyError
 from .nodes import PoolNode, SentBatch
 from .payload import Blob, Payload, join, unwrap
@@ -13,7 +14,7 @@ from .streams import ItemBuffer, ItemStream
 from .tasks import CallTask, RemoteFuture, remote_exception
 
 OUTPUT_SECONDS = 0.5
-"""How long a result waits for what was printed before it: that takes another way."""
+"""Time that a result waits for outputs printed before it, which come by another route."""
 
 _log = logging.getLogger(__name__)
 
@@ -23,18 +24,37 @@ class TaskOwner(Protocol):
 
     lock: threading.RLock
 
-    def dispatch(self) -> None: ...
-    def requeue(self, tasks: list[CallTask]) -> None: ...
+    def dispatch(self) -> None:
+        """Send as many tasks as there is room for."""
+
+    def requeue(self, tasks: list[CallTask]) -> None:
+        """Put tasks back at the head of the queue."""
+
     def finish_task(
         self, batch: SentBatch, key: int, seconds: float | None = None
-    ) -> CallTask | None: ...
-    def finish_batch(self, batch: SentBatch) -> None: ...
-    def stop(self, batch: SentBatch, keys: list[int], why: str) -> None: ...
-    def kill_engine(self, batch: SentBatch, why: str) -> None: ...
-    def send_command(self, node: PoolNode, engine: str, order: tuple) -> None: ...
-    def fetch_blob(self, node: PoolNode, task: CallTask, name: str, /) -> None: ...
-    def on_task_lost(self, task: CallTask, node: PoolNode, why: str, at_fault: bool) -> None: ...
-    def on_engine_lost(self, batch: SentBatch, error: Exception) -> None: ...
+    ) -> CallTask | None:
+        """Take a task out of its batch; return None if it was taken out before."""
+
+    def finish_batch(self, batch: SentBatch) -> None:
+        """Free the slot of a batch."""
+
+    def stop(self, batch: SentBatch, keys: list[int], why: str) -> None:
+        """Request that calls stop on their nodes."""
+
+    def kill_engine(self, batch: SentBatch, why: str) -> None:
+        """Ask the controller to kill the unresponsive engine of a batch."""
+
+    def send_command(self, node: PoolNode, engine: str, command: tuple) -> None:
+        """Send a command to a node, unless its engine is another by now."""
+
+    def fetch_blob(self, node: PoolNode, task: CallTask, name: str, /) -> None:
+        """Upload a blob that a node lacks, and send the task again."""
+
+    def on_task_lost(self, task: CallTask, node: PoolNode, why: str, at_fault: bool) -> None:
+        """Handle the loss of a task: requeue it if it can be replayed, else fail it."""
+
+    def on_engine_lost(self, batch: SentBatch, error: Exception) -> None:
+        """Handle the loss of an engine: requeue its replayable tasks, fail the others."""
 
 
 class ResultHandler:
@@ -49,21 +69,22 @@ class ResultHandler:
     def __init__(self, dispatcher: TaskOwner) -> None:
         self.dispatcher = dispatcher
 
-    def handle(self, batch: SentBatch, said: Any) -> None:
-        with self.dispatcher.lock:  # until it is sent altogether
+    def handle(self, batch: SentBatch, reply: Message | Exception) -> None:
+        """Handle a reply to a batch, or the loss of its engine."""
+        with self.dispatcher.lock:  # until the batch has been sent as a whole
             pass
-        if isinstance(said, Exception):
-            self.dispatcher.on_engine_lost(batch, said)
+        if isinstance(reply, Exception):
+            self.dispatcher.on_engine_lost(batch, reply)
             return
-        content = said["content"]
+        content = reply["content"]
         batch.is_final = batch.is_final or content["final"]
-        told = unwrap(said["buffers"])
+        reports = unwrap(reply["buffers"])
         if batch.held_results or batch.printed < content["printed"]:
-            batch.held_results.append((content["printed"], told))
+            batch.held_results.append((content["printed"], reports))
             if len(batch.held_results) == 1:
                 self._release_later(batch)
         else:
-            self._process(batch, told)
+            self._process(batch, reports)
 
     def _release_later(self, batch: SentBatch) -> None:
         """Release results after a moment, even if outputs are missing."""
@@ -75,11 +96,13 @@ class ResultHandler:
         timer.start()
 
     def release_held(self, batch: SentBatch, printed: int) -> None:
+        """Process held results that come after at most `printed` outputs."""
         while batch.held_results and batch.held_results[0][0] <= printed:
-            _, told = batch.held_results.popleft()
-            self._process(batch, told)
+            _, reports = batch.held_results.popleft()
+            self._process(batch, reports)
 
-    def show_output(self, batch: SentBatch, message: dict[str, Any]) -> None:
+    def show_output(self, batch: SentBatch, message: Message) -> None:
+        """Show an output of a batch, and process the results that have waited for it."""
         kind, content = message["header"]["msg_type"], message["content"]
         sink = next(iter(batch.tasks.values())).sink if batch.tasks else None
         if kind == "stream" and sink is not None:
@@ -91,12 +114,12 @@ class ResultHandler:
         batch.printed += 1
         self.release_held(batch, batch.printed)
 
-    def _process(self, batch: SentBatch, told: list[tuple]) -> None:
-        for kind, *rest in told:
+    def _process(self, batch: SentBatch, reports: list[tuple]) -> None:
+        for kind, *arguments in reports:
             try:
-                getattr(self, f"_on_{kind}")(batch, *rest)
+                getattr(self, f"_on_{kind}")(batch, *arguments)
             except Exception:  # one result must not hold up the others
-                _log.exception("what a node has said could not be taken in")
+                _log.exception("a report of a node could not be processed")
         if batch.is_final and not batch.held_results:
             with self.dispatcher.lock:
                 self.dispatcher.finish_batch(batch)
@@ -110,19 +133,21 @@ class ResultHandler:
                 text = f"the result of {task.call!r} cannot be opened here: {error}"
                 task.future.fail(_chained(SkyError(text), error))
 
-    def _on_error(self, batch: SentBatch, key: int, said: dict[str, Any], seconds: float) -> None:
+    def _on_error(
+        self, batch: SentBatch, key: int, failure: dict[str, Any], seconds: float
+    ) -> None:
         task = self.dispatcher.finish_task(batch, key, seconds)
-        if said.get("stuck"):
+        if failure.get("stuck"):
             self.dispatcher.kill_engine(batch, "a call did not stop")
-        if task is None or (said["stopped"] and task.future.done() and task.stream is None):
+        if task is None or (failure["stopped"] and task.future.done() and task.stream is None):
             return
-        error = remote_exception(task, said, batch.node.rank)
+        error = remote_exception(task, failure, batch.node.rank)
         retry = task.call.retry
         if (
             task.attempts <= retry.times
             and isinstance(error, retry.on)
             and task.replayable
-            and not said["stopped"]
+            and not failure["stopped"]
         ):
             self.dispatcher.requeue([task])
         elif task.stream is not None:
@@ -133,7 +158,7 @@ class ResultHandler:
     def _on_stream(self, batch: SentBatch, key: int) -> None:
         task = batch.tasks[key]
         node, engine = batch.node, batch.node.engine
-        # of the stream and its future nothing is kept here: it ends when its user lets go of it
+        # the stream and its future are not referenced here: it ends when its user drops it
         task.stream = ItemBuffer()
         stream = ItemStream(
             task.stream,
@@ -165,10 +190,10 @@ class ResultHandler:
                     stream_sender.acknowledge((batch.id, key), count)
 
     def _on_returned(self, batch: SentBatch, keys: list[int]) -> None:
-        back = [task for key in keys if (task := self.dispatcher.finish_task(batch, key))]
-        for task in back:
+        tasks = [task for key in keys if (task := self.dispatcher.finish_task(batch, key))]
+        for task in tasks:
             task.attempts -= 1
-        self.dispatcher.requeue(back)
+        self.dispatcher.requeue(tasks)
 
     def _on_missing(self, batch: SentBatch, key: int, name: str) -> None:
         if task := self.dispatcher.finish_task(batch, key):

@@ -149,7 +149,7 @@ class StreamSender:
         self._ahead: dict[Any, deque[int]] = {}
         self._bytes: dict[Any, int] = {}
         self.expected = 0
-        """How many receivers there will be; it starts when all have joined."""
+        """Number of receivers to come; it starts when all have joined."""
         self._wake = threading.Condition()
         self._context = contextvars.copy_context()
 
@@ -235,15 +235,15 @@ def streamed_parameters(function: Callable[..., Any]) -> dict[str, bool]:
         hints = typing.get_type_hints(function)
     except Exception:  # names that exist where a type checker looks
         hints = dict(getattr(function, "__annotations__", {}))
-    found = {}
+    parameters = {}
     for name, hint in hints.items():
         origin = typing.get_origin(hint) or hint
         if isinstance(origin, str):
             word = origin.partition("[")[0].rpartition(".")[2].strip()
             origin = {"Iterator": abc.Iterator, "Iterable": abc.Iterable}.get(word)
         if name != "return" and origin in _STREAMED:
-            found[name] = origin is abc.Iterable
-    return found
+            parameters[name] = origin is abc.Iterable
+    return parameters
 
 
 def streamed(

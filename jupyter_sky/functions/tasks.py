@@ -72,11 +72,11 @@ class CallTask:
     Attributes
     ----------
     rank : int or None
-        The node that it is for, where that matters.
+        Rank of the only node that may run it; None for any.
     losses : list of str
-        Why nodes that ran it were lost, one for each time that it was its own doing.
-    alone : bool
-        Whether it was running when a node was lost: then it runs with no other beside it.
+        Reason of each loss of a node that this call may have caused.
+    isolated : bool
+        Whether it must run without others: it was running when a node was lost.
     """
 
     call: PendingFunction[Any]
@@ -95,7 +95,7 @@ class CallTask:
     key: int = 0
     timeout: float | None = None
     broadcast: str = ""
-    """What the calls of one ``@`` have in common."""
+    """Identifier that the calls of one ``@`` share."""
 
     @property
     def replayable(self) -> bool:
@@ -116,11 +116,11 @@ class CallPickler:
 
     def function(self, function: Function) -> Payload:
         """Pickle a function with its options."""
-        found = self._functions.get(id(function))
-        if found is None:
-            found = pack_function(function.local, function.shown, function.name, self.blobs)
-            self._functions[id(function)] = found
-        return found
+        payload = self._functions.get(id(function))
+        if payload is None:
+            payload = pack_function(function.local, function.shown, function.name, self.blobs)
+            self._functions[id(function)] = payload
+        return payload
 
     def pack(
         self, call: PendingFunction[Any]

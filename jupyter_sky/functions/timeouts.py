@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.05
 SLACK_SECONDS = 0.45
-"""How much later than a call's time its engine may say so: half a second in all."""
+"""Delay after a call's limit within which its engine must report: half a second in all."""
 STOP_TIMEOUT_SECONDS = {"timeout": 0.6, "cancel": 1.5, "close": 12.0}
-"""How long an engine may take to say that it has stopped a call."""
+"""Time that an engine may take to report that it has stopped a call, by reason."""
 
 
 class TimeoutMonitor:

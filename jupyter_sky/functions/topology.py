@@ -23,11 +23,19 @@ class PoolFacts(Protocol):
     facts: dict[str, Any]
 
     @property
-    def ranks(self) -> Sequence[int]: ...
+    def ranks(self) -> Sequence[int]:
+        """Ranks of the nodes that take calls."""
+        ...
+
     @property
-    def clusters(self) -> Sequence[ClusterHandle]: ...
+    def clusters(self) -> Sequence[ClusterHandle]:
+        """Clusters of its nodes."""
+        ...
+
     @property
-    def locations(self) -> Mapping[int, tuple[Any, int]]: ...
+    def locations(self) -> Mapping[int, tuple[Any, int]]:
+        """Connection and rank in its cluster, by rank in the pool."""
+        ...
 
 
 def topology(pool: PoolFacts, rank: int) -> dict[str, Any]:
@@ -43,15 +51,15 @@ def topology(pool: PoolFacts, rank: int) -> dict[str, Any]:
         job_id=pool.id,
         accelerator=offer.get("gpu") or "",
         accelerators=offer.get("gpu_count") or 0,
-        peers=tuple(Peer(node, addresses[each]) for node, each in enumerate(ranks)),
+        peers=tuple(Peer(node, addresses[peer]) for node, peer in enumerate(ranks)),
         workers_per_node=pool.worker.concurrency,
     )
-    near = addresses[rank] == shared["head_addr"]
+    is_on_head = addresses[rank] == shared["head_addr"]
     return {
         "node": info.node,
         "instance": asdict(info),
         "shared_state": {
-            "url": shared["local_url" if near else "remote_url"],
+            "url": shared["local_url" if is_on_head else "remote_url"],
             "key": shared["key"],
         },
         "facts": {**pool.facts},

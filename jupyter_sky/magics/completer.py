@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from jupyter_sky import accelerators
-from jupyter_sky.cell_options.schema import BY_FLAG, OPTIONS, Option
-from jupyter_sky.geography import ARCHES, SERVICES, VENDORS
-from jupyter_sky.provider.register import known_names
+from ..cell_options.schema import BY_FLAG, OPTIONS, Option
+from ..errors import SkyUsageError
+from .arguments import Argument
+from .completion_names import CompletionSources, complete_names, label_names
+from .declaration import NOTEBOOK, Verb
+from .verbs import find_verb, list_verbs
 
 _PATHS = 200  # entries of a directory that are offered; a menu of more helps nobody
 
@@ -18,64 +20,9 @@ _CELL = re.compile(r"%%sky\s(?P<rest>.*)", re.DOTALL)
 _LINE = re.compile(r"\s*(?:[\w\s,.]+=\s*)?%sky\s(?P<rest>.*)", re.DOTALL)
 _WORD = re.compile(r"""(?:"[^"]*"?|'[^']*'?|[^\s"'])+""")
 
-# What follows each verb of %sky: kinds of names, or options.
-_VERBS: dict[str, tuple[str, ...]] = {
-    "catalog": ("refresh", "check", "build", "price-source", "--dry-run", "--force"),
-    "check": ("cloud",),
-    "config": ("setting",),
-    "cost": ("--by", "--since", "--csv"),
-    "cancel": ("run",),
-    "down": ("cluster", "all", "--all", "--yes"),
-    "extend": ("cluster",),
-    "get": ("remote-name",),
-    "help": ("verb",),
-    "logs": ("run", "-f", "--provision"),
-    "put": ("local-name",),
-    "ssh": ("cluster",),
-    "status": ("cluster",),
-    "tracker": ("clear", "--blocked", "--launches", "--lifetimes", "--prices", "--cloud", "cloud"),
-    "vars": ("cluster",),
-    "wait": ("run",),
-}
-
-
-_PLACES = ("country", "instance-type", "jurisdiction", "region", "zone")
-
-
-class CompletionSources(Protocol):
-    """Names that only a live session knows. Each must answer at once, from memory."""
-
-    def clusters(self) -> Iterable[str]:
-        """Names of live clusters."""
-        ...
-
-    def local_names(self) -> Iterable[str]:
-        """Variables of the notebook."""
-        ...
-
-    def remote_names(self) -> Iterable[str]:
-        """Variables of the engines."""
-        ...
-
-    def aliases(self) -> Iterable[str]:
-        """Short names of options."""
-        ...
-
-    def places(self, kind: str) -> Iterable[str]:
-        """Regions, zones, countries, jurisdictions or instance types that offers have."""
-        ...
-
-    def runs(self) -> Iterable[str]:
-        """Names of runs."""
-        ...
-
-    def verbs(self) -> Iterable[str]:
-        """Return the verbs and options that can follow ``%sky``."""
-        ...
-
 
 class _Completions(NamedTuple):
-    """What could stand in place of the fragment before the cursor."""
+    """Texts that can replace the fragment before the cursor."""
 
     fragment: str
     choices: Iterable[tuple[str, str]]  # (text, type)
@@ -146,7 +93,7 @@ def _option_line(
     option = _open_option(words)
     if option and not fragment.startswith("-"):
         return _values(option, fragment, sources)
-    return _Completions(fragment, [*_options_of_kind(aliases, "alias"), *_flags(words)])
+    return _Completions(fragment, [*label_names(aliases, "alias"), *_flags(words)])
 
 
 def _open_option(words: list[str]) -> Option | None:
@@ -171,99 +118,53 @@ def _values(option: Option, text: str, sources: CompletionSources) -> _Completio
     if option.complete == "gpu" and ":" in fragment:
         name = fragment.partition(":")[0]
         return _Completions(
-            fragment, _options_of_kind((f"{name}:{count}" for count in (1, 2, 4, 8)), "gpu")
+            fragment, label_names((f"{name}:{count}" for count in (1, 2, 4, 8)), "gpu")
         )
     if option.complete == "path":
-        return _Completions(fragment, _options_of_kind(_paths(fragment), "path"))
+        return _Completions(fragment, label_names(_paths(fragment), "path"))
+    if option.complete == "verb":
+        return _Completions(fragment, label_names(_verbs(), "verb"))
     return _Completions(fragment, complete_names(option.complete, sources))
 
 
 def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _Completions:
     if not words:
-        return _Completions(fragment, _options_of_kind(sources.verbs(), "verb"))
-    verb, *rest = words
-    if verb == "up" or (verb == "alias" and rest):
+        return _Completions(fragment, label_names(_verbs(), "verb"))
+    try:
+        verb, rest = find_verb(words)
+    except SkyUsageError:
+        return _Completions(fragment, ())
+    if verb.words and verb.words[-1].kind == "rest" and len(rest) >= len(verb.words) - 1:
         return _option_line(rest, fragment, sources)
-    if verb == "offers":
-        return _offers_line(rest, fragment, sources)
-    if verb == "plan":
-        return _plan_line(rest, fragment, sources)
-    if verb == "alias":
-        return _Completions(fragment, _options_of_kind(sources.aliases(), "alias"))
-    kinds = [kind for kind in _VERBS.get(verb, ()) if kind not in rest]
-    return _Completions(
-        fragment, [choice for kind in kinds for choice in complete_names(kind, sources)]
-    )
+    flag, equals, value = fragment.partition("=")
+    options = {flag: each for each in verb.options for flag in each.flags}
+    if equals and flag in options:
+        return _values(options[flag], value, sources)
+    if rest and rest[-1] in options and options[rest[-1]].metavar:
+        return _values(options[rest[-1]], fragment, sources)
+    choices = [] if rest else label_names((c.name.split()[1] for c in verb.commands), "verb")
+    word = _next_word(verb, rest, options)
+    if word and not fragment.startswith("-"):
+        fragment, names = _values(word, fragment, sources)
+        choices += names
+    used = {options[flag].dest for flag in (w.partition("=")[0] for w in rest) if flag in options}
+    for each in verb.options:
+        choices += label_names(each.flags if each.dest not in used else (), "option")
+    return _Completions(fragment, choices)
 
 
-def _offers_line(words: list[str], fragment: str, sources: CompletionSources) -> _Completions:
-    """Accelerators, and the options that say which machines."""
-    if _open_option(words) or "=" in fragment:
-        return _option_line(words, fragment, sources)
-    if not fragment.startswith("-") and not any(not word.startswith("-") for word in words):
-        return _values(BY_FLAG["--gpus"], fragment, sources)
-    shared = [option for option in OPTIONS if option.group == "Resources"]
-    flags = [flag for option in shared for flag in option.flags]
-    return _Completions(fragment, _options_of_kind([*flags, "--flagged", "--limit"], "option"))
+def _verbs() -> list[str]:
+    return [verb.name for verb in list_verbs(NOTEBOOK) if " " not in verb.name]
 
 
-def _plan_line(words: list[str], fragment: str, sources: CompletionSources) -> _Completions:
-    """Variables of the notebook, the options that say which machines, and those of a plan."""
-    kinds = {
-        "--minimize": ["cost", "time", "time_then_cost", "carbon"],
-        "--solver": ["auto", "glpk", "highs"],
-    }
-    if words and words[-1] in kinds:
-        return _Completions(fragment, _options_of_kind(kinds[words[-1]], "value"))
-    if _open_option(words) or "=" in fragment:
-        return _option_line(words, fragment, sources)
-    if not fragment.startswith("-") and not any(not word.startswith("-") for word in words):
-        return _Completions(fragment, _options_of_kind(sources.local_names(), "local-name"))
-    shared = [option for option in OPTIONS if option.group == "Resources"]
-    flags = [flag for option in shared for flag in option.flags]
-    own = ["--minimize", "--deadline", "--budget", "--carbon-cap", "--solver"]
-    return _Completions(fragment, _options_of_kind([*own, *flags], "option"))
-
-
-def complete_names(kind: str, sources: CompletionSources) -> list[tuple[str, str]]:
-    """Names of a kind; a kind that is none stands for itself."""
-    known: dict[str, Callable[[], Iterable[str]]] = {
-        "": tuple,
-        "arch": lambda: ARCHES,
-        "cloud": known_names,
-        "cluster": sources.clusters,
-        "cpu-vendor": lambda: VENDORS,
-        "env": lambda: sorted(os.environ),
-        "gpu": accelerators.names,
-        "local-name": sources.local_names,
-        "price-source": _price_sources,
-        "remote-name": sources.remote_names,
-        "run": sources.runs,
-        "service": lambda: SERVICES,
-        "setting": _settings,
-        "verb": sources.verbs,
-    }
-    if kind in _PLACES:
-        return _options_of_kind(sources.places(kind), kind)
-    return _options_of_kind(known[kind]() if kind in known else (kind,), kind)
-
-
-def _options_of_kind(texts: Iterable[str], kind: str) -> list[tuple[str, str]]:
-    return [(text, kind) for text in texts]
-
-
-def _price_sources() -> Iterable[str]:
-    from jupyter_sky.catalog.refresh import sources
-
-    return sources()
-
-
-def _settings() -> list[str]:
-    from jupyter_sky.config.provider_settings import dotted_names
-    from jupyter_sky.config.settings import Sky
-
-    names = [*sorted(Sky.class_own_traits(config=True)), *(name for name, _ in dotted_names())]
-    return [f"{name}=" for name in names]
+def _next_word(verb: Verb, words: list[str], options: dict[str, Argument]) -> Argument | None:
+    """Return the positional argument that follows some words."""
+    values = sum(1 for word in words if word in options and options[word].metavar)
+    position = sum(1 for word in words if not word.startswith("-")) - values
+    last = len(verb.words) - 1
+    if position > last and not (verb.words and verb.words[last].kind == "names"):
+        return None
+    return verb.words[min(position, last)]
 
 
 def _is_public(text: str, fragment: str) -> bool:

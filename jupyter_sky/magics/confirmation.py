@@ -1,4 +1,4 @@
-"""The question before clusters end that others started or use."""
+"""Confirmation before clusters end that others started or use."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from typing import TYPE_CHECKING
 
 from ..errors import SkyCancelled, SkyUsageError
 from ..executor import session as sessions
+from ..executor.termination import EndResult, end_clusters
 
 if TYPE_CHECKING:
-    from ..executor.termination import EndCandidate, EndResult
+    from ..executor.termination import EndCandidate
 
 
 def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: str) -> EndResult:
-    """End clusters by `Session.down`, after asking where that is needed.
+    """End clusters, after asking where others started or use them.
 
     Parameters
     ----------
+    name
+        Cluster to end; None for those of this notebook.
+    everything
+        End all clusters.
     yes
         Do not ask.
     how
-        What to write so that nobody is asked, for those who cannot be.
+        Command that does not ask, for messages where no user can answer.
     """
     session = sessions.current()
     if name is None and not everything and session.everywhere:
@@ -42,11 +47,13 @@ def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: st
         if answer.strip().lower() not in ("y", "yes"):
             raise SkyCancelled("no cluster was ended")
 
-    return session.down(name, everything, (lambda others: None) if yes else confirm)
+    return end_clusters(
+        session.clusters, name, everything, (lambda others: None) if yes else confirm
+    )
 
 
 def _ask(question: str) -> str | None:
-    """Ask the user; None where there is nobody who could answer."""
+    """Return the user's answer; None where no user can answer."""
     from IPython import get_ipython  # type: ignore[attr-defined]
     from IPython.core.error import StdinNotImplementedError
 

@@ -1,4 +1,4 @@
-"""``--dry-run``: where a cell would run, at what price, and what would be copied."""
+"""Dry run of a cell: its placement, its price and the sizes of its inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..widgets.dry_run import DryRun
 
 
 def dry_run(code: str, options: CellOptions) -> DryRun:
-    """Say where a cell would run; launch and send nothing.
+    """Plan a cell without launching or sending anything.
 
     The cluster that is up and would take the cell comes first, then what can be launched from
     here, then what the catalog has.
@@ -25,21 +25,22 @@ def dry_run(code: str, options: CellOptions) -> DryRun:
     session = sessions.current()
     options = with_settings(options, session.config)
     sending = collect_inputs(options, code, session.namespace, session.config)
-    found, notes = _planned(session, options)
+    found, notes = _plan_cell(session, options)
     sizes = {name: sum(item["sizes"]) for name, item in sending.inline.items()}
     sizes |= {name: parcel.nbytes for name, parcel in sending.large.items()}
     copies = ", ".join(f"{name} {size:,} bytes" for name, size in sizes.items())
     return DryRun(found, copies, notes)
 
 
-def _planned(session: Any, options: CellOptions) -> tuple[Plan, tuple[str, ...]]:
-    """Where it would run, and what is to be known of that."""
+def _plan_cell(session: Any, options: CellOptions) -> tuple[Plan, tuple[str, ...]]:
+    """Return the plan of a cell, with notes."""
     need = options.resources
-    for row in session.clusters._find_row(need, options.cluster):
-        # as its account has it: all of its nodes are paid for, however many the cell asks for
+    for row in session.clusters.find_rows(need, options.cluster):
+        # per node, as in the ledger: all of its nodes are paid for, however many the cell asks for
         price = None if row.price is None else row.price / row.nodes
         offer = replace(Offer(**row.offer), price=price)
-        whole = replace(need, nodes=row.nodes, max_hourly_cost=None)  # it is up: that was kept
+        # the limit on the hourly cost was checked when the cluster was launched
+        whole = replace(need, nodes=row.nodes, max_hourly_cost=None)
         up = replace(plan(whole, offers=(), warm=[offer]), name=need.command_line())
         return with_alternatives(up, need), (f"on cluster {row.name}, which is up",)
     found, notes = preview_plan(need)

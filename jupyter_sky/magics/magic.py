@@ -1,10 +1,10 @@
-"""``%%sky`` and ``%sky``: from what is written to what the executor does."""
+"""Magics ``%%sky`` and ``%sky``, and their registration with IPython."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
@@ -16,6 +16,10 @@ from ..functions.progress import show_in_notebook
 from . import verbs
 from .completer import make_matcher
 
+if TYPE_CHECKING:
+    from ..cell_options.values import CellOptions
+    from ..executor.request import CellPosition
+
 
 @magics_class
 class SkyMagics(Magics):
@@ -26,11 +30,7 @@ class SkyMagics(Magics):
     def sky(self, line: str, cell: str | None = None) -> Any:
         """Run a verb, or a cell on engines; its help is replaced by that of the options."""
         if cell is None:
-            try:
-                words = shlex.split(line)
-            except ValueError as error:
-                raise SkyUsageError(f"%sky {line}: {error}") from None
-            return verbs.call_verb(words)
+            return _call_verb(line)
         from ..executor.request import CellPosition, cell_id
 
         options = parse_cell_line(line, Sky.load().aliases)
@@ -44,32 +44,38 @@ class SkyMagics(Magics):
             from .dryrun import dry_run
 
             return dry_run(cell, options)
+        return self._show(self._run(cell, options, origin), options)
+
+    sky.__doc__ = help_text()
+
+    def _run(self, cell: str, options: CellOptions, origin: CellPosition) -> Any:
+        """Run a cell; raise its errors without the frames of this package."""
         from ..executor import session as sessions
         from ..widgets.cell_display import for_cell
 
-        session, value, failure = sessions.current(), None, None
+        session, failure = sessions.current(), None
         try:
             if session.will_spend(options):  # else the engine finds it as soon, at no cost
-                self._check_syntax(origin.number_lines(cell), number)
+                self._check_syntax(origin.number_lines(cell), origin.number)
         except SyntaxError as error:
             raise _hide_package_frames(self.shell, error) from None
         try:
-            value = session.run(cell, options, for_cell(self.shell), origin)
+            return session.run(cell, options, for_cell(self.shell), origin)
         except (SyntaxError, BaseExceptionGroup) as error:
             failure = _hide_package_frames(self.shell, error)
         except KeyboardInterrupt as error:
             raise _clean_interrupt(error) from None
-        if failure is not None:  # raised here: IPython also looks for groups among the contexts
-            raise failure
+        raise failure  # here: IPython also looks for groups among the contexts of an exception
+
+    def _show(self, value: Any, options: CellOptions) -> Any:
+        """Return the handle of a background cell; of others the value has been shown already."""
         if options.background:
             if options.name:
                 self.shell.user_ns[options.name] = value
             return None if options.name else value
-        if value is not None:  # it has been shown already, by the engine's own repr
+        if value is not None:  # shown by the engine's own repr
             self.shell.displayhook.update_user_ns(value)
         return None
-
-    sky.__doc__ = help_text()
 
     def _lines_above(self, line: str, body: str) -> list[str]:
         """Return the notebook cell's lines above the body, so that line numbers agree with it."""
@@ -87,6 +93,16 @@ class SkyMagics(Magics):
         name = self.shell.compile.cache(code, number, raw_code=cell)
         flags = self.shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
         compile(code, name, "exec", flags)
+
+
+def _call_verb(line: str) -> Any:
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise SkyUsageError(
+            f"%sky {line}: {str(error).lower()}", hint="every quote needs its closing quote"
+        ) from None
+    return verbs.call_verb(words)
 
 
 def _clean_interrupt(error: KeyboardInterrupt) -> KeyboardInterrupt:
@@ -119,7 +135,7 @@ class _SessionSources:
 
     def remote_names(self) -> Iterable[str]:
         session = self._session()
-        return sorted(session.remote_names) if session else []
+        return sorted(session.variables.remote_names()) if session else []
 
     def aliases(self) -> Iterable[str]:
         return Sky.load().aliases
@@ -136,9 +152,6 @@ class _SessionSources:
     def runs(self) -> Iterable[str]:
         session = self._session()
         return list(session.named) if session else []
-
-    def verbs(self) -> Iterable[str]:
-        return verbs.VERBS
 
 
 def _hide_package_frames(shell: Any, error: BaseException) -> Exception:
@@ -166,6 +179,7 @@ def load(shell: Any) -> None:
         shell.configurables.append(settings)
     shell.register_magics(SkyMagics(shell))
     show_in_notebook(_progress_card)
+    _show_plans(shell)
     _reap_in_background(settings)
     if id(shell) not in _MATCHERS and getattr(shell, "Completer", None) is not None:
         _MATCHERS[id(shell)] = make_matcher(_SessionSources(shell))
@@ -179,19 +193,37 @@ def _progress_card(shell: Any) -> Any:
     return ProgressCard(shell)
 
 
+def _show_plans(shell: Any) -> None:
+    """Draw plans also where no verb has made them, such as those read from a file."""
+
+    def draw(plan: Any) -> str:
+        from ..widgets.plan import to_html
+
+        return to_html(plan)
+
+    def write(plan: Any, printer: Any, cycle: bool) -> None:
+        from ..widgets.plan import to_text
+
+        printer.text(to_text(plan))
+
+    for kind, show in (("text/html", draw), ("text/plain", write)):
+        formatter = shell.display_formatter.formatters[kind]
+        formatter.for_type_by_name("jupyter_sky.optimizer.plan", "Plan", show)
+
+
 def _reap_in_background(settings: Sky) -> None:
-    """Where a launch has left a note that is not closed, look after it in a process of its own."""
+    """Reap in a process of its own where the record of a launch is unfinished."""
     import os
     import subprocess
     import sys
     from pathlib import Path
 
-    notes = Path(settings.data_dir) / "machines"
-    if not notes.is_dir():
+    records = Path(settings.data_dir) / "machines"
+    if not records.is_dir():
         return
     from ..clouds.launch_records import LaunchRecords
 
-    if any(LaunchRecords(notes).list_unfinished()):
+    if any(LaunchRecords(records).list_unfinished()):
         quiet = subprocess.DEVNULL
         subprocess.Popen(
             [sys.executable, "-P", "-m", "jupyter_sky.cli", "reap", "--here"],
@@ -204,7 +236,7 @@ def _reap_in_background(settings: Sky) -> None:
 
 
 def unload(shell: Any) -> None:
-    """Take everything back; clusters of a notebook go on until their lease ends."""
+    """Unregister the magics and the completion; clusters go on until their lease ends."""
     from ..executor import session as sessions
 
     matcher = _MATCHERS.pop(id(shell), None)

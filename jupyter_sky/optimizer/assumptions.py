@@ -14,11 +14,10 @@ from ..provider.register import find_facts
 from .solver.problem import Floats
 
 SPIN_UP_HOURS = 2 / 60
-"""Assumed from the order of a machine to its first work, where the tracker has timed no launch."""
+"""Assumed time from the order of a machine to its first work, where no launch has been timed."""
 
 VCPU_WATTS, GIB_WATTS = 2.1, 0.392
-"""Of a half busy vCPU, and of memory: coefficients of the Cloud Carbon Footprint project."""
-"""What a data centre takes for each watt of its machines; their owners' figures for the three."""
+"""Power of a half busy vCPU and of a GiB, W: coefficients of the Cloud Carbon Footprint project."""
 ACCELERATOR_WATTS = {
     **{"A10": 150, "A10G": 150, "A100": 400, "A100-80GB": 400, "B200": 1000, "GH200": 700},
     **{"H100": 700, "H200": 700, "K80": 150, "L4": 72, "L40": 300, "L40S": 350, "M60": 150},

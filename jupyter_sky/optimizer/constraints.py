@@ -31,11 +31,11 @@ from .solver.problem import Flags
 
 
 class Demand(Protocol):
-    """Something that a plan must keep."""
+    """Demand that a plan must keep."""
 
     @property
     def name(self) -> str:
-        """What it is called where it cannot be met."""
+        """Name in error messages."""
         ...
 
 
@@ -55,7 +55,7 @@ class _OfferDemand:
 
     @property
     def name(self) -> str:
-        """What it is called where it cannot be met."""
+        """Name in error messages."""
         raise NotImplementedError
 
     def of(self, task: str) -> bool:
@@ -307,7 +307,7 @@ class HourlyCeiling:
 
 @dataclass(frozen=True)
 class PlanVariables:
-    """What a `Custom` demand is given: expressions of CVXPY.
+    """Expressions of CVXPY that the function of a `Custom` demand is given.
 
     Attributes
     ----------
@@ -350,7 +350,7 @@ class Custom:
     Attributes
     ----------
     function : callable
-        Gets a `View`, gives a list of CVXPY constraints.
+        Gets `PlanVariables`, returns a list of CVXPY constraints.
 
     Examples
     --------

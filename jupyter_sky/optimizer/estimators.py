@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..store.store import Store
 
 DEFAULT_HOURS = 1.0
-"""What a task without an estimator is assumed to take."""
+"""Assumed run time of a task without an estimator, h."""
 
 CPU_TFLOPS = 0.03
 """Assumed peak of one vCPU in 32 bits: half a core at 2 GHz with two 256-bit units."""
@@ -175,7 +175,7 @@ def amdahl(hours: float | str, serial: float = 0.0) -> Amdahl:
 
 @dataclass(frozen=True)
 class Measured:
-    """What earlier runs took, see `measured`."""
+    """Run times of earlier runs, see `measured`."""
 
     hours: Mapping[tuple[str, str], float] = field(hash=False)
     runs: int

@@ -20,7 +20,7 @@ from ..resources import Resources
 from ..tracker.estimates import preempted_share
 from ..tracker.observations import quota_family
 from .solver.problem import Flags, Floats, Ints
-from .transfers import Site
+from .transfers import Site, site_of
 
 if TYPE_CHECKING:
     from ..catalog import Catalog
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class OfferColumns:
-    """What the offers' table of one catalog says of each row, worked out once.
+    """Columns derived from the table of offers of one catalog, computed once.
 
     Attributes
     ----------
@@ -209,7 +209,7 @@ class Market:
         known = {site: index for index, site in enumerate(self.sites)}
         self._own_sites = []
         for offer in self.own:
-            site = (offer.cloud, offer.region, offer.zone or "")
+            site = site_of(offer)
             if site not in known:
                 known[site] = len(self.sites)
                 self.sites.append(site)
@@ -330,7 +330,7 @@ class Market:
                     price[index] = seen.usd
         return replace(pool, price=price)
 
-    # -- what is behind the numbers -------------------------------------------------------------
+    # -- offers behind the numbers ----------------------------------------------------------------
 
     def machine(self, kind: int) -> Offer:
         """Return a kind of machine, as an offer without region, zone and price."""
@@ -348,7 +348,7 @@ class Market:
         return known[kind]
 
     def quota_family(self, kind: int) -> str:
-        """Return kinds of machines that share a quota."""
+        """Return the name of the quota that a kind of machine counts against."""
         if kind not in self._families:
             offer = self.machine(kind)
             self._families[kind] = quota_family(offer.cloud, offer.instance_type)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..errors import SkyUsageError, suggest
 from ..offers import Offer
@@ -15,7 +15,7 @@ FORMAT = "jupyter-sky-plan/1"
 
 @dataclass(frozen=True)
 class PlannedTask:
-    """Where one task goes.
+    """Offer, times and costs of one task.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class PlannedTransfer:
 
 @dataclass(frozen=True)
 class Certificate:
-    """How good the plan is, and who says so.
+    """Proof of how good a plan is.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a task goes where it goes: the next best offer, all other tasks as they are.
+    """Next best offer of a task, all other tasks as they are.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Alternative:
-    """What a task could take instead, all other tasks as they are.
+    """Another offer for a task, all other tasks as they are.
 
     Attributes
     ----------
@@ -173,7 +173,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class PlanComparison:
-    """What the plan would come to under one more condition.
+    """Totals of the plan under one more condition.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ class PlanQuestions(Protocol):
     """Further questions to a plan, answered from what it was made of."""
 
     def find_reasons(self, plan: Plan) -> tuple[Reason, ...]:
-        """Return for each task why it goes where it goes."""
+        """Return for each task the reason for its place."""
         ...
 
     def compare_conditions(self, plan: Plan) -> tuple[PlanComparison, ...]:
@@ -384,21 +384,36 @@ class Plan:
     # -- shown -------------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        from ..widgets.plan import to_text
-
-        return to_text(self)
+        if _view is not None:
+            return _view.to_text(self)
+        lines = [f"{self.name}: {self.objective}: ${self.usd:.2f}, {self.hours:.2f} h (estimates)"]
+        return "\n".join(lines + [f"{one.task}: {one.offer.place}" for one in self.tasks])
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))
 
-    def _repr_html_(self) -> str:
-        from ..widgets.plan import to_html
-
-        return to_html(self)
+    def _repr_html_(self) -> str | None:
+        return None if _view is None else _view.to_html(self)
 
     def with_notes(self, *notes: str) -> Plan:
         """Return the plan with more said about it."""
         return replace(self, notes=tuple(dict.fromkeys([*self.notes, *notes])))
+
+
+class PlanView(NamedTuple):
+    """Functions that draw a plan."""
+
+    to_text: Callable[[Plan], str]
+    to_html: Callable[[Plan], str]
+
+
+_view: PlanView | None = None
+
+
+def register_view(view: PlanView) -> None:
+    """Set the functions that draw plans; without them a plan is shown as a few lines of text."""
+    global _view
+    _view = view
 
 
 def _to_json_value(value: Any) -> Any:

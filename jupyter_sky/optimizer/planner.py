@@ -1,4 +1,4 @@
-"""`plan`: the one function that decides where tasks run.
+"""`plan`, the function that decides where tasks run.
 
 Costs are USD, times hours, emissions grams of CO2; all are estimates from list prices, tracked
 prices and time estimators. What is made small:
@@ -42,6 +42,7 @@ from .plan import (
 from .problem_builder import BuiltProblem, ProblemBuilder
 from .scopes import parse_scope
 from .solver.problem import LabelMask, Objective, Problem, Solution, Solver, require_difference
+from .transfers import site_of
 
 if TYPE_CHECKING:
     from ..catalog import Catalog
@@ -156,7 +157,7 @@ def _build_market(
 
 @dataclass(eq=False)
 class Planner:
-    """What a plan is made from, kept for the questions that follow."""
+    """Inputs and solution of a plan, kept for further questions."""
 
     builder: ProblemBuilder
     objective: Objective
@@ -166,7 +167,7 @@ class Planner:
     _rows: tuple = field(default=(), repr=False)
 
     def plan(self) -> Plan:
-        """Return build, solve, check, and put into words."""
+        """Build the problem, solve it, and return the checked plan."""
         begun = time.process_time()
         self.tables = tables = self.builder.build(self.objective)
         if any(not len(one) for one in tables.labels):
@@ -202,7 +203,7 @@ class Planner:
     # -- further questions -----------------------------------------------------------------------
 
     def find_reasons(self, plan: Plan) -> tuple[Reason, ...]:
-        """Return for each task why it goes where it goes."""
+        """Return for each task the reason for its place."""
         from .explain.reasons import find_reasons
 
         return find_reasons(plan, self.builder, self.objective)
@@ -362,7 +363,7 @@ class Planner:
                     found.append(self._make_store_transfer(data, one, "output"))
         for edge in graph.edges:
             here, there = placed[edge.src], placed[edge.dst]
-            sites = _location(here.offer), _location(there.offer)
+            sites = site_of(here.offer), site_of(there.offer)
             found.append(self._make_transfer(here.task, there.task, "edge", edge.gb, *sites))
         return tuple(found)
 
@@ -411,7 +412,3 @@ class Planner:
             )
         notes += sorted({one.offer.note for one in placed if one.offer.note})
         return tuple(dict.fromkeys(notes))
-
-
-def _location(offer: Offer) -> tuple[str, str, str]:
-    return (offer.cloud, offer.region, offer.zone or "")

@@ -22,8 +22,6 @@ from .market import Market, OfferPool
 from .solver.problem import Floats, Ints
 from .transfers import TransferPrices, get_transfer_prices
 
-"""Where a store is taken to be whose region nobody has said."""
-
 
 @dataclass(frozen=True, eq=False)
 class PricedTask:

@@ -114,6 +114,13 @@ class ProblemBuilder:
             self._refused[key] = self._allowed(demand, one)
         return self._refused[key]
 
+    def find_refusals(self, one: PricedTask) -> Ints:
+        """Return which of a task's demands refuse each offer, as bits."""
+        refused = np.zeros(len(one), np.int64)
+        for bit, demand in enumerate(self.offer_demands(one.spec)):
+            refused |= np.where(self.allowed(demand, one), 0, 1 << bit)
+        return refused
+
     def _allowed(self, demand: _OfferDemand, one: PricedTask) -> Flags:
         if isinstance(demand, Avoid) and len(demand.places) > 1:
             # a launch adds one place after each refusal: the others are known already
@@ -159,9 +166,7 @@ class ProblemBuilder:
         self, one: PricedTask, objective: Objective, explain: bool
     ) -> tuple[PricedTask, Ints]:
         """Return offers that can be part of an optimum, and which demands refuse each, as bits."""
-        refused = np.zeros(len(one), np.int64)
-        for bit, demand in enumerate(self.offer_demands(one.spec)):
-            refused |= np.where(self.allowed(demand, one), 0, 1 << bit)
+        refused = self.find_refusals(one)
         criteria = self._criteria(one, objective)
         keep = np.isfinite(criteria[0])
         if not explain:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..offers import Offer
 from .solver.problem import Floats, Ints, TransferTable
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ WORLD_CARBON = 480.0
 
 Site = tuple[str, str, str]
 """Cloud, region and zone; empty words for what is not known."""
+
+
+def site_of(offer: Offer) -> Site:
+    """Return the site of an offer."""
+    return (offer.cloud, offer.region, offer.zone or "")
 
 
 def find_tier_bounds(catalog: Catalog) -> list[float]:

@@ -19,7 +19,7 @@ from ..errors import SkyTransferError
 from .origins import InstallRecord
 
 METADATA_FILES = ("METADATA", "WHEEL", "entry_points.txt", "top_level.txt")
-"""What other packages look up about an installed one. Not the path that it was installed from."""
+"""Metadata that other packages look up; not the path that it was installed from."""
 EXCLUDED = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json"}
 NO_PACKAGES = {"benchmarks", "build", "conftest.py", "dist", "docs", "examples", "noxfile.py"}
 NO_PACKAGES |= {"setup.py", "tasks.py", "test", "tests"}
@@ -48,7 +48,7 @@ class SentPackage:
 
     @property
     def tree(self) -> FileTree:
-        """Its files with what is in them now.
+        """Its files with their present contents.
 
         Raises
         ------
@@ -79,34 +79,36 @@ class SentPackage:
 
 
 def package_files(
-    found: metadata.Distribution, record: InstallRecord, modules: Iterable[str] = ()
+    distribution: metadata.Distribution, record: InstallRecord, modules: Iterable[str] = ()
 ) -> SentPackage:
-    """List what must be sent of a distribution; it has no files if that cannot be told.
+    """List the files of a distribution to send; it has none if they cannot be determined.
 
     Parameters
     ----------
     modules
         Top-level modules of it that are known to be imported.
     """
-    files = dict(_editable(found, record, modules) if record.source else _installed(found))
+    files = dict(
+        _editable(distribution, record, modules) if record.source else _installed(distribution)
+    )
     compiled = any(name.endswith(tuple(EXTENSION_SUFFIXES)) for name in files)
-    tags = _tags(found) if compiled else frozenset[str]()
+    tags = _tags(distribution) if compiled else frozenset[str]()
     built_here = compiled and (
         record.source is not None or any("-linux_" in tag for tag in tags) or not tags
     )
-    return SentPackage(record.name, found.version, files, tags, built_here)
+    return SentPackage(record.name, distribution.version, files, tags, built_here)
 
 
-def _tags(found: metadata.Distribution) -> frozenset[str]:
-    lines = (found.read_text("WHEEL") or "").splitlines()
+def _tags(distribution: metadata.Distribution) -> frozenset[str]:
+    lines = (distribution.read_text("WHEEL") or "").splitlines()
     tags = (line.partition(":")[2].strip() for line in lines if line.startswith("Tag:"))
     return frozenset(tag for tag in tags if not tag.endswith("-any"))
 
 
-def _installed(found: metadata.Distribution) -> Iterator[tuple[str, Path]]:
+def _installed(distribution: metadata.Distribution) -> Iterator[tuple[str, Path]]:
     """Yield the recorded files of a distribution that lie among the packages."""
-    for entry in found.files or ():
-        path = Path(str(found.locate_file(entry)))
+    for entry in distribution.files or ():
+        path = Path(str(distribution.locate_file(entry)))
         info = entry.parts[0].endswith((".dist-info", ".egg-info"))
         if ".." in entry.parts or entry.is_absolute() or entry.suffix == ".pyc":
             continue
@@ -119,44 +121,46 @@ def _installed(found: metadata.Distribution) -> Iterator[tuple[str, Path]]:
 
 
 def _editable(
-    found: metadata.Distribution, record: InstallRecord, modules: Iterable[str]
+    distribution: metadata.Distribution, record: InstallRecord, modules: Iterable[str]
 ) -> Iterator[tuple[str, Path]]:
-    """Yield the files of modules that an editable distribution provides, and what describes it."""
+    """Yield the files of the modules of an editable distribution, and its metadata."""
     source = record.source
     assert source is not None
-    for module in sorted({*modules, *editable_modules(found, record)}):
+    for module in sorted({*modules, *editable_modules(distribution, record)}):
         for place in _module_paths(module, source):
             yield from _module_files(place, source)
-    info = f"{record.name.replace('-', '_')}-{found.version}.dist-info"
-    for entry in found.files or ():
+    info = f"{record.name.replace('-', '_')}-{distribution.version}.dist-info"
+    for entry in distribution.files or ():
         if entry.name in METADATA_FILES and len(entry.parts) == 2:
-            yield f"{info}/{entry.name}", Path(str(found.locate_file(entry)))
+            yield f"{info}/{entry.name}", Path(str(distribution.locate_file(entry)))
 
 
-def editable_modules(found: metadata.Distribution, record: InstallRecord) -> set[str]:
+def editable_modules(distribution: metadata.Distribution, record: InstallRecord) -> set[str]:
     """Return the top-level modules that an editable distribution provides."""
-    names = {name for name in (found.read_text("top_level.txt") or "").split() if name}
-    for root, mapped in _roots(found):
+    names = {name for name in (distribution.read_text("top_level.txt") or "").split() if name}
+    for root, mapped in _roots(distribution):
         names |= mapped
         if not names and root is not None and record.source is not None:
             names |= _modules_in(root, is_project=root.resolve() == record.source.resolve())
     return names - {"__pycache__"}
 
 
-def provides_module(found: metadata.Distribution, record: InstallRecord, module: str) -> bool:
-    """Say whether an editable distribution is where a module is imported from here."""
+def provides_module(
+    distribution: metadata.Distribution, record: InstallRecord, module: str
+) -> bool:
+    """Return whether a module is imported here from an editable distribution."""
     if record.source is None:
         return False
     places = _module_paths(module, record.source)
-    roots = {root.resolve() for root, _ in _roots(found) if root is not None}
-    mapped = {name for _, names in _roots(found) for name in names}
+    roots = {root.resolve() for root, _ in _roots(distribution) if root is not None}
+    mapped = {name for _, names in _roots(distribution) for name in names}
     return bool(places) and (module in mapped or any(p.parent.resolve() in roots for p in places))
 
 
-def _roots(found: metadata.Distribution) -> Iterator[tuple[Path | None, set[str]]]:
+def _roots(distribution: metadata.Distribution) -> Iterator[tuple[Path | None, set[str]]]:
     """Yield folders that an editable installation adds, and names that its finder maps."""
-    for entry in found.files or ():
-        path = Path(str(found.locate_file(entry)))
+    for entry in distribution.files or ():
+        path = Path(str(distribution.locate_file(entry)))
         if len(entry.parts) != 1 or not path.is_file():
             continue
         if entry.suffix == ".pth":
@@ -185,17 +189,17 @@ def _finder_mapping(finder: Path) -> set[str]:
 
 def _modules_in(root: Path, is_project: bool) -> set[str]:
     """Return the modules in a folder of sources; a project's own folder holds other things too."""
-    found: set[str] = set()
+    modules: set[str] = set()
     for path in root.iterdir() if root.is_dir() else ():
         if path.name.startswith(".") or path.name in SKIPPED:
             continue
         if is_project and path.name in NO_PACKAGES:
             continue
         if path.is_file() and path.suffix == ".py" and path.stem.isidentifier():
-            found.add(path.stem)
+            modules.add(path.stem)
         elif path.is_dir() and path.name.isidentifier():
-            found |= {path.name} if (path / "__init__.py").is_file() or not is_project else set()
-    return found
+            modules |= {path.name} if (path / "__init__.py").is_file() or not is_project else set()
+    return modules
 
 
 def _module_paths(module: str, source: Path) -> list[Path]:
@@ -207,7 +211,7 @@ def _module_paths(module: str, source: Path) -> list[Path]:
     if spec is None:
         return []
     origin = [spec.origin] if spec.has_location and spec.origin else []
-    places = [Path(each) for each in (spec.submodule_search_locations or origin)]
+    places = [Path(location) for location in (spec.submodule_search_locations or origin)]
     root = source.resolve()
     return [place for place in places if place.exists() and place.resolve().is_relative_to(root)]
 
@@ -229,7 +233,7 @@ def _module_files(place: Path, source: Path) -> Iterator[tuple[str, Path]]:
 
 
 def is_supported(package: SentPackage, platform: Platform, here: Platform) -> bool:
-    """Say whether a machine of a platform can import a package's compiled parts.
+    """Return whether a machine of a platform can import a package's compiled parts.
 
     What was built here needs the same suffix of extension modules and a C library no older.
     """

@@ -27,7 +27,7 @@ PIP_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """Where packages come from on this machine, as pip's and uv's settings say together.
+    """Package indexes of this machine, by the settings of pip and uv together.
 
     Attributes
     ----------
@@ -70,31 +70,31 @@ class IndexSettings:
             looked for there in vain.
         """
 
-        def wanted(place: str) -> bool:
-            if not self.is_public:  # a private default index: nobody else is asked
+        def is_used(place: str) -> bool:
+            if not self.is_public:  # a private default index: no public one is asked
                 return is_reachable(place) and not is_public(place)
             return is_reachable(place) and (is_public(place) or not public_only)
 
-        extra, links = [*filter(wanted, self.extra)], [*filter(wanted, self.find_links)]
-        found: dict[str, str] = {}
+        extra, links = [*filter(is_used, self.extra)], [*filter(is_used, self.find_links)]
+        variables: dict[str, str] = {}
         if self.default and self.default.rstrip("/") != PYPI and is_reachable(self.default):
-            found |= {"UV_DEFAULT_INDEX": self.default, "PIP_INDEX_URL": self.default}
+            variables |= {"UV_DEFAULT_INDEX": self.default, "PIP_INDEX_URL": self.default}
         if extra:
-            found |= {"UV_INDEX": " ".join(extra), "PIP_EXTRA_INDEX_URL": " ".join(extra)}
+            variables |= {"UV_INDEX": " ".join(extra), "PIP_EXTRA_INDEX_URL": " ".join(extra)}
         if links:
-            found |= {"UV_FIND_LINKS": ",".join(links), "PIP_FIND_LINKS": " ".join(links)}
-        return found
+            variables |= {"UV_FIND_LINKS": ",".join(links), "PIP_FIND_LINKS": " ".join(links)}
+        return variables
 
     @property
     def withheld_settings(self) -> tuple[str, ...]:
-        """What is not passed on, in words: places and settings of this machine alone."""
+        """Places and settings of this machine alone, which are not passed on."""
         places = (self.default, *self.extra, *self.find_links)
         local = [without_credentials(each) for each in places if each and not is_reachable(each)]
         return (*local, *self.local_only)
 
 
 def is_public(address: str) -> bool:
-    """Say whether an address is that of an index for everybody.
+    """Return whether an address is that of an index for everybody.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def is_public(address: str) -> bool:
 
 
 def is_reachable(address: str) -> bool:
-    """Say whether an address may mean the same place on another machine."""
+    """Return whether an address may mean the same place on another machine."""
     parts = urlsplit(address)
     return parts.scheme in ("http", "https") and not LOCAL_HOSTS.fullmatch(parts.hostname or "")
 
@@ -144,19 +144,19 @@ Setting = tuple[str, str, str]
 
 
 def _pip_settings() -> Iterator[Setting]:
-    """Yield what pip itself says of its settings."""
+    """Yield the settings that pip lists."""
     if any(Path(entry, "pip").is_dir() for entry in sys.path if entry):
         pip = [sys.executable, "-P", "-m", "pip"]  # not one of the notebook's folder
-    elif found := shutil.which("pip3") or shutil.which("pip"):
-        pip = [found]
+    elif executable := shutil.which("pip3") or shutil.which("pip"):
+        pip = [executable]
     else:
         return
     listing = [*pip, "--disable-pip-version-check", "config", "list"]
     try:
-        listed = subprocess.run(listing, capture_output=True, text=True, timeout=PIP_SECONDS)
+        result = subprocess.run(listing, capture_output=True, text=True, timeout=PIP_SECONDS)
     except (OSError, subprocess.SubprocessError):
         return
-    for line in listed.stdout.splitlines():
+    for line in result.stdout.splitlines():
         name, equals, text = line.partition("=")
         with suppress(ValueError, SyntaxError):
             values = str(ast.literal_eval(text)).split() if equals else []
@@ -165,7 +165,7 @@ def _pip_settings() -> Iterator[Setting]:
 
 
 def _uv_settings() -> Iterator[Setting]:
-    """Yield what uv reads from its variables and files, first what it prefers."""
+    """Yield the settings of uv's variables and files, in the order of precedence."""
     variables = {
         "UV_DEFAULT_INDEX": "default-index",
         "UV_INDEX_URL": "index-url",
@@ -197,30 +197,30 @@ def _uv_table(table: Mapping[str, Any]) -> Iterator[Setting]:
             address = _with_credentials(str(index.get("name", "")), index["url"])
             yield "uv", "find-links" if flat else name, address
     pip = table.get("pip", {})
-    for each in (table, pip if isinstance(pip, dict) else {}):
+    for section in (table, pip if isinstance(pip, dict) else {}):
         for name in ("index-url", "extra-index-url", "find-links", "no-index"):
-            values = each.get(name, ())
+            values = section.get(name, ())
             for value in values if isinstance(values, list) else [values] if values else []:
                 yield "uv", name, str(value)
-        if each.get("allow-insecure-host"):
+        if section.get("allow-insecure-host"):
             yield "uv", "allow-insecure-host", ""
 
 
 def _uv_files() -> Iterable[Path]:
     """Return uv's files of settings: of this environment's project, the user, the system."""
-    if given := os.environ.get("UV_CONFIG_FILE"):
-        return [Path(given)]
-    found: list[Path] = []
+    if config_file := os.environ.get("UV_CONFIG_FILE"):
+        return [Path(config_file)]
+    files: list[Path] = []
     if not os.environ.get("UV_NO_CONFIG"):
-        # not those of the notebook's folder: whoever wrote them does not say who is asked
+        # not those of the notebook's folder: its author must not choose the index
         project = Path(sys.prefix).parent  # PROJECT/.venv
-        found += [project / "uv.toml", project / "pyproject.toml"]
+        files += [project / "uv.toml", project / "pyproject.toml"]
         home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
         if os.name == "nt":
             home = Path(os.environ.get("APPDATA", str(home)))
         system = os.environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(os.pathsep)
-        found += [folder / "uv" / "uv.toml" for folder in (home, *map(Path, system), Path("/etc"))]
-    return found
+        files += [folder / "uv" / "uv.toml" for folder in (home, *map(Path, system), Path("/etc"))]
+    return files
 
 
 def _split_name(value: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Looking up a name in a private index, page or folder that this machine is set up with.
+"""Lookup of a name in a private index, page or folder that this machine is set up with.
 
 Only places that are not public are asked: installing from here, pip and uv ask them for every name
 anyway.
@@ -31,14 +31,14 @@ class IndexLookup:
         self._lock = threading.Lock()
 
     def has(self, place: str, name: str, is_index: bool) -> bool | None:
-        """Say whether a place has a package; None if that cannot be found out.
+        """Return whether a place has a package; None if it cannot be reached.
 
         Parameters
         ----------
         place
             Address of an index or page, or path of a folder.
         name
-            Normalized.
+            Normalized name of the package.
         """
         key = place, name
         with self._lock:
@@ -46,13 +46,13 @@ class IndexLookup:
                 return self._known[key]
             if self._unreachable.get(place, 0.0) > time.monotonic():
                 return None
-        found = _has(place, name, is_index)
+        is_listed = _has(place, name, is_index)
         with self._lock:
-            if found is None:
+            if is_listed is None:
                 self._unreachable[place] = time.monotonic() + UNREACHABLE_SECONDS
             else:
-                self._known[key] = found
-        return found
+                self._known[key] = is_listed
+        return is_listed
 
 
 def _has(place: str, name: str, is_index: bool) -> bool | None:
@@ -63,7 +63,7 @@ def _has(place: str, name: str, is_index: bool) -> bool | None:
     try:
         if is_index:
             return (folder / name).is_dir()
-        return any(package_of(each.name) == name for each in folder.iterdir())
+        return any(package_of(path.name) == name for path in folder.iterdir())
     except FileNotFoundError:
         return False
     except OSError:
@@ -74,18 +74,18 @@ def _page_lists(address: str, name: str, is_index: bool) -> bool | None:
     import requests
 
     try:
-        answer = requests.get(
+        response = requests.get(
             address, headers={"Accept": SIMPLE_API_TYPES}, timeout=(CONNECT_SECONDS, READ_SECONDS)
         )
     except (requests.RequestException, OSError):
         return None
-    if answer.status_code in (404, 410):
+    if response.status_code in (404, 410):
         return False
-    if answer.status_code != 200:
+    if response.status_code != 200:
         return None
     if is_index:
         return True
-    paths = (urlsplit(urljoin(address, link)).path for link in _LINK.findall(answer.text))
+    paths = (urlsplit(urljoin(address, link)).path for link in _LINK.findall(response.text))
     return any(package_of(unquote(path.rpartition("/")[2])) == name for path in paths)
 
 

@@ -20,7 +20,7 @@ PUBLIC_CHANNELS = {"conda.anaconda.org/conda-forge", "repo.anaconda.com/pkgs/mai
 
 
 class PackageOrigin(Enum):
-    """Where a machine elsewhere gets a package from."""
+    """Source from which another machine gets a package."""
 
     PUBLIC = "asked of the default index, under the name that is known there"
     INDEX = "asked of the private index that this machine is set up with"
@@ -29,7 +29,7 @@ class PackageOrigin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class InstallRecord:
-    """Recorded facts of how a distribution was installed.
+    """Record of the installation of a distribution.
 
     Attributes
     ----------
@@ -50,11 +50,11 @@ class InstallRecord:
     @property
     def source(self) -> Path | None:
         """The folder that an editable installation points to."""
-        found = self.direct_url or {}
-        info = found.get("dir_info")
+        direct_url = self.direct_url or {}
+        info = direct_url.get("dir_info")
         if not isinstance(info, dict) or not info.get("editable"):
             return None
-        return file_url_path(str(found.get("url", "")))
+        return file_url_path(str(direct_url.get("url", "")))
 
 
 def file_url_path(address: str) -> Path | None:
@@ -65,11 +65,11 @@ def file_url_path(address: str) -> Path | None:
     return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
 
 
-def read_install_record(found: metadata.Distribution) -> InstallRecord:
-    """Read how a distribution was installed."""
+def read_install_record(distribution: metadata.Distribution) -> InstallRecord:
+    """Read the record of the installation of a distribution."""
     from packaging.utils import canonicalize_name
 
-    text = found.read_text("direct_url.json")
+    text = distribution.read_text("direct_url.json")
     direct: dict[str, Any] | None = None
     if text is not None:
         try:
@@ -77,11 +77,11 @@ def read_install_record(found: metadata.Distribution) -> InstallRecord:
         except ValueError:
             loaded = None
         direct = loaded if isinstance(loaded, dict) else {}
-    words = (found.read_text("INSTALLER") or "").split()
-    installer = words[0].lower() if words else ""
-    name = canonicalize_name(found.metadata["Name"])
-    classifiers = found.metadata.get_all("Classifier") or []
-    private = any(str(each).startswith("Private ::") for each in classifiers)
+    lines = (distribution.read_text("INSTALLER") or "").split()
+    installer = lines[0].lower() if lines else ""
+    name = canonicalize_name(distribution.metadata["Name"])
+    classifiers = distribution.metadata.get_all("Classifier") or []
+    private = any(str(classifier).startswith("Private ::") for classifier in classifiers)
     channel = _channel(name) if installer == "conda" else ""
     return InstallRecord(name, installer, direct, private, channel)
 
@@ -107,13 +107,13 @@ def decide_origin(
     settings: IndexSettings,
     has: Callable[[str, str, bool], bool | None],
 ) -> PackageOrigin:
-    """Decide where a machine gets a distribution from; the rule is in the package's docstring.
+    """Decide the source of a distribution for other machines, by the rule in `package_sync`.
 
     Parameters
     ----------
     has
-        Says whether a private place has a name, or None if that cannot be found out; its last
-        argument says whether the place is an index.
+        Function that returns whether a private place has a name, None if it cannot be reached;
+        its last argument is whether the place is an index.
     """
     if record.direct_url is not None or record.marked_private:
         return PackageOrigin.SENT

@@ -19,9 +19,9 @@ from .lookup import IndexLookup
 from .origins import InstallRecord, PackageOrigin, decide_origin, read_install_record
 
 MAX_LOOKUPS = 8
-"""Most names that are looked up at once in indexes of this machine."""
+"""Most concurrent lookups in indexes of this machine."""
 OWN_PACKAGES = "jupyter-sky"
-"""Is on every engine, as it is here."""
+"""Name of this package, which every engine has."""
 _lookup = IndexLookup()
 
 
@@ -55,11 +55,11 @@ def distributions_of(modules: Iterable[str]) -> dict[str, str]:
     >>> distributions_of(["numpy", "sys", "nowhere"])
     {'numpy': 'numpy'}
     """
-    found: dict[str, str] = {}
+    distributions: dict[str, str] = {}
     for module in modules:
         if name := _owning_distribution(module):
-            found[module] = name
-    return found
+            distributions[module] = name
+    return distributions
 
 
 def _owning_distribution(module: str) -> str:
@@ -70,41 +70,43 @@ def _owning_distribution(module: str) -> str:
     declared = _declared_modules(_site_fingerprint()).get(module)
     if declared:
         return canonicalize_name(declared[0])
-    for found, record in _editable_distributions(_site_fingerprint()):
-        if provides_module(found, record, module):
+    for distribution, record in _editable_distributions(_site_fingerprint()):
+        if provides_module(distribution, record, module):
             return record.name
     return ""
 
 
 def _site_fingerprint() -> tuple[tuple[str, int], ...]:
-    """Tell the state of the folders of packages: it changes when one is installed or removed."""
-    known: list[tuple[str, int]] = []
+    """Return the state of the package folders; it changes when one is installed or removed."""
+    state: list[tuple[str, int]] = []
     for entry in sys.path:
         try:
-            known.append((entry, os.stat(entry or ".").st_mtime_ns))
+            state.append((entry, os.stat(entry or ".").st_mtime_ns))
         except OSError:
             continue
-    return tuple(known)
+    return tuple(state)
 
 
 @lru_cache(maxsize=1)
 def _declared_modules(_state: tuple[tuple[str, int], ...]) -> dict[str, list[str]]:
     names = metadata.packages_distributions()
-    return {name: sorted(set(found)) for name, found in names.items()}
+    return {name: sorted(set(distributions)) for name, distributions in names.items()}
 
 
 @lru_cache(maxsize=1)
 def _editable_distributions(
     _state: tuple[tuple[str, int], ...],
 ) -> list[tuple[metadata.Distribution, InstallRecord]]:
-    found = [
-        (each, read_install_record(each)) for each in metadata.distributions() if _is_direct(each)
+    records = [
+        (distribution, read_install_record(distribution))
+        for distribution in metadata.distributions()
+        if _is_direct(distribution)
     ]
-    return [(each, record) for each, record in found if record.source is not None]
+    return [(distribution, record) for distribution, record in records if record.source is not None]
 
 
-def _is_direct(found: metadata.Distribution) -> bool:
-    return found.read_text("direct_url.json") is not None
+def _is_direct(distribution: metadata.Distribution) -> bool:
+    return distribution.read_text("direct_url.json") is not None
 
 
 @cache
@@ -114,12 +116,12 @@ def local_index_settings() -> IndexSettings:
 
 
 def find_origin(name: str, settings: IndexSettings | None = None) -> PackageOrigin | None:
-    """Return where a machine gets an installed distribution from; None if it is not installed."""
-    found = _distribution(name)
-    if found is None:
+    """Return the source of an installed distribution for other machines; None if not installed."""
+    distribution = _distribution(name)
+    if distribution is None:
         return None
     return decide_origin(
-        read_install_record(found), settings or local_index_settings(), _lookup.has
+        read_install_record(distribution), settings or local_index_settings(), _lookup.has
     )
 
 
@@ -138,18 +140,18 @@ def plan_packages(
     settings: IndexSettings | None = None,
     send_all: bool = False,
 ) -> PackagePlan:
-    """Plan how a machine gets installed distributions, with all that they depend on.
+    """Plan the sources of installed distributions and their dependencies for another machine.
 
     Parameters
     ----------
     names
         Normalized names of distributions.
     modules
-        Top-level modules that are imported of them.
+        Top-level modules of theirs that are imported.
     extras
-        Extras that are asked for of some.
+        Requested extras by name.
     send_all
-        Send packages that only a private index here has, which has not helped.
+        Send packages of a private index, which the machine could not reach.
     """
     settings = settings or local_index_settings()
     roots = [*dict.fromkeys(names)]
@@ -157,15 +159,19 @@ def plan_packages(
     origins = _origins(needs, settings)
     if send_all:
         origins = {
-            name: PackageOrigin.SENT if each is PackageOrigin.INDEX else each
-            for name, each in origins.items()
+            name: PackageOrigin.SENT if origin is PackageOrigin.INDEX else origin
+            for name, origin in origins.items()
         }
-    sent = {name for name, each in origins.items() if each is PackageOrigin.SENT} - {OWN_PACKAGES}
-    asked = {name for name in roots if name not in sent}
-    asked |= {need for name in sent for need in needs[name] if need not in sent} - {OWN_PACKAGES}
-    dropped = {need for name, found in needs.items() if name not in sent for need in found} & sent
+    sent = {name for name, origin in origins.items() if origin is PackageOrigin.SENT} - {
+        OWN_PACKAGES
+    }
+    requested = {name for name in roots if name not in sent}
+    requested |= {need for name in sent for need in needs[name] if need not in sent} - {
+        OWN_PACKAGES
+    }
+    dropped = {need for name, needed in needs.items() if name not in sent for need in needed} & sent
     return PackagePlan(
-        {name: f"{name}=={_version(name)}" for name in sorted(asked)},
+        {name: f"{name}=={_version(name)}" for name in sorted(requested)},
         tuple(_contents(name, tuple(sorted(modules))) for name in sorted(sent)),
         tuple(sorted(dropped)),
         settings.environment(public_only=True),
@@ -173,7 +179,7 @@ def plan_packages(
 
 
 def _dependency_closure(roots: Iterable[tuple[str, frozenset[str]]]) -> dict[str, set[str]]:
-    """Return installed distributions with what each needs of those that are installed."""
+    """Return installed distributions with the installed ones that each needs."""
     needs: dict[str, set[str]] = {}
     waiting = [*roots]
     seen = set[tuple[str, frozenset[str]]]()
@@ -182,41 +188,41 @@ def _dependency_closure(roots: Iterable[tuple[str, frozenset[str]]]) -> dict[str
         if (name, extras) in seen:
             continue
         seen.add((name, extras))
-        if (found := _distribution(name)) is None:
+        if (distribution := _distribution(name)) is None:
             continue
-        wanted = dict(_requires(found, extras))
-        needs.setdefault(name, set()).update(each for each in wanted if _distribution(each))
-        waiting += wanted.items()
+        requirements = dict(_requires(distribution, extras))
+        needs.setdefault(name, set()).update(each for each in requirements if _distribution(each))
+        waiting += requirements.items()
     return needs
 
 
 def _requires(
-    found: metadata.Distribution, extras: frozenset[str]
+    distribution: metadata.Distribution, extras: frozenset[str]
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield what a distribution requires here, with the extras that it requires of it."""
+    """Yield the requirements of a distribution that apply here, with their extras."""
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
 
-    for text in found.requires or ():
+    for text in distribution.requires or ():
         try:
-            wanted = Requirement(text)
+            requirement = Requirement(text)
         except InvalidRequirement:
             continue
-        marker = wanted.marker
-        if marker is None or any(marker.evaluate({"extra": each}) for each in ("", *extras)):
-            yield canonicalize_name(wanted.name), frozenset(wanted.extras)
+        marker = requirement.marker
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            yield canonicalize_name(requirement.name), frozenset(requirement.extras)
 
 
 def _origins(names: Iterable[str], settings: IndexSettings) -> dict[str, PackageOrigin]:
-    """Find the origins of distributions side by side: each may cost an answer of an index."""
-    found: dict[str, PackageOrigin] = {}
+    """Find the origins of distributions concurrently: each may ask an index."""
+    origins: dict[str, PackageOrigin] = {}
 
     def find(name: str) -> None:
-        found[name] = find_origin(name, settings) or PackageOrigin.SENT
+        origins[name] = find_origin(name, settings) or PackageOrigin.SENT
 
     with ThreadPoolExecutor(MAX_LOOKUPS) as workers:
         list(workers.map(find, names))
-    return found
+    return origins
 
 
 def _version(name: str) -> str:
@@ -224,19 +230,19 @@ def _version(name: str) -> str:
 
 
 def _contents(name: str, modules: Iterable[str]) -> SentPackage:
-    found = metadata.distribution(name)
-    return package_files(found, read_install_record(found), modules)
+    distribution = metadata.distribution(name)
+    return package_files(distribution, read_install_record(distribution), modules)
 
 
 def split_requirements(
     packages: Iterable[str], settings: IndexSettings | None = None
 ) -> tuple[list[str], list[str]]:
-    """Split packages that a user names into those to be asked for, and names of those to be sent.
+    """Split packages that a user names into those for an index, and names of those to send.
 
     Returns
     -------
     tuple of list of str
-        Requirements, files and addresses as they are; normalized names.
+        Unchanged requirements, files and addresses; normalized names to send.
 
     Raises
     ------
@@ -245,12 +251,12 @@ def split_requirements(
     """
     from packaging.requirements import Requirement
 
-    asked: list[str] = []
+    requested: list[str] = []
     sent: list[str] = []
     for package in packages:
         name = normalized_name(package)
         if not name or find_origin(name, settings) is not PackageOrigin.SENT:
-            asked.append(package)
+            requested.append(package)
         elif Requirement(package).specifier.contains(_version(name), prereleases=True):
             sent.append(name)
         elif _is_direct(metadata.distribution(name)):
@@ -261,8 +267,8 @@ def split_requirements(
                 f"path: ./{name.replace('-', '_')}.whl",
             )
         else:
-            asked.append(package)
-    return asked, sent
+            requested.append(package)
+    return requested, sent
 
 
 def local_only_packages(packages: Iterable[str], settings: IndexSettings) -> dict[str, str]:
@@ -270,19 +276,21 @@ def local_only_packages(packages: Iterable[str], settings: IndexSettings) -> dic
 
     Another machine does not reach it, and asks its own index for a package of the same name.
     """
-    places = [each for each in (settings.default, *settings.private_sources) if each]
+    places = [address for address in (settings.default, *settings.private_sources) if address]
     indexes = {settings.default, *settings.extra}
-    found: dict[str, str] = {}
-    for place in [each for each in places if not is_public(each) and not is_reachable(each)]:
+    addresses: dict[str, str] = {}
+    for place in [
+        address for address in places if not is_public(address) and not is_reachable(address)
+    ]:
         for package in packages:
             name = normalized_name(package)
             if name and _lookup.has(place, name, place in indexes):
-                found.setdefault(name, without_credentials(place))
-    return found
+                addresses.setdefault(name, without_credentials(place))
+    return addresses
 
 
 def plan_named(packages: Iterable[str], settings: IndexSettings | None = None) -> PackagePlan:
-    """Plan how a machine gets packages that a user names, with all that they depend on here.
+    """Plan the sources of packages that a user names and their dependencies here.
 
     Raises
     ------
@@ -292,15 +300,15 @@ def plan_named(packages: Iterable[str], settings: IndexSettings | None = None) -
     from packaging.requirements import Requirement
 
     settings, packages = settings or local_index_settings(), [*packages]
-    asked, sent = split_requirements(packages, settings)
-    names = {normalized_name(package) for package in asked} - {""}
+    requested, sent = split_requirements(packages, settings)
+    names = {normalized_name(package) for package in requested} - {""}
     given = {name: package for package in packages if (name := normalized_name(package))}
     extras = {name: Requirement(package).extras for name, package in given.items()}
     roots = [*sent, *filter(_distribution, names)]
     plan = plan_packages(roots, extras=extras, settings=settings)
-    more = {name: pin for name, pin in plan.requirements.items() if name not in names}
+    dependencies = {name: pin for name, pin in plan.requirements.items() if name not in names}
     return replace(
         plan,
-        requirements={**{package: package for package in asked}, **more},
+        requirements={**{package: package for package in requested}, **dependencies},
         environment=settings.environment(),
     )

@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .classification import ProviderError, Refinement
     from .facts import CloudFacts
-    from .protocol import Provider, ProviderError
+    from .protocol import Provider
     from .values import CloudError, LaunchRequest, Machine, MachineConfig
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "MachineConfig",
     "Provider",
     "ProviderError",
+    "Refinement",
 ]
 
 _MODULES = {
@@ -31,7 +33,8 @@ _MODULES = {
     "Machine": "values",
     "MachineConfig": "values",
     "Provider": "protocol",
-    "ProviderError": "protocol",
+    "ProviderError": "classification",
+    "Refinement": "classification",
 }
 
 

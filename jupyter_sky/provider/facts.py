@@ -55,6 +55,8 @@ class CloudFacts:
         Module and class in `jupyter_sky.catalog.refresh` that read its price list.
     colour : str
         In drawings of plans.
+    driver : str
+        Module and class of the driver of a cloud of this package, imported at its first use.
     api_version : int
         Version of the protocol that a driver is written for.
 
@@ -85,6 +87,7 @@ class CloudFacts:
     sgx_types: ClassVar[str] = ""
     price_source: ClassVar[str] = ""
     colour: ClassVar[str] = "#8a63c9"
+    driver: ClassVar[str] = ""
     api_version: ClassVar[int] = API_VERSION
 
     @staticmethod
@@ -107,6 +110,7 @@ class AwsFacts(CloudFacts):
     ['g', 'standard', 'trn']
     """
 
+    driver = "jupyter_sky.clouds.aws.driver:Aws"
     name, title = "aws", "Amazon Web Services"
     packages, install = ("boto3", "botocore"), "pip install 'jupyter_sky[aws]'"
     billing, launchable = (1.0, 60.0), True
@@ -148,6 +152,7 @@ class AzureFacts(CloudFacts):
     'Das_v5'
     """
 
+    driver = "jupyter_sky.clouds.azure.driver:Azure"
     name, title = "azure", "Microsoft Azure"
     packages, install = ("azure",), "pip install 'jupyter_sky[azure]'"
     billing, launchable = (1.0, 0.0), True
@@ -181,6 +186,7 @@ class GcpFacts(CloudFacts):
     ('n2', 'V100')
     """
 
+    driver = "jupyter_sky.clouds.gcp.driver:Gcp"
     name, title = "gcp", "Google Cloud"
     packages, install = ("google",), "pip install 'jupyter_sky[gcp]'"
     billing, launchable = (1.0, 60.0), True

@@ -2,55 +2,56 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from threading import Event
 from typing import ClassVar
 
 from ..offers import Offer
+from .classification import (
+    ErrorTable,
+    Meaning,
+    ProviderError,
+    Refinement,
+    classify,
+    status_meaning,
+)
 from .facts import CloudFacts
-from .values import CloudError, ErrorCause, LaunchRequest, Machine, MachineConfig, RefusalScope
+from .values import CloudError, LaunchRequest, Machine, MachineConfig
 
-_STATUS_CAUSES: dict[int, ErrorCause] = {401: "permission", 403: "permission", 429: "throttled"}
+TRANSIENT_CAUSES = ("throttled", "transient")
+"""Causes that pass by themselves."""
 
 
-class ProviderError(Exception):
-    """Refusal of a cloud, in its own words.
-
-    Parameters
-    ----------
-    message
-        In the cloud's own words.
-    code
-        Its own code; `Provider.errors` says what it means.
-    status
-        HTTP status; 0 where no answer has come.
-
-    Examples
-    --------
-    >>> ProviderError("no more machines", code="no_capacity", status=400).code
-    'no_capacity'
-    """
-
-    def __init__(self, message: str, *, code: str = "", status: int = 0) -> None:
-        super().__init__(message)
-        self.message, self.code, self.status = message, code, status
+def ignore_machines(token: str, machines: Sequence[Machine]) -> None:
+    """Do nothing with machines that are reported."""
 
 
 class Provider(CloudFacts, ABC):
-    """A cloud that another package adds, found by an entry point ``jupyter_sky.providers``.
+    """A cloud whose machines are rented; another package adds one by an entry point.
 
-    Subclass it, give the facts as class attributes, and override ``configured``, ``offers``,
-    ``launch``, ``machines``, ``terminate`` and ``sweep``. Waiting, retries, launch records, keys,
-    tunnels and leases are done for it. Import the SDK in the methods that need it.
+    Subclass it, give the facts as class attributes, and override ``offers``, ``launch``,
+    ``machines``, ``terminate`` and ``sweep``, and `errors` or ``explain``. Waiting, retries, launch
+    records, keys, tunnels and leases are done for it. Import the SDK in the methods that need it.
 
     Attributes
     ----------
     login : str
         How credentials are obtained, with the command.
+    power_off : str
+        Last shell command of a machine that ends by itself: ``kill 1`` of a container whose first
+        process is `MachineConfig.script`, ``scancel $SLURM_JOB_ID`` of a job.
+    variables : tuple of str
+        Environment variables that hold the credentials.
     errors : mapping
         What a refusal means, by the cloud's code or an HTTP status: cause, scope and fix, as in
         `CloudError`.
+    refinements : sequence of Refinement
+        What messages add to the meaning of codes.
+    on_created : callable
+        To be called by ``launch`` with the token of a request and machines that have come up and
+        are removed because others were refused: they are billed for the moment all the same.
 
     Examples
     --------
@@ -63,14 +64,11 @@ class Provider(CloudFacts, ABC):
 
     launchable = True
     login: ClassVar[str] = ""
-    errors: ClassVar[Mapping[str | int, tuple[ErrorCause, RefusalScope, str]]] = {}
-
-    @abstractmethod
-    def configured(self) -> str:
-        """Return in words which credentials would be used, empty without any.
-
-        It sends nothing: environment variables and files are enough.
-        """
+    power_off: ClassVar[str] = "shutdown -P now"
+    variables: ClassVar[tuple[str, ...]] = ()
+    errors: ClassVar[ErrorTable] = {}
+    refinements: ClassVar[Sequence[Refinement]] = ()
+    on_created: Callable[[str, Sequence[Machine]], None] = staticmethod(ignore_machines)
 
     @abstractmethod
     def offers(self) -> Iterable[Offer]:
@@ -93,7 +91,8 @@ class Provider(CloudFacts, ABC):
         config
             User data, keys and tags of the machines.
         stop
-            Set when the machines are no longer wanted: return or raise soon.
+            Set when the machines are no longer wanted: remove what is made and raise soon, or
+            return the machines, which are then terminated.
 
         Returns
         -------
@@ -140,28 +139,47 @@ class Provider(CloudFacts, ABC):
             Only there; None for everywhere.
         """
 
+    # -- errors -----------------------------------------------------------------------------
+
     def explain(self, error: Exception) -> CloudError | None:
         """Classify an error; None for one that is not the cloud's."""
-        if isinstance(error, ProviderError):
-            return self.explain_refusal(error)
+        refusal = error if isinstance(error, ProviderError) else self.read_error(error)
+        if refusal is not None:
+            return self.explain_refusal(refusal)
         if isinstance(error, ConnectionError | TimeoutError):
             return CloudError("transient", type(error).__name__, str(error))
+        return None
+
+    def read_error(self, error: Exception) -> ProviderError | None:
+        """Read code, HTTP status and message out of an SDK's error; None for any other error."""
         return None
 
     @classmethod
     def explain_refusal(cls, error: ProviderError) -> CloudError:
         """Classify a refusal by its code, else by its HTTP status."""
-        code = error.code or str(error.status)
-        known = cls.errors.get(error.code) or cls.errors.get(error.status)
-        if known is not None:
-            cause, scope, fix = known
-            return CloudError(cause, code, error.message, scope, fix)
-        by_status: ErrorCause = "transient" if error.status >= 500 else "unknown"
-        cause = _STATUS_CAUSES.get(error.status, by_status)
-        fix = cls.login if cause == "permission" else ""
-        return CloudError(cause, code, error.message, "region", fix)
+        return classify(error, cls.find_meaning(error.code, error.status), cls.refinements)
+
+    @classmethod
+    def find_meaning(cls, code: str, status: int) -> Meaning:
+        """Return what a code means, else what an HTTP status means."""
+        known = cls.errors.get(code) or cls.errors.get(status)
+        return known or status_meaning(status, cls.login)
+
+    def is_transient(self, error: Exception) -> bool:
+        """Whether an error is the cloud's and passes by itself."""
+        trouble = self.explain(error)
+        return trouble is not None and trouble.cause in TRANSIENT_CAUSES
 
     # -- with defaults ----------------------------------------------------------------------
+
+    def configured(self) -> str:
+        """Return in words which credentials would be used, empty without any.
+
+        It sends nothing: environment variables and files are enough.
+        """
+        if self.variables and all(os.environ.get(name) for name in self.variables):
+            return f"environment variable {self.variables[0]}"
+        return ""
 
     def identify(self) -> str:
         """Prove the credentials by one request; return the account."""
@@ -171,6 +189,20 @@ class Provider(CloudFacts, ABC):
     def describe(self, ids: Sequence[str]) -> list[Machine]:
         """Return the machines of these ids; those that the cloud no longer knows are left out."""
         return [machine for machine in self.machines() if machine.id in ids]
+
+    def list_ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
+        """Return the ended machines of a launch request; None where the cloud cannot tell.
+
+        Parameters
+        ----------
+        token
+            Of the request.
+        region
+            Where it was sent.
+        sent
+            Unix seconds at which it was sent.
+        """
+        return None
 
     def console(self, id: str) -> str:
         """Return the end of a machine's console; empty if not known."""

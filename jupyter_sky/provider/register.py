@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from ..errors import SkyUsageError, suggest
 from .facts import API_VERSION, BUILT_IN, LONGEST_BILLING_UNIT, CloudFacts
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "jupyter_sky.providers"
 """Group of entry points, each a subclass of `Provider` by the name of its cloud."""
@@ -19,6 +22,8 @@ GROUP = "jupyter_sky.providers"
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
     """Return the entry points of other packages by name; a built-in name wins."""
+    from importlib.metadata import entry_points  # slow to import, and seldom needed
+
     return {point.name: point for point in entry_points(group=GROUP) if point.name not in BUILT_IN}
 
 

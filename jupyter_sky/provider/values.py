@@ -42,6 +42,9 @@ class Machine:
         Login name on it; empty for that of the settings.
     port : int
         Port of its SSH server as seen from here; 0 for that of the settings.
+    through : tuple of str
+        Command whose input and output are a connection to its SSH server (``sshd -i``), for a
+        machine that has no address: a container or a pod. ``address`` is then any name for it.
     """
 
     id: str
@@ -60,6 +63,10 @@ class Machine:
     lease_end: float | None = None
     user: str = ""
     port: int = 0
+    through: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "through", tuple(self.through))  # JSON has lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +104,17 @@ class MachineConfig:
     Attributes
     ----------
     user : str
-        Who we are on them.
+        Login name on them.
     public_key : str
         Lets us in, as ``ssh-ed25519 AAAA...``.
     user_data : str
         A document for cloud-init: user, host key, and what ends the machine by itself.
+    script : str
+        The same as a POSIX shell script, for machines without cloud-init: containers, and clouds
+        with start-up scripts. It prints ``jupyter-sky-ready`` when the machine can be reached; it
+        goes on until the machine ends where it is the first process, or is called with ``stay``.
+        Where it is not run by root, all is below ``~/.cache/jupyter_sky/machine``.
+        ``usr/local/sbin/jupyter-sky-sshd`` there serves one connection, for `Machine.through`.
     disk : float
         GiB of the boot disk.
     lease_end : float
@@ -119,6 +132,7 @@ class MachineConfig:
     lease_end: float
     tags: Mapping[str, str] = field(hash=False)
     ssh_from: tuple[str, ...] = ("0.0.0.0/0",)
+    script: str = field(default="", repr=False)
 
 
 TAGS = (

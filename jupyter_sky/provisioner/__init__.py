@@ -44,7 +44,7 @@ _CAUSES: dict[type[SkyError], str] = {
     SkyClusterLost: "transient",
     SkyUnreachable: "transient",
 }
-"""What failures of a launch say about its place; others are not the place's doing."""
+"""Causes of failed launches that tell something about their place."""
 
 Report = Callable[[str, str], None]
 """Called with a stage and a detail, again and again while waiting."""

@@ -1,8 +1,8 @@
-"""From a machine that answers to one that can run engines: Python and packages.
+"""Bootstrap of machines: Python and packages, as engines need them.
 
 What engines need is the same on all machines of a kind: it is packed here once, and unpacked there
-in a moment. uv is brought where no such Python is, or where more is wanted than that. What is there
-is kept by what is in it, so the second cluster of a kind finds all of it.
+in a moment. uv is sent where no such Python is, or where further packages are wanted. Environments
+are kept by the digest of their contents, so the second cluster of a kind finds its own.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ NEEDED_KB = 300_000
 """Free disk that a new environment needs: Python, its packages, and room to work."""
 INSTALL_SECONDS = 1800.0
 WHEELS_GLIBC = (2, 28)
-"""What packages that are packed here ask of a machine."""
+"""Least version of glibc that packages packed here need."""
 NOT_STARTED = 74
-"""Exit code of an order that could not be carried out."""
+"""Exit code of a start command that has failed."""
 
 Stage = Callable[[str], None]
-"""Called with what is being done, again and again."""
+"""Receives the name of the current stage, repeatedly."""
 
 _PUSH_UV_SCRIPT = 'cat >"$1/uv.$2" && chmod 755 "$1/uv.$2" && mv "$1/uv.$2" "$1/uv"'
 _UNPACK_SCRIPT = """
@@ -89,72 +89,72 @@ _NETWORK_ERRORS = re.compile(
 def prepare(
     nodes: Sequence[Slot],
     stage: Stage,
-    orders: Mapping[int, str] = MappingProxyType({}),
-    begun: Callable[[Slot], None] = lambda node: None,
+    commands: Mapping[int, str] = MappingProxyType({}),
+    on_ready: Callable[[Slot], None] = lambda node: None,
 ) -> None:
-    """Make all nodes ready, all at once.
+    """Make all nodes ready, concurrently.
 
     Parameters
     ----------
-    orders
-        Shell text for ranks, run there as soon as that node is ready; it ends with exit code
+    commands
+        Shell text by rank, run there as soon as that node is ready; it ends with exit code
         `NOT_STARTED` if it fails.
-    begun
-        Called, in a thread of its own, for each node that is ready and has carried out its order.
+    on_ready
+        Called, in a thread of its own, for each node that is ready and has run its command.
 
     Raises
     ------
     SkyBootstrapError
-        A machine cannot be made ready; says what is in the way.
+        A machine cannot be made ready; the message says why.
     SkyClusterLost
-        An order cannot be carried out.
+        A command has failed.
     """
-    said: dict[int, str] = {}
+    stages: dict[int, str] = {}
     ended = threading.Event()
 
-    def one(node: Slot) -> None:
-        say = partial(said.__setitem__, node.rank)
-        _NodeBootstrap(node, orders.get(node.rank, ""), say, ended).run()
-        begun(node)
+    def bootstrap_node(node: Slot) -> None:
+        say = partial(stages.__setitem__, node.rank)
+        _NodeBootstrap(node, commands.get(node.rank, ""), say, ended).run()
+        on_ready(node)
 
-    jobs = [partial(one, node) for node in nodes]
-    run_parallel(jobs, lambda: stage(_slowest_stage(said, len(nodes))), ended)
+    jobs = [partial(bootstrap_node, node) for node in nodes]
+    run_parallel(jobs, lambda: stage(_slowest_stage(stages, len(nodes))), ended)
 
 
 def ensure_uv(node: Slot) -> None:
-    """See that a node has uv: it is asked for more packages than engines need."""
-    bootstrap = _NodeBootstrap(node, "", lambda what: None, threading.Event())
+    """Send uv to a node that lacks it: further packages are to be installed there."""
+    bootstrap = _NodeBootstrap(node, "", lambda stage: None, threading.Event())
     if not node.uv and bootstrap.lacks_uv():
         bootstrap.push_uv()
 
 
-STAGES = ("packing", "bringing uv", "Python and packages", "packages", "packages from here")
+STAGES = ("packing", "sending uv", "Python and packages", "packages", "packages from here")
 
 
-def _slowest_stage(said: dict[int, str], nodes: int) -> str:
-    """Return what the nodes that are behind the others are at, and how many those are."""
-    if not said:
+def _slowest_stage(stages: dict[int, str], nodes: int) -> str:
+    """Return the earliest stage of the nodes, and how many are at it."""
+    if not stages:
         return ""
-    first = min(said.values(), key=STAGES.index)
-    at_it = sum(what == first for what in said.values())
-    return first if nodes == 1 else f"{first} ({at_it} of {nodes} nodes)"
+    first = min(stages.values(), key=STAGES.index)
+    count = sum(stage == first for stage in stages.values())
+    return first if nodes == 1 else f"{first} ({count} of {nodes} nodes)"
 
 
 class _NodeBootstrap:
-    """The way of one node."""
+    """Bootstrap of one node."""
 
     def __init__(
-        self, node: Slot, order: str, say: Callable[[str], None], ended: threading.Event
+        self, node: Slot, command: str, say: Callable[[str], None], ended: threading.Event
     ) -> None:
-        self.node, self.order, self.say, self._ended = node, order, say, ended
+        self.node, self.command, self.say, self._ended = node, command, say, ended
         self.recipe: EnvironmentSpec = environment_spec(node.python, node.packages)
 
     def run(self) -> None:
-        """Go all of it."""
+        """Run all steps."""
         node = self.node
         if node.ready:
-            if self.order:
-                self._report_start(self._run_script(self.order))
+            if self.command:
+                self._report_start(self._run_script(self.command))
             return
         if node.free < NEEDED_KB:
             raise SkyBootstrapError(
@@ -162,22 +162,22 @@ class _NodeBootstrap:
                 f"free, an environment needs {NEEDED_KB // 1000}",
                 hint=f"make room below {node.base}",
             )
-        whole = self._prebuilt_archive() if _accepts_wheels(node.glibc) else None
-        more = whole is None or (node.packages and not node.offline)
+        archive = self._prebuilt_archive() if _accepts_wheels(node.glibc) else None
+        needs_index = archive is None or (node.packages and not node.offline)
         uv = node.uv
-        if not uv and (more or not node.found):
+        if not uv and (needs_index or not node.found):
             uv = self.push_uv()
-        self._create_environment(uv, whole or package_archive(), settle=not more)
-        if more:
+        self._create_environment(uv, archive or package_archive(), settle=not needs_index)
+        if needs_index:
             self._install_from_index(uv)
 
     def lacks_uv(self) -> bool:
-        """Whether nobody has put uv there since the node was taken."""
+        """Return whether the node still lacks uv: another launch may have sent it meanwhile."""
         return self._run_script('[ -x "$1/uv" ]', self.node.base).code != 0
 
     def push_uv(self) -> str:
-        """Put uv there; return its path."""
-        self.say("bringing uv")
+        """Send uv to the node; return its path there."""
+        self.say("sending uv")
         data = uv_for_slot(self.node).read_bytes()
         answer = self._run_script(_PUSH_UV_SCRIPT, self.node.base, self.node.token, data=data)
         if answer.code:
@@ -185,11 +185,11 @@ class _NodeBootstrap:
         return f"{self.node.base}/uv"
 
     def _prebuilt_archive(self) -> Path | None:
-        """Return all its packages; None where they cannot be had here."""
+        """Return an archive of all its packages; None if they cannot be downloaded here."""
         self.say("packing")
         try:
             return build_archive(self.node)
-        except SkyBootstrapError:  # the machine may reach what we do not
+        except SkyBootstrapError:  # the machine may reach an index that this one does not
             if self.node.offline:
                 raise
             return None
@@ -197,10 +197,10 @@ class _NodeBootstrap:
     def _create_environment(self, uv: str, packages: bytes | Path, settle: bool) -> None:
         self.say("Python and packages")
         node = self.node
-        words = (node.environment, node.token, uv, self.recipe.python, node.python, node.found)
+        arguments = (node.environment, node.token, uv, self.recipe.python, node.python, node.found)
         unpack = tar_option(node) if isinstance(packages, Path) else "-z"
-        script = f"{_CREATE_SCRIPT}{_FINISH_SCRIPT}{self.order}" if settle else _CREATE_SCRIPT
-        answer = self._report_start(self._run_script(script, *words, unpack, data=packages))
+        script = f"{_CREATE_SCRIPT}{_FINISH_SCRIPT}{self.command}" if settle else _CREATE_SCRIPT
+        answer = self._report_start(self._run_script(script, *arguments, unpack, data=packages))
         if answer.code == 0:
             return
         if "No space left" in answer.err or "quota" in answer.err or node.found:
@@ -218,34 +218,36 @@ class _NodeBootstrap:
 
     def _install_from_index(self, uv: str) -> None:
         """Install what was not packed, from an index that the machine reaches."""
-        words = (self.node.environment, self.node.token)
+        arguments = (self.node.environment, self.node.token)
         self.say("packages")
-        answer = self._run_script(_INSTALL_SCRIPT, *words, uv, *self.recipe.requirements)
+        answer = self._run_script(_INSTALL_SCRIPT, *arguments, uv, *self.recipe.requirements)
         if answer.code and not _NETWORK_ERRORS.search(answer.err):
             raise slot_error(self.node, "packages cannot be installed", answer.err)
         if answer.code:
             self.say("packages from here")
             data = build_archive(replace(self.node, offline=True))
-            how = (self.recipe.python, tar_option(self.node))
-            answer = self._run_script(_UNPACK_MORE_SCRIPT, *words, *how, data=data)
+            options = (self.recipe.python, tar_option(self.node))
+            answer = self._run_script(_UNPACK_MORE_SCRIPT, *arguments, *options, data=data)
             if answer.code:
                 raise slot_error(self.node, "packages cannot be unpacked", answer.err)
-        answer = self._report_start(self._run_script(f"{_FINISH_SCRIPT}{self.order}", *words))
+        answer = self._report_start(self._run_script(f"{_FINISH_SCRIPT}{self.command}", *arguments))
         if answer.code:
             raise slot_error(self.node, "the environment cannot be put in its place", answer.err)
 
     def _report_start(self, answer: ssh.CommandResult) -> ssh.CommandResult:
-        """Pass on an answer, unless it says that an order could not be carried out."""
+        """Return a result, unless it says that the start command has failed."""
         if answer.code == NOT_STARTED:
             raise SkyClusterLost(f"{self.node.host}: the cluster cannot be started: {answer.err}")
         return answer
 
-    def _run_script(self, script: str, *words: str, data: bytes | Path = b"") -> ssh.CommandResult:
+    def _run_script(
+        self, script: str, *arguments: str, data: bytes | Path = b""
+    ) -> ssh.CommandResult:
         script = f"export UV_NO_PROGRESS=1\n{self.node.exports()}{script}"
         return ssh.run(
             self.node.address,
             script,
-            *words,
+            *arguments,
             data=data,
             timeout=INSTALL_SECONDS,
             meanwhile=self._check_cancelled,
@@ -254,10 +256,10 @@ class _NodeBootstrap:
 
     def _check_cancelled(self) -> None:
         if self._ended.is_set():
-            raise SkyBootstrapError(f"{self.node.host}: given up for another's sake")
+            raise SkyBootstrapError(f"{self.node.host}: given up because another node has failed")
 
 
 def _accepts_wheels(glibc: str) -> bool:
-    """Whether compiled packages that are packed here run on a machine; if unknown, they may."""
-    found = re.fullmatch(r"glibc (\d+)\.(\d+).*", glibc)
-    return not found or (int(found[1]), int(found[2])) >= WHEELS_GLIBC
+    """Return whether compiled packages of this machine run on another; if unknown, they may."""
+    version = re.fullmatch(r"glibc (\d+)\.(\d+).*", glibc)
+    return not version or (int(version[1]), int(version[2])) >= WHEELS_GLIBC

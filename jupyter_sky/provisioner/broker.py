@@ -1,4 +1,4 @@
-"""The broker: asks the optimizer where, tries there, and when a place refuses asks again.
+"""Broker: asks the optimizer for a place, launches there, and asks again when it refuses.
 
 Section 4.3 of the SkyPilot paper (NSDI 2023): what refused is told to the tracker, so that neither
 this request nor the next one asks there again for a while, and the plan is made anew without it,
@@ -27,18 +27,18 @@ from . import Report, cause_of, refusal_scope
 from .placement import Decision, decide_placement
 
 RETRY_SECONDS = (5.0, 300.0)
-"""With ``--retry-until-up``: the shortest and the longest time until all places are asked again."""
+"""Shortest and longest time until all places are asked again, with ``--retry-until-up``."""
 
 LOST_STAGE = 3
-"""After so many launches of one stage that came up and were no use, the next stage is asked, or the
-error is told: each has cost something."""
+"""Launches of one stage that come up in vain before the next stage is asked, or the error is
+raised: each has cost money."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A place that was asked and did not come up."""
+    """Failed launch at a place."""
 
     offer: Offer
     error: SkyError
@@ -62,16 +62,16 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class PlacementResult(Generic[T]):
-    """A launch that has come up.
+    """Launch that has come up.
 
     Attributes
     ----------
     result
-        What the launch returned.
+        Return value of the launch.
     decision : Decision
-        Where it came up.
+        Place at which it came up.
     attempts : tuple of Attempt
-        The places that had refused before.
+        Failed launches before it.
     """
 
     result: T
@@ -80,7 +80,7 @@ class PlacementResult(Generic[T]):
 
     @property
     def notes(self) -> list[str]:
-        """Sentences for the user: what was preferred and could not be had, and what refused."""
+        """Sentences for the user: stages that were passed over, and refusals."""
         refusals = [format_attempts(self.attempts, self.decision.offer)] if self.attempts else []
         return [*self.decision.notes, *refusals]
 
@@ -92,15 +92,15 @@ def place(
     until_up: bool = False,
     allocation: str | None = None,
 ) -> PlacementResult[T]:
-    """Bring up what is needed at the best place that does not refuse.
+    """Launch at the best place that does not refuse.
 
     Parameters
     ----------
     launch
-        Launches at an offer and returns what came up. What it raises decides: a place that
-        refuses or fails is left, other errors are let through.
+        Function that launches at an offer. On errors that mean a refusal or a failure of the place
+        the next one is tried; others are raised.
     report
-        Called with ``placing`` and what is being tried.
+        Called with ``placing`` and the place that is being tried.
     until_up
         When every place has refused, wait and ask again, without end.
     allocation
@@ -111,7 +111,7 @@ def place(
     SkyNoOffer
         Nothing on sale meets the request.
     SkyNoCapacity
-        Every place that could has refused; says what each said.
+        Every place that could has refused; the message has the reason of each.
     """
     attempts: list[Attempt] = []
     report("placing", "")
@@ -137,13 +137,13 @@ def place(
 
 
 def format_attempts(attempts: Sequence[Attempt], offer: Offer) -> str:
-    """Say where it came up, after how many refusals, and what was refused."""
-    said = "; ".join(dict.fromkeys(str(attempt) for attempt in attempts))
-    return f"on {offer.place} after {_count(attempts)}: {said}"
+    """Return a sentence with the place of a launch and the refusals before it."""
+    refusals = "; ".join(dict.fromkeys(str(attempt) for attempt in attempts))
+    return f"on {offer.place} after {_count(attempts)}: {refusals}"
 
 
 def _next_decision(decision: Decision, attempts: Sequence[Attempt]) -> Decision | None:
-    """Return what to ask after a refusal; None when nothing is left."""
+    """Return the decision after a refusal; None when no place is left."""
     last = attempts[-1]
     try:
         if decision.stage.kind in _exhausted_stages(attempts):
@@ -158,7 +158,7 @@ def _next_decision(decision: Decision, attempts: Sequence[Attempt]) -> Decision 
 def _decide_again(
     need: Resources, allocation: str | None, attempts: list[Attempt], report: Report
 ) -> Decision:
-    """Wait until something can be asked again, and decide anew."""
+    """Wait until a place can be asked again, and decide anew."""
     while True:
         _wait_for_retry(attempts, report)
         try:
@@ -170,9 +170,9 @@ def _decide_again(
 def _no_places_error(attempts: Sequence[Attempt]) -> SkyError:
     if len(attempts) == 1:
         return attempts[0].error
-    said = "".join(f"\n  {attempt}" for attempt in attempts)
+    refusals = "".join(f"\n  {attempt}" for attempt in attempts)
     return SkyNoCapacity(
-        f"every place that could take it has refused ({len(attempts)} were asked):{said}",
+        f"every place that could take it has refused ({len(attempts)} were asked):{refusals}",
         hint="ask for less, allow more clouds or spot machines, or wait: --retry-until-up",
     )
 
@@ -188,9 +188,9 @@ def _wait_for_retry(attempts: Sequence[Attempt], report: Report) -> None:
 
 
 def _is_request_invalid(need: Resources, attempts: Sequence[Attempt]) -> bool:
-    """Whether the order itself is at fault, so that the next place would fail too.
+    """Return whether the request itself is at fault, so that the next place would fail too.
 
-    Orders that clouds call invalid (a type that is no longer sold, or a disk that is too large)
+    Requests that clouds call invalid (a type that is no longer sold, or a disk that is too large)
     are tried elsewhere a few times only; not at all where the user has named the type, nor where a
     machine of one's own says so: a mistake is no reason to rent one.
     """
@@ -202,7 +202,7 @@ def _is_request_invalid(need: Resources, attempts: Sequence[Attempt]) -> bool:
 
 
 def _exhausted_stages(attempts: Sequence[Attempt]) -> Collection[str]:
-    """Return the kinds of stages where launches have cost something in vain too often."""
+    """Return the kinds of stages whose launches have cost money in vain too often."""
     paid = [attempt.stage for attempt in attempts if attempt.did_come_up]
     return {kind for kind in paid if paid.count(kind) >= LOST_STAGE}
 

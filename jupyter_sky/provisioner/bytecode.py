@@ -24,7 +24,7 @@ ROOTS = (
     "jupyter_sky.engines.node.kernel jupyter_sky.engines.node.node_agent "
     "jupyter_sky.engines.node.streams jupyter_sky.functions.node.node_worker"
 ).split()
-"""What processes on machines begin with; what these import in turn is seen here."""
+"""Modules that processes on machines import first; their own imports are determined here."""
 
 
 def compile_modules(folder: Path, names: Iterator[str]) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 
 class LaunchStages:
-    """What is being done, one thing after the other.
+    """Log of the stages of a launch, one after the other.
 
     Parameters
     ----------
     path
-        The file that they are written to, a line each, as they end.
+        File to which each stage is appended as a line when it ends.
     """
 
     def __init__(self, path: Path) -> None:
@@ -30,23 +30,23 @@ class LaunchStages:
             file.write(json.dumps(record) + "\n")
 
     def begin(self, name: str) -> None:
-        """Begin a stage, and so end the one before; saying the same again changes nothing."""
+        """Begin a stage, and so end the one before; a repeated name changes nothing."""
         if name != self._name:
             self.end()
             self._name, self._begun = name, time.time()
 
     def report_callback(self, report: Callable[[str, str], None]) -> Callable[[str], None]:
-        """Return what begins a stage and also shows it; ``(3 of 4 nodes)`` is shown only."""
+        """Return a function that begins a stage and shows it; ``(3 of 4 nodes)`` is shown only."""
 
-        def say(what: str) -> None:
-            if what:
-                self.begin(what.partition(" (")[0])
-            report("booting", what)
+        def begin_and_report(stage: str) -> None:
+            if stage:
+                self.begin(stage.partition(" (")[0])
+            report("booting", stage)
 
-        return say
+        return begin_and_report
 
     def end(self) -> None:
-        """End the stage that is being done."""
+        """End the current stage."""
         if self._name:
             self.record(self._name, self._begun)
             self._name = ""
@@ -57,7 +57,7 @@ def format_stages(path: Path) -> str:
 
     Examples
     --------
-    >>> print(report(Path("stages.jsonl")))  # doctest: +SKIP
+    >>> print(format_stages(Path("stages.jsonl")))  # doctest: +SKIP
       0.0 s   0.6 s  slot
       0.6 s   4.2 s  packages
     """

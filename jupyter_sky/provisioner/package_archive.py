@@ -25,13 +25,13 @@ from pathlib import Path
 from ..clouds.ssh_slot import Slot, slot_error
 from ..errors import SkyBootstrapError
 from ..remote.environment_spec import environment_spec, package_archive
-from ..remote.ssh import Address
+from ..remote.ssh_address import Address
 from .uv import run_uv
 
 KEPT_ARCHIVES = 4
-"""How many packed environments are kept on this machine."""
+"""Number of packed environments that are kept on this machine."""
 ZSTD_LEVEL = 9
-"""Makes it a fifth smaller than gzip does, in less time than that."""
+"""Level at which archives are a fifth smaller than with gzip, in less time."""
 COMPILE_SECONDS = 120.0
 UNUSED_FILES = "".join(
     f"{name} ; python_version < '3'\n" for name in "debugpy jedi prompt_toolkit".split()
@@ -42,7 +42,7 @@ UNUSED_FILES = "".join(
 def build_archive(node: Slot) -> Path:
     """Return a compressed tar file with the packages of a node's environment, ours too.
 
-    Without what its owner wants besides, where the node can get that itself.
+    Further packages of the user are left out where the node can get them itself.
 
     Raises
     ------
@@ -51,9 +51,9 @@ def build_archive(node: Slot) -> Path:
     """
     if not node.offline:
         node = replace(node, packages=())
-    wanted = environment_spec(node.python, node.packages)
-    kind = f"{node.machine}-{node.libc}-{wanted.python}"
-    digest = hashlib.blake2b("\n".join(wanted.requirements).encode(), digest_size=8)
+    spec = environment_spec(node.python, node.packages)
+    kind = f"{node.machine}-{node.libc}-{spec.python}"
+    digest = hashlib.blake2b("\n".join(spec.requirements).encode(), digest_size=8)
     digest.update(package_archive())
     folder = Path.home() / ".cache" / "jupyter_sky" / "packed"
     path = folder / f"{kind}-{digest.hexdigest()}.tar.{'zst' if node.zstd else 'gz'}"
@@ -63,7 +63,7 @@ def build_archive(node: Slot) -> Path:
             for old in sorted(folder.glob("*.tar.*"), key=os.path.getmtime)[:-KEPT_ARCHIVES]:
                 old.unlink(missing_ok=True)  # those that were not used for longest
             partial = path.with_name(f"{os.getpid()}.partial")
-            data = _pack(node, wanted.requirements, not node.packages)
+            data = _pack(node, spec.requirements, not node.packages)
             partial.write_bytes(_compress(data) if node.zstd else gzip.compress(data, 6))
             partial.replace(path)
         os.utime(path)
@@ -74,7 +74,7 @@ _pack_lock = threading.Lock()
 
 
 def tar_option(node: Slot) -> str:
-    """Return with which option tar unpacks on a node what is packed for it."""
+    """Return the option with which tar unpacks the archive of a node."""
     return "-Izstd" if node.zstd else "-z"
 
 
@@ -85,7 +85,7 @@ def _compress(data: bytes) -> bytes:
 
 
 def prebuild() -> None:
-    """Begin to pack for machines of this one's kind, which will be asked for when they are up."""
+    """Start packing for machines of this one's kind, before they are up."""
     kind = Slot(
         0,
         "",
@@ -97,7 +97,7 @@ def prebuild() -> None:
     )
 
     def pack() -> None:
-        with suppress(SkyBootstrapError, OSError):  # who needs it tries again, and is told
+        with suppress(SkyBootstrapError, OSError):  # the launch itself tries again, and raises
             build_archive(kind)
 
     if kind.machine in ("x86_64", "aarch64"):
@@ -133,7 +133,7 @@ def _skip_tests(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _compile_bytecode(site: Path) -> None:
-    """Add the bytecode of what engines import; without it they start later, that is all."""
+    """Add the bytecode of modules that engines import: they start sooner with it."""
     command = [sys.executable, "-P", "-m", "jupyter_sky.provisioner.bytecode", str(site)]
     package = str(Path(__file__).parents[2])
     paths = [path for path in (package, os.environ.get("PYTHONPATH")) if path]
@@ -157,17 +157,17 @@ def install_locally(node: Slot, target: Path, requirements: Sequence[str], *more
     SkyBootstrapError
         They cannot be had here.
     """
-    wanted = environment_spec(node.python, node.packages)
+    spec = environment_spec(node.python, node.packages)
     libc = "unknown-linux-musl" if node.libc == "musl" else "unknown-linux-gnu"
-    outcome = run_uv(
+    result = run_uv(
         *("install", "-q", "--target", str(target.absolute()), *more),
-        *("--python-platform", f"{node.machine}-{libc}", "--python-version", wanted.python),
+        *("--python-platform", f"{node.machine}-{libc}", "--python-version", spec.python),
         *("--only-binary", ":all:"),
         requirements=requirements,
     )
-    if outcome.returncode:
+    if result.returncode:
         raise slot_error(
             replace(node, base=tempfile.gettempdir()),
-            "what it needs cannot be downloaded here either",
-            outcome.stderr,
+            "its packages cannot be downloaded here either",
+            result.stderr,
         )

@@ -1,4 +1,4 @@
-"""The decision where a request goes: the same for form, dry run, plan, launch and pools.
+"""Decision on the place of a request: the same for form, dry run, plan, launch and pools.
 
 Machines of one's own come first. Where none of them can take the request, or they refuse, machines
 are rented (bursting: section 6 of the SkyPilot paper, NSDI 2023), unless the request names clouds
@@ -44,7 +44,7 @@ class PlacementStage:
         Machines of one's own, or the market of rented ones.
     need : Resources
         The request, with the clouds and the market of this stage.
-    own : tuple of Offer
+    on_premises : tuple of Offer
         Offers of one's own machines that meet it, and of clouds that the catalog does not list.
     """
 
@@ -53,12 +53,12 @@ class PlacementStage:
     on_premises: tuple[Offer, ...] = ()
 
     def choose(self, settings: Mapping[str, Any]) -> tuple[Offer, Plan | None]:
-        """Return the best offer, and the plan where there was something to decide.
+        """Return the best offer, and its plan; None where there was nothing to decide.
 
         Parameters
         ----------
         settings
-            Of the plan, see `plan`.
+            Settings of the plan, see `plan`.
 
         Raises
         ------
@@ -68,15 +68,15 @@ class PlacementStage:
         if self.kind == "own" and len(self.on_premises) == 1:
             return self.on_premises[0], None
         try:
-            found = self.plan(**settings)
+            plan = self.plan(**settings)
         except SkyNoOffer:
             if self.kind != "own":
                 self._explain_unlaunchable()
             raise
-        return found.tasks[0].offer, found
+        return plan.tasks[0].offer, plan
 
     def _explain_unlaunchable(self) -> None:
-        """Raise SkyNoOffer with the reason where all that meets the request cannot be launched."""
+        """Raise SkyNoOffer with the reasons if no offer that meets the request can be launched."""
         from ..catalog import load
 
         places: dict[str, str] = {}
@@ -85,8 +85,8 @@ class PlacementStage:
                 return
             places.setdefault(why, offer.place)
         if places:
-            words = "; ".join(f"{place}: {why}" for why, place in places.items())
-            raise SkyNoOffer(words, hint=_placement_hint(self.need))
+            obstacles = "; ".join(f"{place}: {why}" for why, place in places.items())
+            raise SkyNoOffer(obstacles, hint=_placement_hint(self.need))
 
     def plan(self, **settings: Any) -> Plan:
         """Return the plan of this stage, by settings of `jupyter_sky.optimizer.planner.plan`."""
@@ -101,22 +101,22 @@ class PlacementStage:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The place of a request that is about to be launched.
+    """Chosen place of a request that is about to be launched.
 
     Attributes
     ----------
     need : Resources
         The request as it was made.
     offer : Offer
-        Where it goes.
-    stage : Stage
-        What the offer is one of.
-    later : tuple of Stage
-        What is asked when all of the stage have refused.
+        The chosen offer.
+    stage : PlacementStage
+        Stage of the offer.
+    later : tuple of PlacementStage
+        Stages that follow when all offers of this one have refused.
     passed : tuple of str
-        Kinds of stages that had nothing, or refused.
+        Kinds of stages that had no offer, or refused.
     planned : Plan, optional
-        The plan that the offer is of; None where nothing was to be decided.
+        Plan of the offer; None where there was nothing to decide.
     """
 
     need: Resources
@@ -133,12 +133,12 @@ class Decision:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what was preferred and could not be had, with the price of what is."""
-        words = [PASSED_OVER[kind] for kind in self.passed if kind in PASSED_OVER]
-        return (f"{', and '.join(words)}, {format_rate(self.price)}",) if words else ()
+        """Sentence about the stages that were passed over, with the price of the offer; or none."""
+        sentences = [PASSED_OVER[kind] for kind in self.passed if kind in PASSED_OVER]
+        return (f"{', and '.join(sentences)}, {format_rate(self.price)}",) if sentences else ()
 
     def plan(self) -> Plan:
-        """Return the plan that it is of."""
+        """Return the plan of the offer."""
         from ..optimizer.planner import plan
 
         return self.planned or plan(self.need, offers=[self.offer])
@@ -153,14 +153,14 @@ class Decision:
         """
         if self.planned is not None:
             try:
-                found = self.planned.replan([refused])
-                return replace(self, offer=found.tasks[0].offer, planned=found)
+                plan = self.planned.replan([refused])
+                return replace(self, offer=plan.tasks[0].offer, planned=plan)
             except SkyNoOffer:
                 pass
         return self.next_stage()
 
     def next_stage(self) -> Decision:
-        """Return the decision without the stage that it is of.
+        """Return the decision for the stages after this one.
 
         Raises
         ------
@@ -178,7 +178,7 @@ def decide_placement(
     without: Collection[str] = (),
     **settings: Any,
 ) -> Decision:
-    """Decide where a request goes.
+    """Decide on the place of a request.
 
     Parameters
     ----------
@@ -190,27 +190,27 @@ def decide_placement(
     without
         Kinds of stages to leave out.
     **settings
-        Of `jupyter_sky.optimizer.planner.plan`.
+        Settings of `jupyter_sky.optimizer.planner.plan`.
 
     Raises
     ------
     SkyNoOffer
-        Nothing on sale meets the request, or nothing that can be launched; says what stands in
-        the way.
+        Nothing on sale meets the request, or nothing that can be launched; the message says
+        why.
     SkyPermission
         Only clouds were asked for that cannot be used from here.
     """
-    found, small = on_premises_candidates(need)
-    if not found and not small and (why := clouds.permanent_obstacle(need)):
+    own, small = on_premises_candidates(need)
+    if not own and not small and (why := clouds.permanent_obstacle(need)):
         raise SkyNoOffer(f"{need.command_line()}: {why}", hint=_placement_hint(need))
-    stages = [stage for stage in _stages(need, found, allocation) if stage.kind not in without]
+    stages = [stage for stage in _stages(need, own, allocation) if stage.kind not in without]
     if not stages:
         raise (
             slot_shortage_error(need, small)
             if small
             else no_place_error(need, on_premises_offers(need))
         )
-    passed: tuple[StageKind, ...] = ("own",) if small and not found else ()
+    passed: tuple[StageKind, ...] = ("own",) if small and not own else ()
     return _decide_first_stage(need, stages, passed, settings)
 
 
@@ -224,7 +224,7 @@ def usable_providers(need: Resources) -> tuple[str, ...]:
 
 
 def on_premises_offers(need: Resources) -> list[Offer]:
-    """Return what machines of one's own could do for a request."""
+    """Return the offers of machines of one's own for a request."""
     return [
         offer
         for name in clouds.ON_PREMISES
@@ -233,23 +233,23 @@ def on_premises_offers(need: Resources) -> list[Offer]:
 
 
 def on_premises_candidates(need: Resources) -> tuple[list[Offer], list[Offer]]:
-    """Return the offers of one's own that meet a request, and such as have too few slots for it."""
-    found: list[Offer] = []
+    """Return the offers of one's own that meet a request, and those with too few slots for it."""
+    matching: list[Offer] = []
     small: list[Offer] = []
     for offer in candidates(need, on_premises_offers(need)):
         slots = clouds.on_premises_cloud(offer.cloud).slots(need, offer)
-        (found if slots is None or slots >= need.nodes else small).append(offer)
-    return found, small
+        (matching if slots is None or slots >= need.nodes else small).append(offer)
+    return matching, small
 
 
 def slot_shortage_error(need: Resources, small: Sequence[Offer]) -> SkyNoOffer:
     """Return the error that machines of one's own have too few slots."""
-    there = [
-        f"{clouds.on_premises_cloud(one.cloud).slots(need, one)} slots of {one.place}"
-        for one in small
+    counts = [
+        f"{clouds.on_premises_cloud(offer.cloud).slots(need, offer)} slots of {offer.place}"
+        for offer in small
     ]
     return SkyNoOffer(
-        f"--nodes {need.nodes}: there are {', '.join(there)} in all",
+        f"--nodes {need.nodes}: there are {', '.join(counts)} in all",
         hint="take fewer nodes, list more machines, or allow clouds: see %sky check",
     )
 
@@ -258,19 +258,17 @@ def slot_shortage_error(need: Resources, small: Sequence[Offer]) -> SkyNoOffer:
 
 
 def wants_spot(need: Resources) -> bool:
-    """Whether rented machines are spot machines: variables live there, so never unasked."""
+    """Return whether to rent spot machines: only on request, for they lose variables."""
     return bool(need.spot)
 
 
-def _stages(
-    need: Resources, found: Sequence[Offer], allocation: str | None
-) -> list[PlacementStage]:
-    """Return what may be asked for a request, the preferred first."""
+def _stages(need: Resources, own: Sequence[Offer], allocation: str | None) -> list[PlacementStage]:
+    """Return the stages for a request, the preferred first."""
     renting = usable_providers(need)
     if allocation == "cheapest" and need.spot is None:
-        both = combined_stage(need, found, renting, None)
-        return [] if both is None else [both]
-    stages = [PlacementStage("own", need, tuple(found))] if found else []
+        stage = combined_stage(need, own, renting, None)
+        return [] if stage is None else [stage]
+    stages = [PlacementStage("own", need, tuple(own))] if own else []
     if renting:
         first = allocation == "spot-if-available" and need.spot is None
         markets = (True, False) if first else (wants_spot(need),)
@@ -282,13 +280,13 @@ def _stages(
 
 
 def combined_stage(
-    need: Resources, found: Sequence[Offer], renting: tuple[str, ...], spot: bool | None
+    need: Resources, own: Sequence[Offer], renting: tuple[str, ...], spot: bool | None
 ) -> PlacementStage | None:
-    """Return one stage of all that can be launched; None where there is nothing."""
+    """Return one stage with all offers that can be launched; None without any."""
     if not renting:
-        return PlacementStage("own", need, tuple(found)) if found else None
-    names = (*renting, *dict.fromkeys(offer.cloud for offer in found))
-    offers = (*found, *clouds.external_offers(renting))
+        return PlacementStage("own", need, tuple(own)) if own else None
+    names = (*renting, *dict.fromkeys(offer.cloud for offer in own))
+    offers = (*own, *clouds.external_offers(renting))
     return PlacementStage("any market", replace(need, clouds=names, spot=spot), offers)
 
 
@@ -298,15 +296,15 @@ def _decide_first_stage(
     passed: tuple[StageKind, ...],
     settings: Mapping[str, Any],
 ) -> Decision:
-    """Decide for the first stage that has something."""
+    """Decide for the first stage that has an offer."""
     refusal: SkyNoOffer | None = None
     for index, stage in enumerate(stages):
         try:
-            offer, found = stage.choose(settings)
+            offer, plan = stage.choose(settings)
         except SkyNoOffer as error:
             refusal, passed = error, (*passed, stage.kind)
             continue
-        return Decision(need, offer, stage, tuple(stages[index + 1 :]), passed, found)
+        return Decision(need, offer, stage, tuple(stages[index + 1 :]), passed, plan)
     assert refusal is not None, "there is a stage at least"
     raise refusal
 
@@ -315,9 +313,9 @@ def no_place_error(need: Resources, own: Sequence[Offer]) -> SkyNoOffer | SkyPer
     """Return the error that nothing can be launched for a request."""
     renting = [name for name in need.clouds if clouds.is_rented(name)]
     if renting and set(need.clouds) <= set(renting):
-        found = clouds.get(renting[0]).check()  # it asks nobody: there are no credentials
+        check = clouds.get(renting[0]).check()  # sends no request: there are no credentials
         return SkyPermission(
-            f"--cloud {','.join(need.clouds)}: {found.found}", hint=found.fix or "see %sky check"
+            f"--cloud {','.join(need.clouds)}: {check.found}", hint=check.fix or "see %sky check"
         )
     return no_offer(need, own)
 

@@ -26,7 +26,7 @@ _NEXT = 3  # places beside the one that would be taken
 
 
 def preview_plan(need: Resources, **settings: Any) -> tuple[Plan, tuple[str, ...]]:
-    """Return the plan of a launch, and what to know of it.
+    """Return the plan of a launch, and notes about it.
 
     Where nothing can be launched, it is a plan for the best on sale, and the notes say why.
 
@@ -36,8 +36,8 @@ def preview_plan(need: Resources, **settings: Any) -> tuple[Plan, tuple[str, ...
         Of `jupyter_sky.optimizer.planner.plan`. With an aim or limits of its own, a plan weighs
         one's own machines and those that can be rented against each other.
     """
-    found, notes = _preview_plan(need, settings)
-    return replace(found, name=need.command_line()), notes  # as it was written
+    plan, notes = _preview_plan(need, settings)
+    return replace(plan, name=need.command_line()), notes  # as it was written
 
 
 def _preview_plan(need: Resources, settings: dict[str, Any]) -> tuple[Plan, tuple[str, ...]]:
@@ -47,15 +47,15 @@ def _preview_plan(need: Resources, settings: dict[str, Any]) -> tuple[Plan, tupl
         if not settings.keys() & OBJECTIVE_SETTINGS:
             decision = decide_placement(need, **settings)
             return decision.plan(), decision.notes
-        found, small = on_premises_candidates(need)
-        both = combined_stage(need, found, usable_providers(need), wants_spot(need))
-        if both is None:
+        own, small = on_premises_candidates(need)
+        stage = combined_stage(need, own, usable_providers(need), wants_spot(need))
+        if stage is None:
             raise (
                 slot_shortage_error(need, small)
                 if small
                 else no_place_error(need, on_premises_offers(need))
             )
-        return both.plan(**settings), ()
+        return stage.plan(**settings), ()
     except (SkyNoOffer, SkyPermission) as error:
         if need.clouds and set(need.clouds) <= set(clouds.ON_PREMISES):
             raise
@@ -64,28 +64,30 @@ def _preview_plan(need: Resources, settings: dict[str, Any]) -> tuple[Plan, tupl
     return best, tuple(launch_obstacle_notes(best, refusal))
 
 
-def with_alternatives(found: Plan, need: Resources) -> Plan:
+def with_alternatives(plan: Plan, need: Resources) -> Plan:
     """Return the plan with the next places: its own alternatives, then those of the catalog."""
-    told = {one.offer.place: one for one in found.alternatives()}
-    if len(told) < _NEXT:
-        told = {one.offer.place: one for one in _with_catalog_plan(found, need)} | told
-    told.pop(found.tasks[0].offer.place, None)
-    nearest = sorted(told.values(), key=lambda one: (one.usd, one.hours))
-    return replace(found, alternatives_=tuple(nearest[:_NEXT]))
+    alternatives = {other.offer.place: other for other in plan.alternatives()}
+    if len(alternatives) < _NEXT:
+        alternatives = {
+            other.offer.place: other for other in _with_catalog_plan(plan, need)
+        } | alternatives
+    alternatives.pop(plan.tasks[0].offer.place, None)
+    nearest = sorted(alternatives.values(), key=lambda other: (other.usd, other.hours))
+    return replace(plan, alternatives_=tuple(nearest[:_NEXT]))
 
 
-def _with_catalog_plan(found: Plan, need: Resources) -> list[Alternative]:
-    """Return what the clouds would ask, beside a plan of what can be launched from here."""
+def _with_catalog_plan(plan: Plan, need: Resources) -> list[Alternative]:
+    """Return the catalog's alternatives to a plan of offers that can be launched from here."""
     from ..optimizer.plan import Alternative
 
     try:
         best = _catalog_plan(need)
     except SkyError:  # the catalog has nothing for it, as for --cloud local
         return []
-    (one,) = best.tasks
-    usd, hours = best.usd - found.usd, best.hours - found.hours
-    gco2 = best.gco2 - found.gco2
-    first = Alternative(one.task, "in the clouds", one.offer, one.nodes, usd, hours, gco2)
+    (task,) = best.tasks
+    usd, hours = best.usd - plan.usd, best.hours - plan.hours
+    gco2 = best.gco2 - plan.gco2
+    first = Alternative(task.task, "in the clouds", task.offer, task.nodes, usd, hours, gco2)
     return [
         first,
         *(
@@ -96,27 +98,27 @@ def _with_catalog_plan(found: Plan, need: Resources) -> list[Alternative]:
 
 
 def _catalog_plan(need: Resources, **settings: Any) -> Plan:
-    """Return the plan for all that the catalog has, whether it can be launched or not."""
+    """Return the plan over the whole catalog, whether it can be launched or not."""
     from ..optimizer.planner import plan
 
     return plan(replace(need, spot=wants_spot(need)), **settings)
 
 
 def launch_obstacle_notes(plan: Plan, error: SkyNoOffer | SkyPermission | None = None) -> list[str]:
-    """Return sentences on what of a plan cannot be launched from here, and why.
+    """Return sentences on the offers of a plan that cannot be launched from here, with reasons.
 
     Parameters
     ----------
     error
-        Why a launch of it would be refused.
+        Error with which its launch would be refused.
     """
     notes: list[str] = []
     for offer in {placed.offer.place: placed.offer for placed in plan.tasks}.values():
         if why := clouds.launch_obstacle(offer):
             notes.append(f"{offer.place}: {why}")
         elif not clouds.is_ready(offer.cloud):
-            said = error.message.splitlines()[0] if isinstance(error, SkyPermission) else ""
-            notes.append(f"{offer.cloud}: cannot launch here yet: {said or 'see %sky check'}")
+            reason = error.message.splitlines()[0] if isinstance(error, SkyPermission) else ""
+            notes.append(f"{offer.cloud}: cannot launch here yet: {reason or 'see %sky check'}")
     if error is not None and not notes:
         notes.append(f"a launch would be refused now: {error.message.splitlines()[0]}")
     return notes

@@ -1,4 +1,4 @@
-"""From slots of machines reached by SSH to a cluster, and the way to it, for every cloud."""
+"""Launch of a cluster on slots of machines reached by SSH, and its tunnel, for every cloud."""
 
 from __future__ import annotations
 
@@ -60,41 +60,43 @@ def start_cluster(
     report: Callable[[str, str], None],
     stages: LaunchStages,
 ) -> Path:
-    """Make nodes ready and start the cluster on them; return the file that says how to reach it.
+    """Make nodes ready and start the cluster on them; return its connection file.
 
     Parameters
     ----------
     nodes
-        By rank; the first one is the head node.
+        Slots by rank; the first one is the head node.
     config
-        For the controller.
+        Configuration of the controller.
     folder
-        Where the cluster is noted on this machine.
+        Folder of the cluster's record on this machine.
     report
-        Called with ``booting`` and what is being done.
+        Called with ``booting`` and the current stage.
     stages
-        Where it is written down how long everything takes.
+        Log of the stages with their times.
     """
     head, others = nodes[0], nodes[1:]
     config = {**config, "peers": [node.private or node.address.host for node in nodes]}
     path = folder / "link.json"
 
-    def waiting() -> None:
+    def report_waiting() -> None:
         report("booting", "controller")
 
-    def begun(node: Slot) -> None:
+    def open_tunnel_early(node: Slot) -> None:
         if node is head:
             _open_tunnels[path] = Tunnel(config["cluster"], _tunnel_command(head))
 
     try:
         stages.begin("environment")
-        prepare(nodes, stages.report_callback(report), _start_commands(nodes, config), begun)
+        prepare(
+            nodes, stages.report_callback(report), _start_commands(nodes, config), open_tunnel_early
+        )
         stages.begin("controller")
-        waiting()
+        report_waiting()
         if others:
-            known = _await_file(head, "agents.json", waiting)
-            run_parallel([partial(_send_controller_address, node, known) for node in others])
-        client = _await_file(head, "client.json", waiting)
+            address = _await_file(head, "agents.json", report_waiting)
+            run_parallel([partial(_send_controller_address, node, address) for node in others])
+        client = _await_file(head, "client.json", report_waiting)
         link = {
             "cluster": config["cluster"],
             "node": asdict(head),
@@ -112,18 +114,20 @@ def start_cluster(
 def _start_commands(nodes: Sequence[Slot], config: dict[str, Any]) -> dict[int, str]:
     """Return the commands that start the controller, and a node agent on each other node."""
     head, others = nodes[0], nodes[1:]
-    its = {"directory": head.directory, "tunnel": True, "private": head.private}
+    settings = {"directory": head.directory, "tunnel": True, "private": head.private}
     if others:
-        its["elsewhere"] = [node.rank for node in others]
-    orders = {
-        head.rank: _start_command(head, "jupyter_sky.engines.controller.controller", config | its)
+        settings["elsewhere"] = [node.rank for node in others]
+    commands = {
+        head.rank: _start_command(
+            head, "jupyter_sky.engines.controller.controller", config | settings
+        )
     }
     for node in others:
-        its = {"directory": node.directory, "rank": node.rank}
-        orders[node.rank] = _start_command(
-            node, "jupyter_sky.engines.node.node_agent", config | its
+        settings = {"directory": node.directory, "rank": node.rank}
+        commands[node.rank] = _start_command(
+            node, "jupyter_sky.engines.node.node_agent", config | settings
         )
-    return orders
+    return commands
 
 
 def _start_command(node: Slot, module: str, config: dict[str, Any]) -> str:
@@ -147,9 +151,9 @@ def _start_command(node: Slot, module: str, config: dict[str, Any]) -> str:
     )
 
 
-def _send_controller_address(node: Slot, known: str) -> None:
+def _send_controller_address(node: Slot, address: str) -> None:
     """Send the controller's address to a node agent."""
-    data = known.encode()
+    data = address.encode()
     answer = ssh.run(
         node.address, _SEND_FILE_SCRIPT, node.directory, data=data, patience=ssh.RECONNECT_SECONDS
     )
@@ -158,41 +162,41 @@ def _send_controller_address(node: Slot, known: str) -> None:
 
 
 def _await_file(node: Slot, name: str, meanwhile: Callable[[], None]) -> str:
-    """Wait for a file of the controller's and return it."""
-    words = (node.directory, node.token, str(int(START_SECONDS)), name)
+    """Wait for a file of the controller; return its contents."""
+    arguments = (node.directory, node.token, str(int(START_SECONDS)), name)
     answer = ssh.run(
         node.address,
         _AWAIT_FILE_SCRIPT,
-        *words,
+        *arguments,
         timeout=START_SECONDS + 30,
         meanwhile=meanwhile,
         patience=ssh.RECONNECT_SECONDS,
     )
     if answer.code == 0:
         return answer.text
-    said = answer.text.strip()
-    if said.startswith("{"):
-        said = json.loads(said).get("reason", said)
-    what = "has ended" if answer.code == 71 else f"did not start within {START_SECONDS:g} s"
-    raise SkyClusterLost(f"the controller on {node.host} {what}: {said}")
+    message = answer.text.strip()
+    if message.startswith("{"):
+        message = json.loads(message).get("reason", message)
+    outcome = "has ended" if answer.code == 71 else f"did not start within {START_SECONDS:g} s"
+    raise SkyClusterLost(f"the controller on {node.host} {outcome}: {message}")
 
 
-# -- the way to it ------------------------------------------------------------------------------
+# -- tunnels ------------------------------------------------------------------------------------
 
 _open_tunnels: dict[Path, Tunnel] = {}
 """Connections begun while their cluster started, until they are asked for."""
 
 
 def _tunnel_command(head: Slot) -> list[str]:
-    """Return the command that connects to the gate of a head node."""
-    words = [
+    """Return the command that connects to the tunnel server of a head node."""
+    command = [
         head.engine_python,
         "-m",
         "jupyter_sky.engines.controller.tunnel_server",
         "attach",
         head.directory,
     ]
-    return [*head.address.command(), "exec " + shlex.join(words)]
+    return [*head.address.command(), "exec " + shlex.join(command)]
 
 
 def open_tunnel(path: Path) -> Tunnel | None:
@@ -201,7 +205,7 @@ def open_tunnel(path: Path) -> Tunnel | None:
     Raises
     ------
     SkyUnreachable
-        The machine cannot be reached; says why.
+        The machine cannot be reached; the message says why.
     """
     record = _read_record(path)
     if "node" not in record:
@@ -227,7 +231,7 @@ def open_tunnel(path: Path) -> Tunnel | None:
 
 
 def _read_record(path: Path) -> dict[str, Any]:
-    """Read what is noted of a cluster; raise ValueError where that is no record."""
+    """Read the record of a cluster; raise ValueError if it is invalid."""
     try:
         record = json.loads(path.read_text())
     except RecursionError:
@@ -244,7 +248,7 @@ def _load_slot(record: dict[str, Any], path: Path) -> Slot:
         if not all(isinstance(text, str) for text in texts) or "controller" not in record:
             raise ValueError("not a record of a cluster")
     except (TypeError, ValueError, KeyError, AttributeError):
-        raise SkyClusterLost(f"what is noted of a cluster cannot be read: {path}") from None
+        raise SkyClusterLost(f"the record of the cluster cannot be read: {path}") from None
     return node
 
 
@@ -252,6 +256,6 @@ def shell_command(path: Path) -> str:
     """Return the command that opens a shell in a cluster's folder on its head node."""
     node = _load_slot(_read_record(path), path)
     folder = shlex.quote(node.directory)
-    # the controller knows by the variable for which cluster somebody is there: a login keeps it up
+    # by the variable the controller knows that a login is for this cluster, and keeps it up
     inside = f"cd {folder} && exec env {LOGIN_VARIABLE}={folder} $SHELL -l"
     return f"{ssh.manual_command(node.address).replace('ssh ', 'ssh -t ', 1)} {shlex.quote(inside)}"

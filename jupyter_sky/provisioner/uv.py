@@ -35,26 +35,29 @@ def local_uv() -> str:
 
         return find_uv_bin()
     except (ImportError, FileNotFoundError):
-        found = shutil.which("uv")
-    if found is None:
+        path = shutil.which("uv")
+    if path is None:
         raise SkyBootstrapError(
             "machines reached by SSH are made ready by uv, and it is not installed here",
             hint='pip install "jupyter_sky[ssh]"',
         )
-    return found
+    return path
 
 
 def run_uv(
-    *words: str, requirements: Sequence[str] = (), **more: Any
+    *arguments: str, requirements: Sequence[str] = (), **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run uv with some requirements, and return how it ended.
+    """Run uv with some requirements; return its result.
 
     It runs in the home folder: uv takes indexes from a uv.toml or pyproject.toml of the folder that
-    it runs in and of those above, and whoever made the open folder does not say who is asked.
+    it runs in and of those above, and the author of the open folder must not choose the index.
     """
-    wanted = (str(Path(each).resolve()) if Path(each).exists() else each for each in requirements)
-    command = [local_uv(), "pip", *words, *wanted]
-    return subprocess.run(command, capture_output=True, text=True, cwd=Path.home(), **more)
+    packages = (
+        str(Path(requirement).resolve()) if Path(requirement).exists() else requirement
+        for requirement in requirements
+    )
+    command = [local_uv(), "pip", *arguments, *packages]
+    return subprocess.run(command, capture_output=True, text=True, cwd=Path.home(), **options)
 
 
 def uv_for_slot(node: Slot) -> Path:
@@ -63,7 +66,7 @@ def uv_for_slot(node: Slot) -> Path:
     Raises
     ------
     SkyBootstrapError
-        It cannot be downloaded, or what comes is not what was released.
+        It cannot be downloaded, or is not the released file.
     """
     here = (platform.system(), platform.machine())
     if here == (node.system, node.machine) and node.libc == "gnu":
@@ -80,17 +83,19 @@ def uv_for_slot(node: Slot) -> Path:
 
 def _download(node: Slot, work: Path) -> None:
     """Install the pinned uv for a node's kind of machine below a folder, checking its digest."""
-    wanted = work / "requirements.txt"
-    wanted.write_text(f"uv=={VERSION} {' '.join(f'--hash=sha256:{each}' for each in SHA256)}\n")
+    requirements = work / "requirements.txt"
+    requirements.write_text(
+        f"uv=={VERSION} {' '.join(f'--hash=sha256:{digest}' for digest in SHA256)}\n"
+    )
     libc = "unknown-linux-musl" if node.libc == "musl" else "unknown-linux-gnu"
-    outcome = run_uv(
+    result = run_uv(
         *("install", "-q", "--no-deps", "--only-binary", ":all:"),
         *("--require-hashes", "--target", str(work / "target")),
-        *("--python-platform", f"{node.machine}-{libc}", "-r", str(wanted)),
+        *("--python-platform", f"{node.machine}-{libc}", "-r", str(requirements)),
     )
-    if outcome.returncode:
+    if result.returncode:
         raise SkyBootstrapError(
             f"uv {VERSION} for {node.host} ({node.machine}, {node.libc}) cannot be downloaded:\n"
-            + outcome.stderr.strip()[-1000:],
+            + result.stderr.strip()[-1000:],
             hint=f"install uv on {node.host}, or check this machine's package index",
         )

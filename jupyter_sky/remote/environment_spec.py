@@ -17,7 +17,7 @@ ENGINE_PACKAGES = (
     "cloudpickle ipykernel ipyparallel ipython jupyter_client jupyter_core psutil pyzmq tornado "
     "traitlets xxhash"
 ).split()
-"""What an engine imports. Versions are those of the notebook, so that messages and values agree."""
+"""Packages that an engine imports, in the notebook's versions, so that messages agree."""
 
 
 @dataclass(frozen=True, slots=True)

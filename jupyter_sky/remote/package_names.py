@@ -66,10 +66,10 @@ def normalized_name(package: str) -> str:
     from packaging.utils import canonicalize_name
 
     try:
-        found = Requirement(package)
+        requirement = Requirement(package)
     except InvalidRequirement:
         return ""
-    return "" if found.url else canonicalize_name(found.name)
+    return "" if requirement.url else canonicalize_name(requirement.name)
 
 
 def without_credentials(text: str) -> str:

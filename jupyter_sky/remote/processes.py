@@ -73,34 +73,34 @@ def start_time(pid: int) -> float | None:
         return None
 
 
-def liveness(known: Mapping[str, Any]) -> Liveness:
+def liveness(record: Mapping[str, Any]) -> Liveness:
     """Return whether a process lives; ``foreign`` for one that is not visible from here.
 
     Only a process that is ``alive`` may be sent a signal: the PID of any other is, or may become,
     the PID of an innocent one.
     """
-    pid, born = known.get("pid"), known.get("born")
+    pid, born = record.get("pid"), record.get("born")
     if not isinstance(pid, int) or not isinstance(born, int | float) or pid <= 0:
         return "dead"
-    if known.get("boot", "") != boot_id():
+    if record.get("boot", "") != boot_id():
         return "foreign"
     started = start_time(pid)
     return "alive" if started is not None and abs(started - born) < 1.0 else "dead"
 
 
-def is_alive(known: Mapping[str, Any], seen: float = 0.0, now: float | None = None) -> bool:
+def is_alive(process: Mapping[str, Any], seen: float = 0.0, now: float | None = None) -> bool:
     """Return whether a process lives, as far as can be known here.
 
     Parameters
     ----------
-    known
-        From `identity`.
+    process
+        Record of `identity`.
     seen
-        Its last sign of life, unix seconds: what a process of another machine or boot goes by.
+        Its last sign of life, unix seconds: it decides for a process of another machine or boot.
     now
         Unix seconds; the present unless given.
     """
-    found = liveness(known)
-    if found != "foreign":
-        return found == "alive"
+    state = liveness(process)
+    if state != "foreign":
+        return state == "alive"
     return (time.time() if now is None else now) - seen < FOREIGN_SECONDS

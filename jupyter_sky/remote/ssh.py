@@ -7,9 +7,7 @@ file of our own; a machine that shows another key is refused.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 import shlex
 import shutil
 import stat
@@ -23,111 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ..errors import SkyUnreachable, SkyUsageError
+from ..errors import SkyUnreachable
+from .ssh_address import Address
 
-CONNECT_SECONDS = 10
-CONTROL_PERSIST_SECONDS = 20
-"""How long a connection stays open for the next command."""
-FAST_CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
-"""Tried before the client's own: with a processor's own AES they take a fifth of the time."""
 TICK_SECONDS = 0.1
 RETRY_SECONDS = 0.5
 WRITE_BYTES = 2**18
 RECONNECT_SECONDS = 20.0
-"""How long a machine that has answered may be out of reach while it is made ready."""
-
-
-_UNSAFE_CHARACTERS = re.compile(r"[\s\0-\x1f\x7f'`\"$;&<>|(){}]|\\$")
-"""OpenSSH since 9.6 refuses such names too: ProxyCommand and Match hand them to a shell."""
-_UNSAFE_PATH_CHARACTERS = re.compile(r'[\0-\x1f\x7f"]')
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """SSH address of a machine: user, host, port and keys.
-
-    Attributes
-    ----------
-    known_hosts : str
-        File with its pinned key.
-    pinned : bool
-        Whether its key must be in that file already; else it is written there at first contact.
-
-    Examples
-    --------
-    >>> Address("ada", "box.example.org", 2222).name
-    'ada@box.example.org:2222'
-    """
-
-    user: str
-    host: str
-    port: int = 22
-    key: str = ""
-    known_hosts: str = ""
-    pinned: bool = True
-
-    def __post_init__(self) -> None:
-        for what, text in (("user", self.user), ("host", self.host)):
-            if not isinstance(text, str) or text.startswith("-") or _UNSAFE_CHARACTERS.search(text):
-                raise SkyUsageError(
-                    f"{what} {text!r:.80} of a machine is refused: ssh could take it for an option "
-                    "or a command",
-                    hint="write user@host or user@host:port",
-                )
-        if isinstance(self.port, bool) or not isinstance(self.port, int) or self.port >> 16:
-            raise SkyUsageError(f"port {self.port!r:.40} of {self.host} is not a port")
-        for path in (self.key, self.known_hosts):
-            if not isinstance(path, str) or _UNSAFE_PATH_CHARACTERS.search(path):
-                raise SkyUsageError(f"{path!r:.80} is not the path of a file for ssh")
-
-    @property
-    def name(self) -> str:
-        """Address as written by the user."""
-        user = f"{self.user}@" if self.user else ""
-        return f"{user}{self.host}" + (f":{self.port}" if self.port != 22 else "")
-
-    @property
-    def known_as(self) -> str:
-        """Name in a known_hosts file."""
-        return self.host if self.port == 22 else f"[{self.host}]:{self.port}"
-
-    def command(self, shared: bool = False) -> list[str]:
-        """Return the ``ssh`` command line up to and with the machine's name.
-
-        Parameters
-        ----------
-        shared
-            Take a connection that is open already, and leave it open for the next command.
-        """
-        options = {
-            "BatchMode": "yes",
-            "ConnectTimeout": str(CONNECT_SECONDS),
-            "LogLevel": "ERROR",
-            "ServerAliveInterval": "5",
-            "ServerAliveCountMax": "3",
-            "StrictHostKeyChecking": "yes" if self.pinned else "accept-new",
-            "UpdateHostKeys": "no",
-            "ControlPath": "none",
-            "Ciphers": FAST_CIPHERS,
-        }
-        if self.known_hosts:
-            options["UserKnownHostsFile"] = f'"{self.known_hosts}"'
-        if self.key:
-            options["IdentitiesOnly"] = "yes"
-        if shared and os.name != "nt":
-            path = runtime_dir() / f"c-{self._digest()}"
-            options |= {
-                "ControlMaster": "auto",
-                "ControlPath": str(path),
-                "ControlPersist": str(CONTROL_PERSIST_SECONDS),
-            }
-        words = [f"-o{name}={value}" for name, value in options.items()]
-        key = ["-i", self.key] if self.key else []
-        target = f"{self.user}@{self.host}" if self.user else self.host
-        return ["ssh", "-T", "-a", "-x", *words, *key, "-p", str(self.port), target]
-
-    def _digest(self) -> str:
-        return hashlib.blake2b(repr(self).encode(), digest_size=6).hexdigest()
+"""Time for which a machine that has answered may be unreachable during its bootstrap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,9 +209,9 @@ def explain_failure(address: Address, errors: str) -> SkyUnreachable:
         )
     if "permission denied" in low or "too many authentication failures" in low:
         with_key = f"with the key {address.key}" if address.key else "with the available keys"
-        who = f"user {address.user!r}" if address.user else "us"
+        user = f"user {address.user!r}" if address.user else "us"
         return SkyUnreachable(
-            f"{name} does not let {who} in {with_key}",
+            f"{name} does not let {user} in {with_key}",
             hint="is the user right? let the key in: "
             f"ssh-copy-id {f'-i {address.key} ' if address.key else ''}"
             f"-p {address.port} {address.user or '$USER'}@{address.host}",
@@ -326,14 +227,17 @@ def explain_failure(address: Address, errors: str) -> SkyUnreachable:
 
 def manual_command(address: Address) -> str:
     """Return the command with which a user logs in to a machine in the same way."""
-    words = ["ssh"]
+    command = ["ssh"]
+    for name, value in address.proxy_options.items():
+        command += ["-o", f"{name}={value}"]
     if address.known_hosts:
-        words += ["-o", f"UserKnownHostsFile={address.known_hosts}"]
+        command += ["-o", f"UserKnownHostsFile={address.known_hosts}"]
     if address.key:
-        words += ["-i", address.key]
-    if address.port != 22:
-        words += ["-p", str(address.port)]
-    return shlex.join([*words, f"{address.user}@{address.host}" if address.user else address.host])
+        command += ["-i", address.key]
+    if address.port != 22 and not address.through:
+        command += ["-p", str(address.port)]
+    target = f"{address.user}@{address.host}" if address.user else address.host
+    return shlex.join([*command, target])
 
 
 def pin_host_key(address: Address, into: Path, line: str = "") -> None:
@@ -349,37 +253,20 @@ def pin_host_key(address: Address, into: Path, line: str = "") -> None:
     if read_known_hosts(address, into):
         return
     if line:
-        known = f"{address.known_as} {line.strip()}\n"
+        host_line = f"{address.known_as} {line.strip()}\n"
     else:
-        known = read_known_hosts(address, Path.home() / ".ssh" / "known_hosts")
-    if known:
+        host_line = read_known_hosts(address, Path.home() / ".ssh" / "known_hosts")
+    if host_line:
         with open(os.open(into, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
-            file.write(known)
+            file.write(host_line)
 
 
 def read_known_hosts(address: Address, path: Path) -> str:
     """Return the lines about a machine in a file of known hosts."""
     if not path.is_file():
         return ""
-    found = subprocess.run(
+    result = subprocess.run(
         ["ssh-keygen", "-F", address.known_as, "-f", str(path)], capture_output=True, text=True
     )
-    lines = [line for line in found.stdout.splitlines() if line and not line.startswith("#")]
+    lines = [line for line in result.stdout.splitlines() if line and not line.startswith("#")]
     return "".join(f"{line}\n" for line in lines)
-
-
-def runtime_dir() -> Path:
-    """Return a private folder for sockets, whose paths must be short."""
-    given = os.environ.get("XDG_RUNTIME_DIR", "")
-    if given and len(given) < 40 and os.access(given, os.W_OK):
-        path = Path(given) / "jupyter_sky"
-    else:
-        user = os.getuid() if hasattr(os, "getuid") else "user"
-        path = Path(tempfile.gettempdir()) / f"jupyter_sky-{user}"
-    path.mkdir(mode=0o700, exist_ok=True)
-    status = path.lstat()
-    if hasattr(os, "getuid") and (
-        status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077
-    ):
-        return Path(tempfile.mkdtemp(prefix="sky-"))  # another user has taken the name
-    return path

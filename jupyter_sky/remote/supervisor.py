@@ -47,12 +47,12 @@ def descendants(pid: int) -> list[int]:
         for line in listing.stdout.splitlines():
             parent, child = map(int, line.split())
             children.setdefault(parent, []).append(child)
-    found, queue = [], [pid]
+    pids, queue = [], [pid]
     while queue:
         for child in children.get(queue.pop(), ()):
-            found.append(child)
+            pids.append(child)
             queue.append(child)
-    return found
+    return pids
 
 
 def processes_with_env(text: str, title: str) -> list[int]:
@@ -61,18 +61,18 @@ def processes_with_env(text: str, title: str) -> list[int]:
     A process that has left its session and its parent is recognized by the environment that it was
     started with; a forked copy of an engine, by the engine's `title`.
     """
-    found, wanted, named = [], os.fsencode(text), os.fsencode(title)
+    pids, wanted, named = [], os.fsencode(text), os.fsencode(title)
     for entry in Path("/proc").iterdir() if text and sys.platform == "linux" else ():
         if entry.name.isdigit():
             try:
-                words = (entry / "cmdline").read_bytes().rstrip(b"\0")
-                if (named and words == named) or (
+                command = (entry / "cmdline").read_bytes().rstrip(b"\0")
+                if (named and command == named) or (
                     wanted in (entry / "environ").read_bytes().split(b"\0")
                 ):
-                    found.append(int(entry.name))
+                    pids.append(int(entry.name))
             except OSError:
                 continue
-    return found
+    return pids
 
 
 def write_private(path: Path, record: Mapping[str, object]) -> None:

@@ -21,7 +21,7 @@ STATISTICS: dict[str, Callable[[np.ndarray], float]] = {
     "max": lambda values: float(np.max(values)),
     "min": lambda values: float(np.min(values)),
 }
-"""What several measurements of one configuration amount to; the paper's appendix F has three."""
+"""Statistics of several measurements of one configuration; the paper's appendix F has three."""
 
 _TINY = 1e-12
 

@@ -60,7 +60,7 @@ class Try:
 
     @property
     def error(self) -> str:
-        """Why it failed; empty when it succeeded."""
+        """Error messages of failed runs; empty without one."""
         return "; ".join(dict.fromkeys(run.error for run in self.runs if run.error))
 
 

@@ -51,7 +51,7 @@ class Stop:
                 raise SkyUsageError(f"stop: {name}={value}", hint="give a number above 0")
 
     def reason(self, result: SearchResult, optimizer: Optimizer) -> str:
-        """Why to stop now; empty to go on."""
+        """Return the reason to stop now; empty to continue."""
         best, curve = result.best, result.curve
         if best is None or best.value is None:
             spent = self.usd is not None and (result.usd or 0.0) >= self.usd

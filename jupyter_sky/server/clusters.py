@@ -21,6 +21,7 @@ def get_metrics(service: SkyService, name: str) -> dict[str, Any]:
 
 def end_cluster(service: SkyService, name: str) -> dict[str, Any]:
     """End a cluster; returns when its cloud has confirmed."""
+    from ..executor.cluster_records import describe_place
     from ..executor.clusters import ClusterRegistry
 
     session = service.session
@@ -33,7 +34,7 @@ def end_cluster(service: SkyService, name: str) -> dict[str, Any]:
             service.live_cluster(name)  # says why it is not
         # one of its own: several may be ended at once
         known = ClusterRegistry(session.store, session.notebook, session.id)
-        known.end_initiator = "in the panel"
+        known.records.end_initiator = "in the panel"
         try:
             ended = known.terminate(name)
         except SkyUsageError as error:
@@ -41,7 +42,7 @@ def end_cluster(service: SkyService, name: str) -> dict[str, Any]:
                 f"cluster {name} is being launched now: {error.message}",
                 hint="stop the cell that launches it",
             ) from None
-        return {"ended": name, "place": session.describe_place(ended)}
+        return {"ended": name, "place": describe_place(ended)}
 
 
 def _end_orphaned_machines(service: SkyService, name: str) -> None:
@@ -89,7 +90,7 @@ def get_ssh_command(service: SkyService, name: str) -> dict[str, Any]:
 
 def get_launch_log(service: SkyService, name: str) -> dict[str, Any]:
     """Return the stages of the launch of a cluster, each with its seconds, as text."""
-    from ..clouds.provider import launch_records
+    from ..clouds.machine_records import launch_records
     from ..provisioner.launch_stages import format_stages
     from ..provisioner.ssh_launch import STAGES
 

@@ -73,15 +73,15 @@ def follow_run(
     service: SkyService, pages: PageClaims, run_id: str, page: str, fed: bool
 ) -> dict[str, Any]:
     """Return a run's status line as an output of its cell, and whether this page saves it."""
-    from ..executor.session import FOLLOW_SECONDS
+    from ..executor.replay import ALL_SHOWN
     from ..widgets.status_line import mimebundle, output_metadata
 
     row = service.run(run_id)
     about = service.describe(row)
     orphaned = row.ended is None and not row.is_monitored()
-    if orphaned and not fed and row.shown < FOLLOW_SECONDS:
+    if orphaned and not fed and row.shown < ALL_SHOWN:
         # the next kernel need not show it: it stands where it belongs
-        service.session.store.record_run_heartbeat(run_id, 0.0, FOLLOW_SECONDS)
+        service.session.store.record_run_heartbeat(run_id, 0.0, ALL_SHOWN)
     status = _status(service, row, about)
     return {
         "writer": pages.claim(run_id, page, fed, time.time() - row.started),
@@ -96,6 +96,7 @@ def follow_run(
 
 def _status(service: SkyService, row: RunRow, about: dict[str, Any]) -> RunStatus:
     """Return the status line of a run as its kernel would show it."""
+    from ..executor.cluster_records import describe_place
     from ..executor.display import RunStatus
 
     session = service.session
@@ -111,7 +112,7 @@ def _status(service: SkyService, row: RunRow, about: dict[str, Any]) -> RunStatu
         stage=stage,
         seconds=max(0.0, (ended or time.time()) - row.started),
         cluster=cluster.name if cluster else None,
-        place=session.describe_place(cluster) if cluster else None,
+        place=describe_place(cluster) if cluster else None,
         price=row.price,
         cell_usd=about["usd"] if row.nodes else None,
         notebook_usd=session.ledger.notebook_usd(row.notebook),

@@ -23,12 +23,12 @@ def reconcile(session: Session, connections: ConnectionPool) -> dict[str, Any]:
     A cluster that has ended unseen is closed in the store, with the reason. What no cluster has is
     only shown: to end it is for its owner to say.
     """
-    session.clusters.close_unsent_runs()
+    session.clusters.records.close_unsent_runs()
     notices: list[str] = []
     up: list[ClusterRow] = []
     orphans: dict[str, list[Machine]] = {}
     try:
-        up = session.clusters.reconcile()
+        up = session.clusters.records.reconcile()
         orphans = orphaned_machines(session)
     except SkyError as error:
         notices.append(f"a cloud cannot be asked now: {error.message}")
@@ -41,8 +41,10 @@ def reconcile(session: Session, connections: ConnectionPool) -> dict[str, Any]:
 
 def orphaned_machines(session: Session) -> dict[str, list[Machine]]:
     """Return machines that no cluster has, under names that no cluster bears."""
-    found = session.clusters.find_orphans()
-    needed, tokens = session.clusters.live_identities()  # a cluster may have come up meanwhile
+    found = session.clusters.records.find_orphans()
+    needed, tokens = (
+        session.clusters.records.live_identities()
+    )  # a cluster may have come up meanwhile
     names = {row.name for row in session.store.clusters()}
     return {
         f"{name} (orphaned)" if name in names else name: left

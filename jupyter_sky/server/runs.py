@@ -110,7 +110,7 @@ def read_journal(service: SkyService, row: RunRow, since: int) -> tuple[list[Ent
         elif cluster.state == "up":
             answer = service.ask(cluster, "journal", run=row.run_id, start=since)
             return answer["entries"], answer["next"]
-    file = service.session._journal_file(row.run_id)
+    file = service.session.history.journal_file(row.run_id)
     if file is not None:
         return service.journals.read(file, since)
     if row.ended is not None and row.nodes:

@@ -1,4 +1,4 @@
-"""A SQLite file that opens whatever befell it, and whose writes wait rather than fail.
+"""SQLite database whose writes wait in memory when the file cannot be written.
 
 Several kernels and the command line share one file. Losing a record is bad, stopping a user's cell
 for the sake of a record is worse: what cannot be written now is queued in memory. A record without
@@ -8,46 +8,26 @@ which money could be lost is written durably or refused.
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import SkyStoreError
-
-_TIMEOUT = 3.0  # seconds that one statement waits for another process
-_RETRY_TIMEOUT = 0.05  # seconds, while writes are queued already
-_MAX_NOTICES = 100
-_CORRUPT_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_BUSY_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
-_NO_DISK = {
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_FULL,
-}
-
-_NETWORK = (
-    "nfs",
-    "cifs",
-    "smb",
-    "lustre",
-    "gpfs",
-    "afs",
-    "ceph",
-    "beegfs",
-    "9p",
-    "fuse.",
-    "glusterfs",
+from . import sqlite_errors
+from .database_file import file_id, open_file, open_in_memory, replace_corrupt_file
+from .sqlite_errors import (
+    BUSY_CODES,
+    CORRUPT_CODES,
+    UNWRITABLE_CODES,
+    primary_code,
+    store_error,
+    unrecorded_error,
 )
-"""File systems, by the beginnings of their names, on which processes cannot share memory: SQLite's
-WAL needs that (sqlite.org/wal.html: "all processes using a database must be on the same host")."""
+
+_RETRY_SECONDS = 0.05  # that one statement waits while writes are queued already
+_MAX_NOTICES = 100
 
 Statement = tuple[str, tuple[Any, ...] | dict[str, Any]]
 _T = TypeVar("_T")
@@ -98,7 +78,7 @@ class Database:
     def _use(self, connection: sqlite3.Connection) -> None:
         self._db = connection
         self._db.row_factory = sqlite3.Row
-        self._file = _file_id(self._path) if self._path and self.durable else None
+        self._file = file_id(self._path) if self._path and self.durable else None
 
     @classmethod
     def open(cls, path: Path, migrations: Sequence[str]) -> Database:
@@ -116,19 +96,19 @@ class Database:
         durable = True
         try:
             try:
-                connection = _open_with_retries(path, migrations)
+                connection = open_file(path, migrations)
             except sqlite3.DatabaseError as error:
-                if _code(error) not in _CORRUPT_CODES:
+                if primary_code(error) not in CORRUPT_CODES:
                     raise
-                connection, kept = _replace_corrupt(path, migrations)
+                connection, kept = replace_corrupt_file(path, migrations)
                 if kept is not None:
                     notices.append(
                         f"{path} was corrupt: it is kept as {kept} and a new one is used."
                     )
         except (OSError, sqlite3.Error) as error:
-            if isinstance(error, sqlite3.Error) and _code(error) not in _NO_DISK:
-                raise _failure(error, str(path)) from error
-            connection, durable = _in_memory(path, migrations), False
+            if isinstance(error, sqlite3.Error) and primary_code(error) not in UNWRITABLE_CODES:
+                raise store_error(error, str(path)) from error
+            connection, durable = open_in_memory(path, migrations), False
             notices.append(f"{path} cannot be written: costs of this session are not recorded.")
         return cls(connection, notices, durable, path, migrations)
 
@@ -152,7 +132,7 @@ class Database:
             try:
                 return self._db.execute(sql, values).fetchall()
             except sqlite3.Error as error:
-                raise _failure(error) from error
+                raise store_error(error) from error
 
     def change_marker(self) -> str:
         """Return a marker that changes with every write of any process.
@@ -163,7 +143,7 @@ class Database:
             try:
                 others = self._db.execute("PRAGMA data_version").fetchone()[0]
             except sqlite3.Error as error:
-                raise _failure(error) from error
+                raise store_error(error) from error
             return f"{others}.{self._db.total_changes}"
 
     def write(
@@ -205,7 +185,7 @@ class Database:
             self._pending.append(_PendingWrite(statements))
 
     def transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Do something in one transaction that is on the disk when this returns.
+        """Run `work` in one transaction that is on the disk when this returns.
 
         No other process reads or writes between its statements. What is queued is written before.
 
@@ -218,10 +198,10 @@ class Database:
         """
         with self._lock:
             if not self.durable:
-                raise _unrecorded_text("it is in memory only")
+                raise unrecorded_error("it is in memory only")
             self._flush()
             if self._pending:
-                raise _unrecorded_text("earlier records wait too")
+                raise unrecorded_error("earlier records wait too")
             try:
                 # a power cut may take back what was committed without this
                 self._db.execute("PRAGMA synchronous = FULL")
@@ -233,17 +213,17 @@ class Database:
             except sqlite3.IntegrityError:
                 raise
             except sqlite3.Error as error:
-                raise _unrecorded_text(str(error)) from error
+                raise unrecorded_error(str(error)) from error
 
-    def _flush(self, mine: _PendingWrite | None = None) -> list[int] | None:
+    def _flush(self, current: _PendingWrite | None = None) -> list[int] | None:
         """Write what is queued, in order, up to where the disk or another process refuses."""
         if not self._pending:
             return None
         counts: list[int] | None = None
-        retrying = self._pending[0] is not mine
+        retrying = self._pending[0] is not current
         self._reopen_replaced()
         if retrying:  # a store that stays locked must not slow every heartbeat down
-            self._db.execute(f"PRAGMA busy_timeout = {int(_RETRY_TIMEOUT * 1000)}")
+            self._db.execute(_busy_timeout(_RETRY_SECONDS))
         try:
             while self._pending:
                 job = self._pending[0]
@@ -251,17 +231,17 @@ class Database:
                     with self._transaction():
                         changed = _execute(self._db, job.statements)
                 except sqlite3.Error as error:
-                    if _code(error) in _BUSY_CODES | _NO_DISK:
+                    if primary_code(error) in BUSY_CODES | UNWRITABLE_CODES:
                         self._warn(error)
                         return None
                     del self._pending[0]
-                    self._refuse(error, job is mine)
+                    self._refuse(error, job is current)
                 else:
                     del self._pending[0]
-                    counts = changed if job is mine else counts
+                    counts = changed if job is current else counts
         finally:
             if retrying:
-                self._db.execute(f"PRAGMA busy_timeout = {int(_TIMEOUT * 1000)}")
+                self._db.execute(_busy_timeout(sqlite_errors.LOCK_TIMEOUT_SECONDS))
         return counts
 
     @contextlib.contextmanager
@@ -272,10 +252,10 @@ class Database:
 
     def _reopen_replaced(self) -> None:
         """Open the file anew when another process has put a new one in its place."""
-        if self._file is None or self._path is None or _file_id(self._path) == self._file:
+        if self._file is None or self._path is None or file_id(self._path) == self._file:
             return
         try:
-            fresh = _open_with_retries(self._path, self._migrations)
+            fresh = open_file(self._path, self._migrations)
         except (OSError, sqlite3.Error):
             return  # the old file is all there is
         self._db.close()
@@ -288,192 +268,20 @@ class Database:
             self._add_notice(f"The store cannot be written now ({error}): its records wait.")
 
     def _refuse(self, error: sqlite3.Error, mine: bool) -> None:
-        """Tell the caller; what an earlier call queued can only be told in a notice."""
+        """Raise the error of a write; one that an earlier call has queued only gets a notice."""
         if not mine:
             self._add_notice(f"A record could not be kept: {error}.")
             return
-        raise error if isinstance(error, sqlite3.IntegrityError) else _failure(error)
+        raise error if isinstance(error, sqlite3.IntegrityError) else store_error(error)
 
     def _add_notice(self, notice: str) -> None:
         if len(self.notices) < _MAX_NOTICES:
             self.notices.append(notice)
 
 
+def _busy_timeout(seconds: float) -> str:
+    return f"PRAGMA busy_timeout = {int(seconds * 1000)}"
+
+
 def _execute(db: sqlite3.Connection, statements: Sequence[Statement]) -> list[int]:
     return [db.execute(sql, values).rowcount for sql, values in statements]
-
-
-def _code(error: sqlite3.Error) -> int:
-    """Return the primary result code, which is the low byte of an extended one."""
-    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-
-
-def _unrecorded_text(why: str) -> SkyStoreError:
-    return SkyStoreError(
-        f"the store cannot be written now ({why}); what costs money is not started unrecorded",
-        hint="make room on its disk, close what holds it, or set another folder: SKY_DATA_DIR=...",
-    )
-
-
-def _failure(error: sqlite3.Error, where: str = "the store") -> SkyStoreError:
-    if _code(error) in _BUSY_CODES:
-        hint = "another process holds it: close that one or try again"
-        return SkyStoreError(f"{where} stayed locked for {_TIMEOUT:.0f} s", hint=hint)
-    if _code(error) in _CORRUPT_CODES:
-        hint = "restart the kernel: the broken file is kept and a new one started"
-        return SkyStoreError(f"{where} is corrupt: {error}", hint=hint)
-    return SkyStoreError(f"{where}: {error}")
-
-
-def _open_with_retries(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
-    """Open the file; SQLite does not wait by itself while a journal changes to WAL."""
-    deadline = time.monotonic() + _TIMEOUT
-    while True:
-        try:
-            return _open(path, migrations)
-        except sqlite3.Error as error:
-            if _code(error) not in _BUSY_CODES or time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-
-
-def _open(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _create(path)
-    db = _connect(str(path))
-    try:
-        _refuse_newer(db, path, migrations)
-        verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if verdict != "ok":
-            broken = sqlite3.DatabaseError(verdict)
-            broken.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-            raise broken
-        os.chmod(path, 0o600)
-        mode = "DELETE" if is_on_network(path) else "WAL"
-        db.execute(f"PRAGMA journal_mode = {mode}")
-        db.execute("PRAGMA synchronous = NORMAL")
-        _migrate(db, migrations)
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _create(path: Path) -> None:
-    """Make the file, private from its first moment; one that is there is not touched.
-
-    POSIX drops all of a process's locks on a file when it closes any handle of it. Without its
-    locks a connection of ours would lose its journal to the next process that closes the file.
-    """
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError:
-        pass
-
-
-def _connect(path: str, uri: bool = False) -> sqlite3.Connection:
-    return sqlite3.connect(
-        path, timeout=_TIMEOUT, isolation_level=None, check_same_thread=False, uri=uri
-    )
-
-
-def _version(db: sqlite3.Connection) -> int:
-    return db.execute("PRAGMA user_version").fetchone()[0]
-
-
-def _refuse_newer(db: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
-    if _version(db) > len(migrations):
-        raise SkyStoreError(
-            f"{path} was written by a newer jupyter_sky (schema {_version(db)})",
-            hint="upgrade with: pip install -U jupyter_sky",
-        )
-
-
-def _migrate(db: sqlite3.Connection, migrations: Sequence[str]) -> None:
-    if _version(db) == len(migrations):
-        return
-    with db:
-        db.execute("BEGIN IMMEDIATE")
-        # The version is read inside the transaction: another process may have been first.
-        for script in migrations[_version(db) :]:
-            for sql in script.split(";"):
-                db.execute(sql)
-        db.execute(f"PRAGMA user_version = {len(migrations)}")
-
-
-def is_on_network(path: Path) -> bool:
-    """Whether a file is on a disk that other machines may share."""
-    import psutil
-
-    try:
-        resolved = path.resolve()
-        mounts = psutil.disk_partitions(all=True)
-    except (OSError, RuntimeError):
-        return False
-    holding = [mount for mount in mounts if resolved.is_relative_to(mount.mountpoint)]
-    nearest = max(holding, key=lambda mount: len(mount.mountpoint), default=None)
-    return nearest is not None and nearest.fstype.lower().startswith(_NETWORK)
-
-
-def _file_id(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _replace_corrupt(
-    path: Path, migrations: Sequence[str]
-) -> tuple[sqlite3.Connection, Path | None]:
-    """Set a corrupt file aside and open a new one, unless another process was first.
-
-    Returns
-    -------
-    tuple
-        The connection, and where the corrupt file went; None where another process moved it.
-    """
-    import fcntl
-
-    lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:  # with the lock: it may be another file by now
-            return _open_with_retries(path, migrations), None
-        except sqlite3.DatabaseError as error:
-            if _code(error) not in _CORRUPT_CODES:
-                raise
-        kept = _set_aside(path)
-        return _open_with_retries(path, migrations), kept
-    finally:
-        os.close(lock)
-
-
-def _set_aside(path: Path) -> Path:
-    """Rename a broken file with its journal, and say where it went."""
-    stem = f"{path.name}.broken-{time.strftime('%Y%m%d-%H%M%S')}"
-    kept = path.with_name(stem)
-    while kept.exists():
-        kept = path.with_name(f"{stem}-{secrets.token_hex(2)}")
-    for suffix in ("-wal", "-shm", ""):
-        if (part := Path(f"{path}{suffix}")).exists():
-            part.rename(f"{kept}{suffix}")
-    return kept
-
-
-def _in_memory(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
-    """Return a database in memory with the readable contents of the unwritable file."""
-    memory = _connect(":memory:")
-    try:
-        # A directory that cannot be written has no place for a WAL index, hence immutable.
-        disk = _connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-        try:
-            disk.backup(memory)
-        finally:
-            disk.close()
-        _refuse_newer(memory, path, migrations)
-    except sqlite3.Error:
-        memory.close()
-        memory = _connect(":memory:")
-    _migrate(memory, migrations)
-    return memory

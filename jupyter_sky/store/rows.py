@@ -1,6 +1,6 @@
 """Rows of the store: clusters, intervals of their bills, other amounts, runs.
 
-Times are unix seconds, prices USD/h of a whole cluster, ``None`` a price that nobody knows.
+Times are unix seconds, prices USD/h of a whole cluster, ``None`` an unknown price.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ClusterId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterRow:
-    """A cluster: what was asked for, what came up, how to reach it (paths and ids, no secrets)."""
+    """Cluster: its request, its machines, its connection (paths and ids, no secrets)."""
 
     name: str
     state: str  # 'starting', 'up', 'down' or 'lost'
@@ -65,14 +65,14 @@ class ClusterRow:
         return self.state in LIVE_STATES
 
     def is_being_launched(self, now: float | None = None) -> bool:
-        """Whether the process that noted it still launches it."""
+        """Return whether the process that recorded it still launches it."""
         launcher = self.connection.get("launcher") or {}
         return self.state == "starting" and is_alive(launcher, self.renewed, now)
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalRow:
-    """A stretch of a cluster's life at one price, with what the ledger groups by."""
+    """Interval of a cluster's bill at one price, with the keys that the ledger groups by."""
 
     cluster: str
     cluster_created: float
@@ -84,7 +84,7 @@ class IntervalRow:
     ended: float | None
     price_source: str
     price_date: str
-    bounded: bool = False  # nobody saw it end: `ended` is the latest time that it can have been
+    bounded: bool = False  # its end was not observed: `ended` is the latest possible time
     begun: float | None = None  # when its cluster began to be billed, where that was earlier
     is_last: bool = True  # of its cluster: with it end the billing units
 
@@ -96,7 +96,7 @@ class IntervalRow:
 
 @dataclass(frozen=True, slots=True)
 class SpendRow:
-    """An amount that is not by the hour, such as the egress of a transfer."""
+    """Amount that is not by the hour, such as the egress of a transfer."""
 
     cluster: str
     notebook: str
@@ -126,12 +126,12 @@ class RunRow:
     shown: int  # messages already shown in the notebook
     cell_id: str | None = None  # JupyterLab's own name of the cell
     stage: str = "running"  # as in the status line
-    stop: str = ""  # who wants it to stop, such as 'in the browser'
+    stop: str = ""  # requester of its stop, such as 'in the browser'
     allowed: float | None = None  # seconds that it may take, by --timeout and --max-cost
     owner: str = "{}"  # identity of the process that watches it, as JSON: see `processes.identity`
 
     def is_monitored(self, now: float | None = None) -> bool:
-        """Whether the process that watches it lives."""
+        """Return whether the process that watches it lives."""
         try:
             owner = json.loads(self.owner)
         except ValueError:

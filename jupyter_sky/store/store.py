@@ -1,7 +1,7 @@
-"""One SQLite file that remembers clusters, what they were billed, and the runs on them.
+"""SQLite store of clusters, their bills, and the runs on them.
 
-Times are unix seconds, prices USD/h of a whole cluster, ``None`` a price that nobody knows. A store
-never stops a cell for the sake of a record: where the disk refuses, it says so in ``notices``.
+Times are unix seconds, prices USD/h of a whole cluster, ``None`` an unknown price. A store never
+stops a cell for the sake of a record: when the disk refuses, ``notices`` has a sentence about it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..errors import SkyNameTaken, SkyStoreError
 from .database import Database
 from .migrations import MIGRATIONS
 from .rows import ClusterId, ClusterRow, IntervalRow, RunRow, SpendRow
+from .run_records import RunRecords
 from .statements import (
-    BEGIN_RUN,
     BEGUN_CONDITION,
     CLOSE,
     CLUSTER_COLUMNS,
@@ -28,16 +28,12 @@ from .statements import (
     CORRECT,
     END,
     END_RUNS,
-    GUEST_CONDITION,
     ID,
     IS_LAST,
     IS_LIVE,
     LIVE_ID,
     OPEN,
     PUT_CLUSTER,
-    RUN_COLUMNS,
-    STAGES,
-    UPDATE_RUN,
 )
 
 __all__ = ["ClusterId", "ClusterRow", "IntervalRow", "RunRow", "SpendRow", "Store"]
@@ -45,7 +41,7 @@ __all__ = ["ClusterId", "ClusterRow", "IntervalRow", "RunRow", "SpendRow", "Stor
 _JSON = {"offer", "machines", "connection"}
 
 
-class Store:
+class Store(RunRecords):
     """The store of one user, safe to share between threads and between processes.
 
     A write that another process holds up, or that the disk refuses, is queued in memory and tried
@@ -68,7 +64,8 @@ class Store:
     """
 
     def __init__(self, db: Database) -> None:
-        self._db = self.database = db
+        super().__init__(db)
+        self.database = db
         self.notices, self.durable = db.notices, db.durable
 
     @classmethod
@@ -92,7 +89,7 @@ class Store:
     # -- clusters -------------------------------------------------------------------------------
 
     def save_cluster(self, row: ClusterRow, *, durable: bool = False) -> bool:
-        """Insert a cluster, or update it while it is live; say whether that took effect.
+        """Insert a cluster, or update it while it is live; return whether that took effect.
 
         Parameters
         ----------
@@ -153,7 +150,7 @@ class Store:
             raise _name_taken_error(row.name) from error
 
     def renew_launch(self, cluster: ClusterId, at: float) -> bool:
-        """Record that the process that launches a cluster lives; say whether it still starts."""
+        """Record that the process that launches a cluster lives; return whether it still starts."""
         sql = (
             "UPDATE clusters SET renewed = MAX(renewed, :at) "
             "WHERE name = :name AND created = :created AND state = 'starting'"
@@ -167,7 +164,7 @@ class Store:
         return rows[-1] if rows else None
 
     def find_cluster(self, cluster: ClusterId) -> ClusterRow | None:
-        """One cluster, whatever its state."""
+        """Return one cluster, whatever its state; None if it is unknown."""
         rows = self._clusters(
             "WHERE name = :name AND created = :created", self._cluster_key(cluster)
         )
@@ -190,7 +187,7 @@ class Store:
         return [_cluster(row) for row in self._db.read(sql, values or {})]
 
     def delete_cluster(self, cluster: ClusterId) -> bool:
-        """Forget a cluster of which no machine ever came up; say whether it was there."""
+        """Delete a cluster of which no machine ever came up; return whether it was there."""
         sql = (
             "DELETE FROM clusters WHERE name = :name AND created = :created AND state = 'starting' "
             "AND NOT EXISTS (SELECT 1 FROM intervals WHERE cluster_id = clusters.id)"
@@ -209,20 +206,20 @@ class Store:
     ) -> bool:
         """End a live cluster, its bill and the runs on it, in one transaction.
 
-        The first process that says so wins; for every other one nothing happens.
+        Only the first call for a cluster takes effect, of whichever process.
 
         Parameters
         ----------
         state
-            ``down`` when somebody wanted it, else ``lost``.
+            ``down`` when it was requested, else ``lost``.
         at
-            When it ended, unix seconds.
+            Time of its end, unix seconds.
         note
-            Why.
+            Reason, for the user.
         bounded
-            Nobody saw it end: `at` is the latest time that it can have been.
+            Its end was not observed: `at` is the latest possible time.
         session
-            Runs of this session are left to who watches them.
+            Session whose runs are left open: it ends them itself.
 
         Returns
         -------
@@ -236,7 +233,7 @@ class Store:
         return counts is None or counts[-1] > 0
 
     def move_end_earlier(self, cluster: ClusterId, at: float) -> None:
-        """Let a bill that was closed end earlier, once it is known that the cluster did."""
+        """Move the end of a closed bill to an earlier time, once it is known."""
         values = self._cluster_key(cluster, at=at)
         sql = (
             "UPDATE clusters SET ended = :at WHERE name = :name AND created = :created "
@@ -245,12 +242,12 @@ class Store:
         self._db.write((CORRECT, values), (sql, values))
 
     def set_cluster_note(self, cluster: ClusterId, note: str) -> bool:
-        """Note why a live cluster is about to end; empty when it is not after all."""
+        """Record the reason why a live cluster is about to end; empty to remove it."""
         sql = f"UPDATE clusters SET note = :note WHERE id = {LIVE_ID}"
         return self._changed((sql, self._cluster_key(cluster, note=note)))
 
     def keep_cluster_until(self, cluster: ClusterId, until: float) -> bool:
-        """Note until when a cluster does not end for idleness."""
+        """Record the time until which a cluster does not end for idleness."""
         sql = f"UPDATE clusters SET kept = :until WHERE id = {LIVE_ID}"
         return self._changed((sql, self._cluster_key(cluster, until=until)))
 
@@ -283,7 +280,7 @@ class Store:
     def add_late_interval(
         self, cluster: ClusterId, price: float | None, started: float, ended: float
     ) -> None:
-        """Bill what ran of a cluster that has ended already, beyond what is billed of it.
+        """Bill a stretch of an ended cluster beyond its last interval.
 
         The end is an upper bound: another process closed the account while machines came up.
         """
@@ -351,87 +348,7 @@ class Store:
         )
         return [SpendRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
 
-    # -- runs -----------------------------------------------------------------------------------
-
-    def begin_run(self, row: RunRow) -> None:
-        """Record that a run began."""
-        self._db.write((BEGIN_RUN, _run_values(row)))
-
-    def update_run(self, row: RunRow) -> None:
-        """Record how far a run has come, and where."""
-        self._db.write((UPDATE_RUN, _run_values(row)))
-
-    def request_stop(self, run_id: str, who: str) -> None:
-        """Ask whoever watches a run to stop it; `who` is told to its user."""
-        sql = "UPDATE runs SET stop = ? WHERE run_id = ? AND ended IS NULL"
-        self._db.write((sql, (who, run_id)))
-
-    def stop_requester(self, run_id: str) -> str:
-        """Return the requester of a run's stop; empty without a request."""
-        rows = self._db.read("SELECT stop FROM runs WHERE run_id = ?", (run_id,))
-        return next((row["stop"] for row in rows), "")
-
-    def insert_ended_run(self, row: RunRow) -> None:
-        """Record a run that is over already, with the next heartbeat at the latest.
-
-        It is too short a run for its cell to wait for a disk.
-        """
-        self._db.write_later((BEGIN_RUN, _run_values(row)))
-
-    def record_run_heartbeat(self, run_id: str, at: float, shown: int) -> None:
-        """Record that a run was seen going on, with `shown` messages in the notebook so far."""
-        sql = "UPDATE runs SET last_beat = MAX(last_beat, ?), shown = ? WHERE run_id = ?"
-        self._db.write((sql, (at, shown, run_id)), latest=f"heartbeat {run_id}")
-
-    def end_run(self, run_id: str, status: str, at: float) -> None:
-        """Record how and when a run ended, unless that is known; one that was lost may be found."""
-        sql = (
-            "UPDATE runs SET status = ?, stage = ?, ended = ?, last_beat = ? "
-            "WHERE run_id = ? AND (ended IS NULL OR status = 'lost')"
-        )
-        self._db.write((sql, (status, STAGES.get(status, status), at, at, run_id)))
-
-    def close_run_at_heartbeat(self, run_id: str, status: str = "lost") -> None:
-        """End at its last heartbeat a run that a killed kernel left open."""
-        sql = (
-            "UPDATE runs SET status = ?, stage = ?, ended = last_beat "
-            "WHERE run_id = ? AND ended IS NULL"
-        )
-        self._db.write((sql, (status, STAGES.get(status, status), run_id)))
-
-    def run(self, run_id: str) -> RunRow | None:
-        """Return the run of this id."""
-        rows = self._db.read(f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = ?", (run_id,))
-        return next((RunRow(**dict(row)) for row in rows), None)
-
-    def runs(
-        self,
-        notebook: str | None = None,
-        cluster: str | None = None,
-        status: str | None = None,
-        limit: int | None = 100,
-        *,
-        guests_only: bool = False,
-        unsent: bool = False,
-        since: float = -math.inf,
-    ) -> list[RunRow]:
-        """Return runs of a notebook, a cluster or a status, the latest first.
-
-        ``limit=None`` gives all; `guests_only` those on clusters that another notebook created;
-        `unsent` also those that have reached no node (yet). Those that ended before `since` are
-        left out.
-        """
-        wanted = {"notebook": notebook, "cluster": cluster, "status": status}
-        wanted = {column: value for column, value in wanted.items() if value is not None}
-        tests = [f"{column} = ?" for column in wanted]
-        tests += [GUEST_CONDITION] * guests_only + ["nodes > 0"] * (not unsent)
-        where = " AND ".join([*tests, "ifnull(ended, 9e99) >= ?"])
-        columns = f"SELECT {RUN_COLUMNS} FROM runs"
-        sql = f"{columns} WHERE {where} ORDER BY started DESC, rowid DESC LIMIT ?"
-        rows = self._db.read(sql, (*wanted.values(), since, -1 if limit is None else limit))
-        return [RunRow(**dict(row)) for row in rows]
-
-    # -- what all processes of a user share -----------------------------------------------------
+    # -- settings of all processes of a user ----------------------------------------------------
 
     def setting(self, name: str) -> str | None:
         """Return a setting that any process of this user has stored."""
@@ -445,14 +362,6 @@ class Store:
         else:
             sql = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
             self._db.write((sql, (name, value)))
-
-    def latest_runs(self, limit: int) -> list[RunRow]:
-        """Return running runs, then the latest others, the latest first."""
-        columns = f"SELECT {RUN_COLUMNS} FROM runs"
-        going = self._db.read(f"{columns} WHERE ended IS NULL ORDER BY started DESC")
-        latest = self._db.read(f"{columns} ORDER BY started DESC LIMIT ?", (limit,))
-        rows = {row["run_id"]: RunRow(**dict(row)) for row in (*going, *latest)}
-        return list(rows.values())
 
     def change_marker(self) -> str:
         """Return a marker that changes with every write of any process."""
@@ -473,10 +382,6 @@ def _name_taken_error(name: str) -> SkyNameTaken:
 def _cluster_values(row: ClusterRow) -> dict[str, Any]:
     values = {f.name: getattr(row, f.name) for f in fields(row)}
     return values | {name: json.dumps(values[name]) for name in _JSON}
-
-
-def _run_values(row: RunRow) -> dict[str, Any]:
-    return {f.name: getattr(row, f.name) for f in fields(row)} | {"code": row.code[:200]}
 
 
 def _cluster(row: sqlite3.Row) -> ClusterRow:

@@ -1,4 +1,4 @@
-"""Lifetimes that the end of a cluster tells, those of its survivors included."""
+"""Observed lifetimes of the machines of a cluster that has ended, survivors included."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def observed_ends(
     Parameters
     ----------
     machines
-        What the cloud says of the cluster's machines, or of some.
+        States of the cluster's machines, or of some, as the cloud reports them.
     ended
         Unix seconds of the cluster's end.
 
@@ -30,12 +30,12 @@ def observed_ends(
     list of (str, float)
         ``preempted`` or ``ended``, and the age in seconds, by rank.
     """
-    told = {machine.id: machine for machine in machines}
+    known = {machine.id: machine for machine in machines}
     observed: list[tuple[str, float]] = []
-    for noted in row.machines:
-        machine = told.get(noted["id"])
+    for record in row.machines:
+        machine = known.get(record["id"])
         lost = machine is not None and machine.preempted
         # a survivor is ended by us a moment after the loss: that moment is not known better
         at = machine.ended if machine is not None and lost and machine.ended else ended
-        observed.append(("preempted" if lost else "ended", max(0.0, at - noted["started"])))
+        observed.append(("preempted" if lost else "ended", max(0.0, at - record["started"])))
     return observed

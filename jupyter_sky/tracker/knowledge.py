@@ -19,7 +19,7 @@ from .estimates import Chance, DecayedCounts, InterruptionBand, Lifetime
 from .observations import Observation, Place, quota_family
 
 OTHER_ZONE, OTHER_TYPE, OTHER_REGION = 0.25, 0.1, 0.05
-"""What an observation at a neighbouring place counts for."""
+"""Weight of an observation at a neighbouring place."""
 
 Bands = Callable[[str, str, str], InterruptionBand | None]
 """The interruption band of a cloud, a region and an instance type."""

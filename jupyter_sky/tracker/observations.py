@@ -14,7 +14,7 @@ KINDS = ("launched", "refused", "preempted", "ended", "price", "cleared")
 """``ended`` is a machine that was alive when its user gave it back; ``cleared`` a block that its
 user took away."""
 CAUSES = ("capacity", "quota", "permission", "transient")
-"""Why a launch was refused."""
+"""Cause of a refused launch."""
 
 DAY = 86400.0
 

@@ -24,9 +24,9 @@ from .knowledge import Bands, Knowledge, no_bands
 from .observations import Observation, Place, check_observation
 
 FRESH_SECONDS = 1.0
-"""For so long the same knowledge serves, when nothing new was seen."""
+"""Time for which knowledge is reused when nothing new was seen."""
 
-_WHY = 500  # characters kept of what a cloud says
+_MAX_REASON = 500  # characters kept of a cloud's message
 _COLUMNS = "kind, cause, cloud, region, zone, instance_type, spot, at, seconds, weight, events, why"
 _INSERT = f"INSERT INTO observations ({_COLUMNS}) SELECT {', '.join('?' * 12)}"
 _PRICE = "INSERT OR REPLACE INTO spot_prices VALUES (?, ?, ?, ?, ?, ?)"
@@ -48,7 +48,7 @@ class Tracker:
     Parameters
     ----------
     db
-        Where observations are kept; its tables are those of `Store`.
+        Database of the observations; its tables are those of `Store`.
     bands
         The interruption band of a cloud, region and instance type.
 
@@ -70,22 +70,22 @@ class Tracker:
 
     # -- writing --------------------------------------------------------------------------------
 
-    def record(self, *seen: Observation) -> None:
+    def record(self, *observations: Observation) -> None:
         """Keep observations, all or none.
 
         Raises
         ------
         SkyUsageError
-            For one that makes no sense, see `check`. None is kept.
+            One of them is invalid, see `check_observation`. None is kept.
         """
-        statements = [_statement(check_observation(one)) for one in seen]
+        statements = [_statement(check_observation(observation)) for observation in observations]
         if statements:
             with self._lock:
                 self._writes += 1
                 self._db.write(*statements)
 
     def compact(self, now: float) -> None:
-        """Fold and forget what is old, once a day at most; decisions stay what they were."""
+        """Fold and delete old observations, once a day at most; estimates stay the same."""
         with self._lock:
             if now < self._compact_at:
                 return
@@ -104,33 +104,33 @@ class Tracker:
             self._writes += 1
             self._db.write(
                 ("UPDATE tracker_state SET compacted = ? WHERE compacted = ?", (mark, last)),
-                *((f"{_INSERT} WHERE {first}", _values(one)) for one in folded),
+                *((f"{_INSERT} WHERE {first}", _values(observation)) for observation in folded),
                 *((f"DELETE FROM observations WHERE id = ? AND {first}", (n,)) for n in dropped),
                 *compaction.price_statements(now),
             )
 
     def clear(self, words: Iterable[str], now: float) -> tuple[Block, ...]:
-        """Take away the blocks whose places have all of these words; without words, all.
+        """Remove the blocks whose places have all of these words; without words, all.
 
         Raises
         ------
         SkyUsageError
             No blocked place has them.
         """
-        asked = [word for text in words for word in text.split()]
+        wanted = [word for text in words for word in text.split()]
         blocks = self.knowledge(now).blocks
-        found = tuple(block for block in blocks if set(asked) <= _block_words(block))
-        if asked and not found:
-            known = sorted(set().union(*map(_block_words, blocks)))
-            hint = suggest(asked[-1], known) if known else "nothing is blocked"
-            raise SkyUsageError(f"{' '.join(asked)}: no such place is blocked", hint=hint)
-        self.record(*(Observation("cleared", b.place, now, cause=b.cause) for b in found))
-        return found
+        matching = tuple(block for block in blocks if set(wanted) <= _block_words(block))
+        if wanted and not matching:
+            names = sorted(set().union(*map(_block_words, blocks)))
+            hint = suggest(wanted[-1], names) if names else "nothing is blocked"
+            raise SkyUsageError(f"{' '.join(wanted)}: no such place is blocked", hint=hint)
+        self.record(*(Observation("cleared", b.place, now, cause=b.cause) for b in matching))
+        return matching
 
     # -- reading --------------------------------------------------------------------------------
 
     def observations(self) -> tuple[Observation, ...]:
-        """All that is kept but prices, oldest first."""
+        """Return all observations except prices, oldest first."""
         with self._lock:
             # the file's own count of what other connections wrote; ours are not in it
             version = (self._db.read("PRAGMA data_version")[0][0], self._writes)
@@ -143,10 +143,10 @@ class Tracker:
     def knowledge(self, now: float) -> Knowledge:
         """Return the knowledge at a time (unix seconds)."""
         with self._lock:
-            seen, known = self.observations(), self._known
-            if known is None or not 0 <= now - known.now < FRESH_SECONDS:
-                known = self._known = Knowledge.of(seen, now, self._bands)
-            return known
+            observations, knowledge = self.observations(), self._known
+            if knowledge is None or not 0 <= now - knowledge.now < FRESH_SECONDS:
+                knowledge = self._known = Knowledge.of(observations, now, self._bands)
+            return knowledge
 
     def price(self, where: Offer | Place, now: float) -> Price | None:
         """Return the last spot price seen at a place.
@@ -165,7 +165,7 @@ class Tracker:
         return {_place(row): _price(row) for row in rows}
 
     def priced(self, offers: Iterable[Offer], now: float) -> list[Offer]:
-        """Offers with the spot prices last seen, where these are newer than the offers' own."""
+        """Return offers with the spot prices last seen, where these are newer than their own."""
         regions: defaultdict[Place, dict[Place, Price]] = defaultdict(dict)
         for place, price in self.prices(now).items():
             regions[replace(place, zone="")][place] = price
@@ -188,8 +188,10 @@ def _find_price(place: Place, zones: Mapping[Place, Price]) -> Price | None:
     """Return the price of a place by the last ones of its region, see `Tracker.price`."""
     if not place.spot or place.zone or place in zones or not zones:
         return zones.get(place)
-    found = zones.values()
-    return Price(sum(one.usd for one in found) / len(found), min(one.at for one in found))
+    prices = zones.values()
+    return Price(
+        sum(price.usd for price in prices) / len(prices), min(price.at for price in prices)
+    )
 
 
 def _with_price(offer: Offer, seen: Price | None) -> Offer:
@@ -212,8 +214,8 @@ def _statement(seen: Observation) -> Statement:
 def _values(seen: Observation) -> tuple[Any, ...]:
     place = seen.place
     where = (place.cloud, place.region, place.zone, place.instance_type, int(place.spot))
-    how_much = (_float(seen.seconds), seen.weight, seen.events, seen.why[:_WHY])
-    return (seen.kind, seen.cause, *where, float(seen.at), *how_much)
+    amounts = (_float(seen.seconds), seen.weight, seen.events, seen.why[:_MAX_REASON])
+    return (seen.kind, seen.cause, *where, float(seen.at), *amounts)
 
 
 def _float(value: float | None) -> float | None:
@@ -236,7 +238,7 @@ def _read_observation(row: Row) -> Observation:
 
 
 def _block_words(block: Block) -> set[str]:
-    """Words by which a user may name a blocked place, those that the table shows among them."""
+    """Return the words by which a user may name a blocked place."""
     scope = block.scope
     market = {None: "", True: "spot", False: "on-demand"}[scope.spot]
     names = (scope.cloud, scope.region, scope.zone, scope.instance_type, market, scope.cause)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..tables import NO_MATHJAX_CLASSES
 
 if TYPE_CHECKING:
-    from ..executor.session import Session
+    from ..executor.run_history import RunHistory
     from ..store.store import RunRow
 
 SHOWN_LINES = 200
@@ -38,17 +38,17 @@ class Log(str):
     True
     """
 
-    __slots__ = ("run", "session", "title")
+    __slots__ = ("caption", "history", "run")
     run: RunRow
-    session: Session
-    title: str
+    history: RunHistory
+    caption: str
 
     @classmethod
-    def of(cls, session: Session, run: RunRow) -> Log:
+    def of(cls, history: RunHistory, run: RunRow) -> Log:
         """Read the log of a run."""
-        log = cls(session.log_text(run.run_id))
-        log.session, log.run = session, run
-        log.title = f"log of {run.name or f'cell {run.cell}'}"
+        log = cls(history.log_text(run.run_id))
+        log.history, log.run = history, run
+        log.caption = f"log of {run.name or f'cell {run.cell}'}"
         return log
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -58,7 +58,7 @@ class Log(str):
             printer.text(line)
 
     def _repr_html_(self) -> str:
-        return static_html(self, self.title, self.run.name or str(self.run.cell))
+        return static_html(self, self.caption, self.run.name or str(self.run.cell))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         from IPython import get_ipython  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ class Log(str):
         """Return this log as a widget, which can be part of other widgets."""
         from .view import View
 
-        state = {"run_id": self.run.run_id, "title": self.title}
+        state = {"run_id": self.run.run_id, "title": self.caption}
         return View("logs", {"log": self._answer}, self._static, state)
 
     def _static(self) -> tuple[str, str]:
@@ -79,8 +79,8 @@ class Log(str):
 
     def _answer(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Return the lines from an entry number on, and the stage of the run."""
-        run = self.session.store.run(self.run.run_id) or self.run
-        entries, following = self.session.journal(run.run_id, int(payload.get("since", 0)))
+        run = self.history.store.run(self.run.run_id) or self.run
+        entries, following = self.history.read_journal(run.run_id, int(payload.get("since", 0)))
         about = {"stage": run.stage or run.status, "started": run.started, "ended": run.ended}
         return {"lines": format_entries(entries), "next": following, "run": about}
 

@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..ledger.ledger import format_rate, format_usd
+from ..optimizer.plan import Plan, PlanView, register_view
 from ..tables import NO_MATHJAX_CLASSES, TABLE, Table
 from .gantt import draw_gantt, summarize
 from .gantt import to_text as gantt_text
@@ -22,7 +23,7 @@ from .svg import make_scrollable
 
 if TYPE_CHECKING:
     from ..offers import Offer
-    from ..optimizer.plan import Plan, PlannedTask, PlannedTransfer
+    from ..optimizer.plan import PlannedTask, PlannedTransfer
 
 MAX_ROWS = 200
 """Largest number of rows of a table; `plan.tasks` and `plan.moves` have all."""
@@ -345,3 +346,6 @@ def alternatives_table(plan: Plan) -> Table:
     columns = ("task", "instead", "where", "more", "longer", "plan costs", "price")
     note = prices_from(one.offer for one in told)
     return Table("One task elsewhere (estimates)", columns, rows, note, heads=True)
+
+
+register_view(PlanView(to_text, to_html))

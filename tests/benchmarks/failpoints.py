@@ -128,7 +128,7 @@ def arm(points: Failpoints, data: Path) -> None:
     from jupyter_sky.store.database import Database
 
     own_file = Path(__file__).name
-    store_files = f"store.py database.py {own_file}"
+    store_files = f"store.py run_records.py database.py {own_file}"
 
     def written(db: Any, *statements: Any, durable: bool = False, latest: str = "") -> str | None:
         if latest:  # a heartbeat: when it comes is chance
@@ -186,13 +186,15 @@ def use(session: Any, points: Failpoints, cloud: str, nodes: int) -> dict[str, A
     resources = Resources.parse(cloud=cloud, cpus=1 if cloud == "local" else 2, nodes=nodes)
     options = CellOptions(resources=resources, cluster=NAME, yes=True)
     value = session.run(CODE, options, Shown(points))
-    session.down(NAME)
+    session.clusters.terminate(NAME)
     return {"value": repr(value)}
 
 
 def reap(session: Any) -> dict[str, Any]:
     """Look for what was left behind."""
-    found = session.reap(everywhere=False)
+    from jupyter_sky.executor.reaper import reap_machines
+
+    found = reap_machines(session.clusters.records, everywhere=False)
     trouble = [f"{one.what}: {one.error}" for one in found if one.error]
     return {"reaped": [one.what for one in found], "trouble": trouble}
 
@@ -200,7 +202,7 @@ def reap(session: Any) -> dict[str, Any]:
 def come_back(session: Any, points: Failpoints, cloud: str, nodes: int) -> dict[str, Any]:
     """Open everything anew: reap, look what is up, run a cell on the same name, end it."""
     told = reap(session)
-    told["up"] = [row.name for row, _ in session.status()]
+    told["up"] = [row.name for row in session.clusters.records.reconcile()]
     told |= use(session, points, cloud, nodes)
     rows = session.store.clusters(live_only=False)
     told["live"] = [row.name for row in rows if row.is_live]

@@ -21,6 +21,11 @@ from traitlets.config import Configurable
 CLUSTERS, ROWS, RUNS = 100, 10_000, 2_000
 BLOCK = 20
 
+INSERT_INTERVAL = (
+    "INSERT INTO intervals (id, cluster_id, price, started, last_beat, ended) "
+    "VALUES (?, ?, ?, ?, ?, ?)"
+)
+
 
 def say(text: str) -> None:
     print(text, flush=True)
@@ -68,7 +73,7 @@ def fill(data: Path, clusters: int, rows: int, runs: int) -> None:
             at = now - 2 * 86400 + turn * step
             ended = None if turn == each - 1 else at + step
             values = (number * each + turn, number + 1, rng.random(), at, at, ended)
-            inserts.append(("INSERT INTO intervals VALUES (?, ?, ?, ?, ?, ?)", values))
+            inserts.append((INSERT_INTERVAL, values))
     store.database.write(*inserts)
     for number in range(runs):
         started = now - 86400 + number * 86400 / runs

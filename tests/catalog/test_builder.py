@@ -4,9 +4,10 @@ import csv
 
 import pytest
 
-from jupyter_sky.catalog import commands, files, loader, schema
+from jupyter_sky.catalog import files, loader, schema
 from jupyter_sky.catalog.builder import SOURCES, build
 from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.magics import verbs
 
 OFFER = {
     "cloud": "gcp",
@@ -151,12 +152,13 @@ def test_a_marketplace_s_countries_become_regions(source, tmp_path):
 
 
 def test_the_command(source, tmp_path, capsys):
-    commands.call(["build", str(source(offers=[OFFER])), "-o", str(tmp_path / "out")])
+    out = str(tmp_path / "out")
+    verbs.call_verb(["catalog", "build", str(source(offers=[OFFER])), "-o", out])
     assert "1 offers" in capsys.readouterr().out
     assert files.parts(tmp_path / "out")[0].clouds == ("gcp",)
     for words in (["biuld"], ["build", "a", "b"], ["build", "-o"], ["build", str(tmp_path / "no")]):
         with pytest.raises(SkyUsageError):
-            commands.call(words)
+            verbs.call_verb(["catalog", *words])
 
 
 def test_shipped_catalog_is_small_and_names_its_sources():

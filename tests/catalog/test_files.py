@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 
 import pyarrow as pa
@@ -267,3 +269,16 @@ def test_files_removed_while_being_read(data_dir, monkeypatch):
 def test_a_data_directory_that_is_none(data_dir):
     (data_dir / "catalog").write_text("a file where the directory would be")
     assert len(fresh().filter(cloud="aws")) > 1000
+
+
+def test_decoded_copy_loads_without_arrow_and_names_of_clouds(tmp_path):
+    code = "import sys; from jupyter_sky import catalog; catalog.load().offers; print(*sys.modules)"
+    environment = os.environ | {"SKY_DATA_DIR": str(tmp_path), "SKY_OFFERS": ""}
+    for _ in range(2):  # the first process decodes
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, check=True
+        )
+    imported = set(done.stdout.decode().split())
+    assert "jupyter_sky.catalog.decoding" in imported
+    slow = {"pyarrow", "importlib.metadata", "jupyter_sky.geography", "jupyter_sky.accelerators"}
+    assert not slow & imported

@@ -177,8 +177,8 @@ def test_the_line_magic_and_the_shell_take_the_same_words():
 @pytest.mark.parametrize(
     ("line", "piece"),
     [
-        ("offers A100:8 V100:1", "one name at most"),
-        ("offers --idle 20m", "--idle is not an option of it"),
+        ("offers A100:8 V100:1", "'V100:1' is not understood"),
+        ("offers --idle 20m", "unknown option --idle"),
         ("offers --spto", "did you mean --spot"),
         ("offers --cpus", "--cpus needs a value"),
         ("offers --limit many", "--limit many: not a count"),

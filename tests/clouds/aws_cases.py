@@ -14,8 +14,9 @@ import botocore.exceptions
 import botocore.session
 import pytest
 
-from jupyter_sky.clouds.aws.driver import AwsDriver
-from jupyter_sky.clouds.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig, no_tick
+from jupyter_sky.clouds.aws.driver import Aws
+from jupyter_sky.clouds.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig
+from jupyter_sky.clouds.operations import launch_machines
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
@@ -46,11 +47,11 @@ def ec2_fixture(account: Ec2, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 @pytest.fixture(name="driver", scope="module")
-def driver_fixture() -> Iterator[AwsDriver]:
+def driver_fixture() -> Iterator[Aws]:
     """One for all tests; sessions share what they have read of AWS's models, which takes long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(botocore.session, "create_loader", _LOADER)
-        yield AwsDriver()
+        yield Aws()
 
 
 def use(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:
@@ -75,11 +76,11 @@ def machine_config(asked: LaunchRequest, **changes: Any) -> MachineConfig:
     return dataclasses.replace(made, **changes)
 
 
-def create(driver: AwsDriver, asked: LaunchRequest, **changes: Any) -> list[Machine]:
-    return driver.create(asked, machine_config(asked, **changes), no_tick)
+def create(driver: Aws, asked: LaunchRequest, **changes: Any) -> list[Machine]:
+    return launch_machines(driver, asked, machine_config(asked, **changes))
 
 
-def trouble(driver: AwsDriver, request: Callable[[], object]) -> CloudError:
+def trouble(driver: Aws, request: Callable[[], object]) -> CloudError:
     """What an error that boto3 really raises is read as."""
     with pytest.raises(Exception) as caught:
         request()
@@ -101,7 +102,7 @@ def described(id: str) -> dict[str, Any]:
     return answer["Reservations"][0]["Instances"][0]
 
 
-def running(driver: AwsDriver, machines: list[Machine]) -> list[Machine]:
+def running(driver: Aws, machines: list[Machine]) -> list[Machine]:
     ids = [machine.id for machine in machines]
     wait_until(lambda: {m.state for m in driver.describe(ids)} == {"running"})
     return sorted(driver.describe(ids), key=lambda machine: machine.rank)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from jupyter_sky.clouds.azure import clients
-from jupyter_sky.clouds.azure.driver import AzureDriver
+from jupyter_sky.clouds.azure.driver import Azure
 from jupyter_sky.clouds.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig
+from jupyter_sky.clouds.operations import launch_machines
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
 from tests.emulators.arm import Arm
@@ -61,15 +62,11 @@ def a_machine_config(order: LaunchRequest, **fields: Any) -> MachineConfig:
     return MachineConfig(**{**given, **fields})
 
 
-def quiet() -> None:
-    """Nothing is to be done meanwhile."""
+def launch(driver: Azure, order: LaunchRequest, **machine_config: Any) -> list[Machine]:
+    return launch_machines(driver, order, a_machine_config(order, **machine_config))
 
 
-def launch(driver: AzureDriver, order: LaunchRequest, **machine_config: Any) -> list[Machine]:
-    return driver.create(order, a_machine_config(order, **machine_config), quiet)
-
-
-def refused(driver: AzureDriver, order: LaunchRequest, **machine_config: Any) -> CloudError:
+def refused(driver: Azure, order: LaunchRequest, **machine_config: Any) -> CloudError:
     """What a launch is refused with, as the driver explains it."""
     with pytest.raises(Exception) as caught:
         launch(driver, order, **machine_config)
@@ -78,7 +75,7 @@ def refused(driver: AzureDriver, order: LaunchRequest, **machine_config: Any) ->
     return trouble
 
 
-def failure(driver: AzureDriver) -> CloudError:
+def failure(driver: Azure) -> CloudError:
     """Why the credentials cannot be proved."""
     with pytest.raises(Exception) as caught:
         driver.identify()

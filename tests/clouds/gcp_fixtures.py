@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_sky.clouds.base import no_tick
-from jupyter_sky.clouds.gcp.driver import GcpDriver
+from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.operations import launch_machines
 from tests.clouds.gcp_requests import machine_config, order, use
 from tests.emulators.gce import Compute
 
@@ -33,11 +33,11 @@ def shared() -> Iterator[Compute]:
     made = Compute(boot=0.02)
     with pytest.MonkeyPatch.context() as patch:
         use(patch, made.env())
-        GcpDriver().create(order("first-00000000"), machine_config("first-00000000"), no_tick)
+        launch_machines(Gcp(), order("first-00000000"), machine_config("first-00000000"))
     yield made
     made.close()
 
 
 @pytest.fixture
-def driver() -> GcpDriver:
-    return GcpDriver()
+def driver() -> Gcp:
+    return Gcp()

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig, no_tick
-from jupyter_sky.clouds.gcp.driver import GcpDriver
+from jupyter_sky.clouds.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig
+from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.operations import launch_machines
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
 from tests.emulators.gce import Compute
@@ -48,15 +49,15 @@ def machine_config(
     )
 
 
-def create(driver: GcpDriver, token: str = "train-3f2a91c0", **given: Any) -> list[Machine]:
-    return driver.create(order(token, **given), machine_config(token), no_tick)
+def create(driver: Gcp, token: str = "train-3f2a91c0", **given: Any) -> list[Machine]:
+    return launch_machines(driver, order(token, **given), machine_config(token))
 
 
 def trouble_of(ask: Callable[[], object]) -> CloudError:
     """What the driver makes of the error of a request that must fail."""
     with pytest.raises(Exception) as caught:
         ask()
-    trouble = GcpDriver().explain(caught.value)
+    trouble = Gcp().explain(caught.value)
     assert trouble is not None, f"not explained: {caught.value!r}"
     return trouble
 

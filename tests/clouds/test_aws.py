@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from jupyter_sky.clouds import cloud_init
-from jupyter_sky.clouds.aws.driver import AwsDriver
-from jupyter_sky.clouds.base import TAGS, Machine, no_tick
+from jupyter_sky.clouds.aws.driver import Aws
+from jupyter_sky.clouds.base import TAGS, Machine
+from jupyter_sky.clouds.operations import launch_machines
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyUnreachable
 from jupyter_sky.remote import ssh
@@ -49,7 +50,7 @@ from tests.emulators.loopback import loopback
 @pytest.mark.parametrize("spot", [False, True])
 @pytest.mark.parametrize("nodes", [1, 4])
 def test_machines_are_made_together_described_and_removed(
-    ec2: Ec2, driver: AwsDriver, nodes: int, spot: bool
+    ec2: Ec2, driver: Aws, nodes: int, spot: bool
 ) -> None:
     asked = order(nodes=nodes, spot=spot, zone="us-east-1b")
     made = create(driver, asked)
@@ -64,16 +65,16 @@ def test_machines_are_made_together_described_and_removed(
     assert {(m["zone"], m["spot"]) for m in truth} == {("us-east-1b", spot)}
     assert ec2.calls.count("RunInstances us-east-1") == 1, "all or nothing is one request"
     ids = [machine.id for machine in up]
-    driver.remove(ids)
+    driver.terminate(ids)
     ended = driver.describe(ids)
     assert {machine.state for machine in ended} == {"ended"}
     assert {machine.reason for machine in ended} == {"it was terminated on request"}
     assert all(abs(machine.ended - time.time()) < 60 for machine in ended if machine.ended)
     assert driver.machines(token=asked.token, regions=[REGION]) == [] == ec2.machines()
-    driver.remove(ids)  # once more is no error
+    driver.terminate(ids)  # once more is no error
 
 
-def test_what_machines_are_born_with(ec2: Ec2, driver: AwsDriver) -> None:
+def test_what_machines_are_born_with(ec2: Ec2, driver: Aws) -> None:
     asked = order(spot=True)
     (made,) = create(driver, asked, disk=123.4)
     (up,) = running(driver, [made])
@@ -97,16 +98,16 @@ def test_what_machines_are_born_with(ec2: Ec2, driver: AwsDriver) -> None:
     for thing in (found, volume):
         tags = {tag["Key"]: tag["Value"] for tag in thing["Tags"]}
         assert tags.items() >= {k: v for k, v in words.items() if k != TAGS[4]}.items()
-    driver.remove([up.id])
+    driver.terminate([up.id])
     assert ask.describe_volumes()["Volumes"] == [], "the disk goes with the machine"
 
 
-def test_tags_come_back_as_they_were(ec2: Ec2, driver: AwsDriver) -> None:
+def test_tags_come_back_as_they_were(ec2: Ec2, driver: Aws) -> None:
     asked = dataclasses.replace(
         order("a.b-1_2"), owner="ann@host-1", notebook="Übung, №1 (neu) <x>.ipynb" + "y" * 300
     )
     made = machine_config(asked)
-    driver.create(asked, made, no_tick)
+    launch_machines(driver, asked, made)
     (found,) = driver.machines(owner="ann@host-1", regions=[REGION])
     assert (found.owner, found.token, found.cluster) == ("ann@host-1", "a.b-1_2", "train")
     assert found.lease_end == made.lease_end and found.cloud == "aws"
@@ -117,7 +118,7 @@ def test_tags_come_back_as_they_were(ec2: Ec2, driver: AwsDriver) -> None:
     assert driver.machines(token="a.b-1_3", regions=[REGION]) == []
 
 
-def test_machines_are_found_over_many_regions_and_pages(ec2: Ec2, driver: AwsDriver) -> None:
+def test_machines_are_found_over_many_regions_and_pages(ec2: Ec2, driver: Aws) -> None:
     ec2.account.page = 2
     ec2.account.closed |= {
         r for r in REGIONS if r.startswith(("ca", "sa", "us-w", "ap-n", "ap-southeast"))
@@ -135,22 +136,22 @@ def test_machines_are_found_over_many_regions_and_pages(ec2: Ec2, driver: AwsDri
     assert len(asked) == 8, "all regions of the account, and none that it has not enabled"
     assert ec2.calls.count("DescribeInstances eu-west-1") == 2, "two pages"
     assert {m.id for m in driver.describe(made)} == set(made)
-    driver.remove(made)
+    driver.terminate(made)
     assert ec2.machines() == []
 
 
 def test_machines_that_are_not_known_are_left_out_and_keep_no_other_alive(
-    ec2: Ec2, driver: AwsDriver
+    ec2: Ec2, driver: Aws
 ) -> None:
     (made,) = create(driver, order())
     nobody = f"{REGION}/i-0123456789abcdef0"
     assert [m.id for m in driver.describe([nobody, made.id])] == [made.id]
-    driver.remove([nobody, made.id])
+    driver.terminate([nobody, made.id])
     assert ec2.machines() == []
-    driver.remove([nobody])
+    driver.terminate([nobody])
 
 
-def test_how_machines_end(ec2: Ec2, driver: AwsDriver) -> None:
+def test_how_machines_end(ec2: Ec2, driver: Aws) -> None:
     taken, off = create(driver, order("a-1", nodes=2, spot=True))
     running(driver, [taken, off])
     ec2.preempt(taken.id)
@@ -162,7 +163,7 @@ def test_how_machines_end(ec2: Ec2, driver: AwsDriver) -> None:
     assert ec2.machines() == [], "powering off ends it, disk and all"
 
 
-def test_machines_that_are_stopped_have_not_ended(ec2: Ec2, driver: AwsDriver) -> None:
+def test_machines_that_are_stopped_have_not_ended(ec2: Ec2, driver: Aws) -> None:
     (made,) = create(driver, order())
     running(driver, [made])
     client().stop_instances(InstanceIds=[made.id.partition("/")[2]])
@@ -170,7 +171,7 @@ def test_machines_that_are_stopped_have_not_ended(ec2: Ec2, driver: AwsDriver) -
     assert found.state == "running" and "stopped" in found.reason
 
 
-def test_the_console_is_read(ec2: Ec2, driver: AwsDriver) -> None:
+def test_the_console_is_read(ec2: Ec2, driver: Aws) -> None:
     (made,) = create(driver, order())
     assert "kernel" in driver.console(made.id) or driver.console(made.id)
 
@@ -179,31 +180,29 @@ def test_the_console_is_read(ec2: Ec2, driver: AwsDriver) -> None:
 
 
 @pytest.mark.parametrize("nodes", [1, 4])
-def test_a_lost_answer_never_makes_a_second_machine(
-    ec2: Ec2, driver: AwsDriver, nodes: int
-) -> None:
+def test_a_lost_answer_never_makes_a_second_machine(ec2: Ec2, driver: Aws, nodes: int) -> None:
     asked = order(nodes=nodes)
     config = machine_config(asked)
     ec2.lose("create", 2)
     for _ in range(2):
-        assert trouble(driver, lambda: driver.create(asked, config, no_tick)).cause == "transient"
-    made = driver.create(asked, config, no_tick)
+        assert trouble(driver, lambda: launch_machines(driver, asked, config)).cause == "transient"
+    made = launch_machines(driver, asked, config)
     assert {m["id"] for m in ec2.machines()} == {machine.id for machine in made}
     assert len(made) == nodes
-    assert {m.id for m in driver.create(asked, config, no_tick)} == {m.id for m in made}
+    assert {m.id for m in launch_machines(driver, asked, config)} == {m.id for m in made}
 
 
-def test_a_doubled_request_never_makes_a_second_machine(ec2: Ec2, driver: AwsDriver) -> None:
+def test_a_doubled_request_never_makes_a_second_machine(ec2: Ec2, driver: Aws) -> None:
     ec2.double("create")
     (made,) = create(driver, order())
     assert [m["id"] for m in ec2.machines()] == [made.id]
     ec2.double("remove")
-    driver.remove([made.id])
+    driver.terminate([made.id])
     assert ec2.machines() == []
 
 
 def test_an_order_sent_again_with_another_lease_gives_the_same_machines(
-    ec2: Ec2, driver: AwsDriver
+    ec2: Ec2, driver: Aws
 ) -> None:
     asked = order(nodes=2)
     ec2.lose("create")
@@ -214,16 +213,14 @@ def test_an_order_sent_again_with_another_lease_gives_the_same_machines(
     assert [machine.rank for machine in again] == [0, 1]
 
 
-def test_other_orders_and_other_places_make_machines_of_their_own(
-    ec2: Ec2, driver: AwsDriver
-) -> None:
+def test_other_orders_and_other_places_make_machines_of_their_own(ec2: Ec2, driver: Aws) -> None:
     create(driver, order("a-1"))
     create(driver, order("a-2"))
     create(driver, order("a-1", zone="us-east-1c"))
     assert len(ec2.machines()) == 3
 
 
-def test_a_request_that_makes_something_is_sent_once(ec2: Ec2, driver: AwsDriver) -> None:
+def test_a_request_that_makes_something_is_sent_once(ec2: Ec2, driver: Aws) -> None:
     ec2.refuse("InsufficientInstanceCapacity", times=9)
     assert trouble(driver, lambda: create(driver, order())).cause == "capacity"
     assert ec2.calls.count("RunInstances us-east-1") == 1
@@ -231,9 +228,7 @@ def test_a_request_that_makes_something_is_sent_once(ec2: Ec2, driver: AwsDriver
     assert group["GroupName"] == "default", "nothing stays in a place that refuses"
 
 
-def test_a_notebook_that_gives_up_while_aws_thinks_leaves_nothing(
-    ec2: Ec2, driver: AwsDriver
-) -> None:
+def test_a_notebook_that_gives_up_while_aws_thinks_leaves_nothing(ec2: Ec2, driver: Aws) -> None:
     asked, ticks = order(), []
 
     def tick() -> None:
@@ -244,13 +239,13 @@ def test_a_notebook_that_gives_up_while_aws_thinks_leaves_nothing(
     create(driver, order("warm"))  # clients exist
     ec2.slow("create", 0.6)
     with pytest.raises(KeyboardInterrupt):
-        driver.create(asked, machine_config(asked), tick)
+        launch_machines(driver, asked, machine_config(asked), tick)
     assert len(ticks) == 3 and not ec2.machines()[1:], "it did not wait for the answer"
     wait_until(lambda: any(c.startswith("TerminateInstances") for c in ec2.calls), 10)
     assert [m["tags"][TAGS[2]] for m in ec2.machines()] == ["warm"]
 
 
-def test_threads_may_share_a_driver(ec2: Ec2, driver: AwsDriver) -> None:
+def test_threads_may_share_a_driver(ec2: Ec2, driver: Aws) -> None:
     barrier = threading.Barrier(4)
 
     def one(number: int) -> list[Machine]:
@@ -270,14 +265,14 @@ def test_threads_may_share_a_driver(ec2: Ec2, driver: AwsDriver) -> None:
 def test_instances_are_machines_that_one_can_log_in_to(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    driver = AwsDriver()
+    driver = Aws()
     with loopback("aws", minute=1.0) as cloud:
         use(monkeypatch, cloud.env)
         monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
         Sky.clear_instance()
         asked = order(nodes=2, spot=True)
         config = cloud_init.create_machine_config(asked, tmp_path, "", time.time())
-        head, other = running(driver, driver.create(asked, config, no_tick))
+        head, other = running(driver, launch_machines(driver, asked, config))
         names = {}
         for machine in (head, other):
             where = cloud_init.pinned_address(tmp_path, machine.address)
@@ -322,7 +317,7 @@ def test_the_account_in_a_process_of_its_own() -> None:
         env = json.loads(process.stdout.readline())
         code = (
             "from tests.clouds.aws_cases import *\n"
-            "made = create(AwsDriver(), order(nodes=2))\n"
+            "made = create(Aws(), order(nodes=2))\n"
             "print(*(machine.id for machine in made))"
         )
         made = subprocess.run(

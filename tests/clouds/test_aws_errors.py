@@ -12,8 +12,9 @@ import botocore.session
 import pytest
 
 from jupyter_sky.clouds.aws import clients
-from jupyter_sky.clouds.aws.driver import AwsDriver
+from jupyter_sky.clouds.aws.driver import Aws
 from jupyter_sky.clouds.aws.errors import TABLE
+from jupyter_sky.clouds.operations import delete_unused_resources
 from tests.clouds.aws_cases import (  # noqa: F401 fixtures
     REGION,
     account_fixture,
@@ -30,7 +31,7 @@ from tests.emulators.ec2 import Ec2
 # -- credentials -------------------------------------------------------------------------------
 
 
-def test_credentials_that_work(ec2: Ec2, driver: AwsDriver) -> None:
+def test_credentials_that_work(ec2: Ec2, driver: Aws) -> None:
     assert driver.configured() == "environment variable AWS_ACCESS_KEY_ID"
     assert ec2.account.number in driver.identify()
 
@@ -45,7 +46,7 @@ def test_credentials_that_work(ec2: Ec2, driver: AwsDriver) -> None:
     ],
 )
 def test_credentials_that_do_not_work(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch, kind: str, word: str
+    ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch, kind: str, word: str
 ) -> None:
     use(monkeypatch, ec2.wrong_env(kind))
     assert bool(driver.configured()) == (kind != "none")
@@ -60,7 +61,7 @@ def test_credentials_that_do_not_work(
 
 
 @pytest.mark.parametrize(("skew", "word"), [(1200, "behind"), (-1200, "ahead")])
-def test_a_clock_that_is_wrong(ec2: Ec2, driver: AwsDriver, skew: float, word: str) -> None:
+def test_a_clock_that_is_wrong(ec2: Ec2, driver: Aws, skew: float, word: str) -> None:
     ec2.skew = skew
     for request in (driver.identify, lambda: driver.machines(regions=[REGION])):
         found = trouble(driver, request)
@@ -112,7 +113,7 @@ def test_variables_that_lead_to_credentials(
 
 def test_asking_whether_there_are_credentials_imports_no_sdk() -> None:
     code = (
-        "import sys; from jupyter_sky.clouds.aws.driver import AwsDriver; d = AwsDriver();"
+        "import sys; from jupyter_sky.clouds.aws.driver import Aws; d = Aws();"
         "d.configured(); d.explain(ValueError()); "
         "assert not {'boto3', 'botocore'} & set(sys.modules)"
     )
@@ -120,7 +121,7 @@ def test_asking_whether_there_are_credentials_imports_no_sdk() -> None:
 
 
 def test_a_profile_that_is_not_there(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch
+    ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_PROFILE", "absent")
     found = trouble(driver, driver.identify)
@@ -129,14 +130,14 @@ def test_a_profile_that_is_not_there(
 
 
 def test_a_region_that_is_not_enabled(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch
+    ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = trouble(driver, lambda: create(driver, order(region="ap-east-1")))
     assert (found.cause, found.scope, found.code) == ("quota", "market", "OptInRequired")
     assert "ap-east-1 is not enabled" in found.message and "enable-region" in found.fix
     (made,) = create(driver, order())
     assert [m.id for m in driver.machines(owner="me", regions=["ap-east-1", REGION])] == [made.id]
-    assert driver.delete_unused_resources("me", ["ap-east-1"]) == []
+    assert delete_unused_resources(driver, "me", ["ap-east-1"]) == []
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     found = trouble(driver, lambda: driver.machines(owner="me", regions=["ap-east-1"]))
     assert found.code == "AuthFailure", "with wrong keys we know nothing of it"
@@ -149,7 +150,7 @@ RAISED = [name for name in TABLE if hasattr(botocore.exceptions, name)]
 
 
 @pytest.mark.parametrize("name", RAISED)
-def test_every_error_of_botocore_in_the_table(driver: AwsDriver, name: str) -> None:
+def test_every_error_of_botocore_in_the_table(driver: Aws, name: str) -> None:
     kind = getattr(botocore.exceptions, name)
     words = {field: "word" for _, field, _, _ in Formatter().parse(kind.fmt) if field}
     error = kind(
@@ -161,7 +162,7 @@ def test_every_error_of_botocore_in_the_table(driver: AwsDriver, name: str) -> N
 
 
 @pytest.mark.parametrize("code", [code for code in TABLE if code not in RAISED])
-def test_every_code_of_the_table(ec2: Ec2, driver: AwsDriver, code: str) -> None:
+def test_every_code_of_the_table(ec2: Ec2, driver: Aws, code: str) -> None:
     ec2.refuse(code, action="DescribeInstances", times=9)
     cause, width, fix = TABLE[code]
     found = trouble(driver, lambda: describe_once(driver))
@@ -169,7 +170,7 @@ def test_every_code_of_the_table(ec2: Ec2, driver: AwsDriver, code: str) -> None
     assert fix in found.fix and found.message and "Encoded" not in found.message
 
 
-def describe_once(driver: AwsDriver) -> None:
+def describe_once(driver: Aws) -> None:
     driver._access.client("ec2", REGION, once=True).describe_instances()
 
 
@@ -185,19 +186,19 @@ def describe_once(driver: AwsDriver) -> None:
     ],
 )
 def test_codes_that_are_not_in_the_table(
-    ec2: Ec2, driver: AwsDriver, code: str, status: int, cause: str
+    ec2: Ec2, driver: Aws, code: str, status: int, cause: str
 ) -> None:
     ec2.refuse(code, action="describe", status=status)
     found = trouble(driver, lambda: describe_once(driver))
     assert (found.code, found.cause) == (code, cause)
 
 
-def test_errors_that_are_not_of_aws(driver: AwsDriver) -> None:
+def test_errors_that_are_not_of_aws(driver: Aws) -> None:
     assert driver.explain(ValueError("no")) is None
     assert driver.explain(KeyError("no")) is None
 
 
-def test_what_cannot_be_had(ec2: Ec2, driver: AwsDriver) -> None:
+def test_what_cannot_be_had(ec2: Ec2, driver: Aws) -> None:
     gone = trouble(driver, lambda: create(driver, order(instance_type="x0.huge")))
     assert gone.cause == "invalid" and "catalog refresh" in gone.fix and "x0.huge" in gone.message
     unknown = trouble(driver, lambda: create(driver, order(instance_type="x0.huge", arch="")))
@@ -218,7 +219,7 @@ def test_what_cannot_be_had(ec2: Ec2, driver: AwsDriver) -> None:
     ("status", "code"), [(200, "ResponseParserError"), (502, "502"), (403, None)]
 )
 def test_a_proxy_in_between_that_answers_with_a_page(
-    ec2: Ec2, driver: AwsDriver, status: int, code: str | None
+    ec2: Ec2, driver: Aws, status: int, code: str | None
 ) -> None:
     ec2.garble("create", status)
     found = trouble(driver, lambda: create(driver, order()))
@@ -227,7 +228,7 @@ def test_a_proxy_in_between_that_answers_with_a_page(
 
 
 def test_nobody_answers(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://localhost:9")
     found = trouble(driver, lambda: describe_once(driver))
@@ -243,7 +244,7 @@ def test_nobody_answers(
     assert found.code == "SSLError" and "AWS_CA_BUNDLE" in found.fix
 
 
-def test_a_refusal_speaks_of_the_place_it_was_asked_for(ec2: Ec2, driver: AwsDriver) -> None:
+def test_a_refusal_speaks_of_the_place_it_was_asked_for(ec2: Ec2, driver: Aws) -> None:
     ec2.refuse("InsufficientInstanceCapacity", zone="us-east-1a", instance_type="m5.large", times=9)
     ec2.refuse("MaxSpotInstanceCountExceeded", spot=True, times=9)
     found = trouble(driver, lambda: create(driver, order(zone="us-east-1a")))

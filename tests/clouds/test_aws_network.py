@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from jupyter_sky.clouds.aws import images, network
-from jupyter_sky.clouds.aws.driver import AwsDriver
-from jupyter_sky.clouds.base import no_tick
+from jupyter_sky.clouds.aws.driver import Aws
+from jupyter_sky.clouds.operations import delete_unused_resources, launch_machines
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.resources import Resources
 from tests.clouds.aws_cases import (  # noqa: F401 fixtures
@@ -35,7 +35,7 @@ from tests.emulators.ec2 import Ec2
 
 
 def test_a_group_lets_ssh_in_and_the_nodes_of_a_cluster_to_each_other(
-    ec2: Ec2, driver: AwsDriver
+    ec2: Ec2, driver: Aws
 ) -> None:
     nets = ("192.0.2.0/24", "203.0.113.7/32", "2001:db8::/32")
     (alone,) = create(driver, order("alone"))
@@ -61,12 +61,12 @@ def test_a_group_lets_ssh_in_and_the_nodes_of_a_cluster_to_each_other(
     assert let_in == set(nets) and {rule["FromPort"] for rule in ssh_rules} == {22}
 
 
-def test_a_group_is_made_once_however_many_ask(ec2: Ec2, driver: AwsDriver) -> None:
+def test_a_group_is_made_once_however_many_ask(ec2: Ec2, driver: Aws) -> None:
     asked = order(nodes=2)
-    driver.remove([machine.id for machine in create(driver, order("before"))])
+    driver.terminate([machine.id for machine in create(driver, order("before"))])
     config = machine_config(asked)
     with ThreadPoolExecutor(4) as workers:
-        made = list(workers.map(lambda _: driver.create(asked, config, no_tick), range(4)))
+        made = list(workers.map(lambda _: launch_machines(driver, asked, config), range(4)))
     assert len({machine.id for machines in made for machine in machines}) == 2
     names = [g["GroupName"] for g in client().describe_security_groups()["SecurityGroups"]]
     assert sorted(names) == ["default", "jupyter-sky-before", "jupyter-sky-train-0a1b2c3d"]
@@ -74,7 +74,7 @@ def test_a_group_is_made_once_however_many_ask(ec2: Ec2, driver: AwsDriver) -> N
     assert group["GroupName"] == "jupyter-sky-train-0a1b2c3d"
 
 
-def test_another_place_of_a_region_costs_few_requests(ec2: Ec2, driver: AwsDriver) -> None:
+def test_another_place_of_a_region_costs_few_requests(ec2: Ec2, driver: Aws) -> None:
     ec2.refuse("InsufficientInstanceCapacity", times=2)
     for zone in ("us-east-1a", "us-east-1b"):
         ec2.calls.clear()
@@ -89,14 +89,14 @@ def test_another_place_of_a_region_costs_few_requests(ec2: Ec2, driver: AwsDrive
     ]
 
 
-def test_a_group_that_cannot_be_deleted_hides_no_refusal(ec2: Ec2, driver: AwsDriver) -> None:
+def test_a_group_that_cannot_be_deleted_hides_no_refusal(ec2: Ec2, driver: Aws) -> None:
     ec2.refuse("InsufficientInstanceCapacity")
     ec2.refuse("UnauthorizedOperation", action="DeleteSecurityGroup")
     assert trouble(driver, lambda: create(driver, order())).cause == "capacity"
     assert "DeleteSecurityGroup us-east-1" in ec2.calls
 
 
-def test_a_default_vpc_that_was_deleted_is_made_again(ec2: Ec2, driver: AwsDriver) -> None:
+def test_a_default_vpc_that_was_deleted_is_made_again(ec2: Ec2, driver: Aws) -> None:
     ask = client()
     (vpc,) = ask.describe_vpcs()["Vpcs"]
     for each in ask.describe_subnets()["Subnets"]:
@@ -107,7 +107,7 @@ def test_a_default_vpc_that_was_deleted_is_made_again(ec2: Ec2, driver: AwsDrive
     assert home["IsDefault"] and described(made.id)["VpcId"] == home["VpcId"] != vpc["VpcId"]
 
 
-def test_what_is_not_known_everywhere_yet_is_waited_for(ec2: Ec2, driver: AwsDriver) -> None:
+def test_what_is_not_known_everywhere_yet_is_waited_for(ec2: Ec2, driver: Aws) -> None:
     ec2.refuse("InvalidGroup.NotFound", times=2)
     ec2.refuse("MissingInput", zone="us-east-1d")
     assert len(create(driver, order("a-1"))) == len(create(driver, order("a-2", zone="us-east-1d")))
@@ -115,7 +115,7 @@ def test_what_is_not_known_everywhere_yet_is_waited_for(ec2: Ec2, driver: AwsDri
     assert len(ec2.machines()) == 2
 
 
-def test_nothing_is_left_over(ec2: Ec2, driver: AwsDriver) -> None:
+def test_nothing_is_left_over(ec2: Ec2, driver: Aws) -> None:
     ask = client()
     mine = machine_config(order("gone")).tags
     tags = [{"Key": name, "Value": value} for name, value in mine.items()]
@@ -124,34 +124,34 @@ def test_nothing_is_left_over(ec2: Ec2, driver: AwsDriver) -> None:
     ask.create_volume(AvailabilityZone="us-east-1a", Size=10)  # somebody's
     (alive,) = create(driver, order("alive"))
     ended = create(driver, order("ended", nodes=2))
-    driver.remove([machine.id for machine in ended])
+    driver.terminate([machine.id for machine in ended])
     wait_until(lambda: described(ended[0].id)["State"]["Name"] == "terminated")
-    assert driver.delete_unused_resources("bob", [REGION]) == []
-    told = driver.delete_unused_resources("me", [REGION])
+    assert delete_unused_resources(driver, "bob", [REGION]) == []
+    told = delete_unused_resources(driver, "me", [REGION])
     assert f"disk {made['VolumeId']} in us-east-1" in told
     assert len(told) == 2 and any(text.startswith("security group sg-") for text in told)
     groups = {g["GroupName"] for g in ask.describe_security_groups()["SecurityGroups"]}
     assert groups == {"default", "jupyter-sky-alive"}
     sizes = {each["Size"] for each in ask.describe_volumes()["Volumes"]}
     assert sizes == {10, 50}, "what is not ours stays, and what a machine uses"
-    driver.remove([alive.id])
-    driver.delete_unused_resources(
-        "me", [REGION]
+    driver.terminate([alive.id])
+    delete_unused_resources(
+        driver, "me", [REGION]
     )  # the machine is ending: its group is still in use
     wait_until(lambda: described(alive.id)["State"]["Name"] == "terminated")
-    driver.delete_unused_resources("me", [REGION])
+    delete_unused_resources(driver, "me", [REGION])
     groups = {g["GroupName"] for g in ask.describe_security_groups()["SecurityGroups"]}
     assert groups == {"default"}
 
 
-def test_the_group_of_a_launch_under_way_is_left_alone(ec2: Ec2, driver: AwsDriver) -> None:
+def test_the_group_of_a_launch_under_way_is_left_alone(ec2: Ec2, driver: Aws) -> None:
     asked = order("young")
     network.ensure_security_group(client(), asked, machine_config(asked))
-    assert driver.delete_unused_resources("me", [REGION]) == []
+    assert delete_unused_resources(driver, "me", [REGION]) == []
     (group,) = (g for g in client().describe_security_groups()["SecurityGroups"] if g.get("Tags"))
     long_ago = {"Key": "jupyter-sky-made", "Value": str(int(time.time() - 3600))}
     client().create_tags(Resources=[group["GroupId"]], Tags=[long_ago])
-    assert len(driver.delete_unused_resources("me", [REGION])) == 1
+    assert len(delete_unused_resources(driver, "me", [REGION])) == 1
 
 
 # -- images and disks --------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_the_group_of_a_launch_under_way_is_left_alone(ec2: Ec2, driver: AwsDriv
 @pytest.mark.parametrize("readable", [True, False])
 def test_images_fit_the_machine(
     ec2: Ec2,
-    driver: AwsDriver,
+    driver: Aws,
     kind: str,
     arch: str,
     gpu: str,
@@ -186,7 +186,7 @@ def test_images_fit_the_machine(
     assert (found.id, found.root, max(found.gib, 50)) == (image, "/dev/sda1", gib)
 
 
-def test_an_image_that_is_gone_is_looked_up_again(ec2: Ec2, driver: AwsDriver) -> None:
+def test_an_image_that_is_gone_is_looked_up_again(ec2: Ec2, driver: Aws) -> None:
     create(driver, order("a-1"))
     ec2.refuse("InvalidAMIID.NotFound")
     assert trouble(driver, lambda: create(driver, order("a-2"))).cause == "invalid"
@@ -202,7 +202,7 @@ def test_images_of_chips_that_need_no_driver_of_nvidia() -> None:
     assert plain == images.select_source("x86_64", "of-my-own").parameter
 
 
-def test_a_gpu_machine_has_a_disk_that_its_image_fits_on(ec2: Ec2, driver: AwsDriver) -> None:
+def test_a_gpu_machine_has_a_disk_that_its_image_fits_on(ec2: Ec2, driver: Aws) -> None:
     asked = order(instance_type="g5.xlarge", gpu="A10G", gpu_count=1)
     (made,) = create(driver, asked, disk=50)
     id = described(made.id)["BlockDeviceMappings"][0]["Ebs"]["VolumeId"]
@@ -210,7 +210,7 @@ def test_a_gpu_machine_has_a_disk_that_its_image_fits_on(ec2: Ec2, driver: AwsDr
 
 
 def test_who_asks_for_no_gpu_has_the_plain_image_on_whatever_machine_is_cheapest(
-    ec2: Ec2, driver: AwsDriver
+    ec2: Ec2, driver: Aws
 ) -> None:
     asked = order(instance_type="g5.xlarge", gpu="A10G", gpu_count=1)
     (made,) = create(driver, dataclasses.replace(asked, resources=Resources()), disk=50)
@@ -224,14 +224,14 @@ ROLE = "arn:aws:iam::123456789012:role/ends-machines"
 
 
 def test_eventbridge_ends_machines_whose_lease_is_over(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("SKY_PROVIDERS_AWS_SCHEDULER_ROLE", ROLE)
     Sky.clear_instance()
     asked = order(nodes=2)
     config = machine_config(asked)
-    made = driver.create(asked, config, no_tick)
-    driver.create(asked, config, no_tick)  # sent again: one schedule all the same
+    made = launch_machines(driver, asked, config)
+    launch_machines(driver, asked, config)  # sent again: one schedule all the same
     (plan,) = client("scheduler").list_schedules()["Schedules"]
     assert not caplog.records
     plan = client("scheduler").get_schedule(Name=plan["Name"])
@@ -246,7 +246,7 @@ def test_eventbridge_ends_machines_whose_lease_is_over(
 
 
 def test_schedules_are_carried_out_when_their_time_has_come(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch
+    ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SKY_PROVIDERS_AWS_SCHEDULER_ROLE", ROLE)
     Sky.clear_instance()
@@ -257,20 +257,20 @@ def test_schedules_are_carried_out_when_their_time_has_come(
 
 
 def test_schedules_go_with_what_is_left_over(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch
+    ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SKY_PROVIDERS_AWS_SCHEDULER_ROLE", ROLE)
     Sky.clear_instance()
     (made,) = create(driver, order())
-    driver.remove([made.id])
+    driver.terminate([made.id])
     wait_until(lambda: described(made.id)["State"]["Name"] == "terminated")
     assert len(client("scheduler").list_schedules()["Schedules"]) == 1
-    driver.delete_unused_resources("me", [REGION])
+    delete_unused_resources(driver, "me", [REGION])
     assert client("scheduler").list_schedules()["Schedules"] == []
 
 
 def test_a_schedule_that_is_refused_is_told_and_stops_nothing(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     create(driver, order("plain"))
     assert not any(call.startswith("CreateSchedule") for call in ec2.calls), "no role, none asked"

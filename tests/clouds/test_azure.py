@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from jupyter_sky.clouds.azure import machine_roles, requests
-from jupyter_sky.clouds.azure.driver import AzureDriver
-from jupyter_sky.clouds.azure.errors import TABLE, explain
+from jupyter_sky.clouds.azure.driver import Azure
+from jupyter_sky.clouds.azure.errors import TABLE
 from jupyter_sky.clouds.azure.machine_roles import MARGIN_SECONDS
 from jupyter_sky.clouds.base import LaunchRequest
+from jupyter_sky.clouds.operations import delete_unused_resources, launch_machines
 from jupyter_sky.clouds.self_delete import RETRY_DELAYS
+from jupyter_sky.provider.naming import parse_rank
 from tests.clouds.azure_requests import (
     GROUP,
     OWNER,
@@ -47,15 +49,15 @@ def arm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arm]:
 
 
 @pytest.fixture
-def driver(arm: Arm) -> AzureDriver:
-    return AzureDriver(poll=0.02)
+def driver(arm: Arm) -> Azure:
+    return Azure(poll=0.02)
 
 
 # -- life --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("nodes", "spot"), [(1, False), (4, True)])
-def test_machines_come_and_go(arm: Arm, driver: AzureDriver, nodes: int, spot: bool) -> None:
+def test_machines_come_and_go(arm: Arm, driver: Azure, nodes: int, spot: bool) -> None:
     made = launch(driver, an_order(nodes=nodes, spot=spot, zone="eastus-2"))
     assert [one.id for one in made] == [f"{GROUP}/{TOKEN}-{rank}" for rank in range(nodes)]
     assert [one.rank for one in made] == list(range(nodes))
@@ -77,27 +79,25 @@ def test_machines_come_and_go(arm: Arm, driver: AzureDriver, nodes: int, spot: b
     for kind in ("virtualmachines", "networkinterfaces", "publicipaddresses"):
         assert {one["jupyter-sky-token"] for one in arm.state.tags(kind)} == {TOKEN}
 
-    driver.remove([one.id for one in made])
+    driver.terminate([one.id for one in made])
     until(lambda: not left(arm))
     assert driver.describe([one.id for one in made]) == []
     assert driver.machines(owner=OWNER) == []
-    driver.remove([one.id for one in made])  # it is gone already
+    driver.terminate([one.id for one in made])  # it is gone already
 
 
-def test_one_machine_goes_and_takes_what_is_its_own(arm: Arm, driver: AzureDriver) -> None:
+def test_one_machine_goes_and_takes_what_is_its_own(arm: Arm, driver: Azure) -> None:
     made = launch(driver, an_order(nodes=2))
-    driver.remove([made[1].id])
+    driver.terminate([made[1].id])
     until(lambda: len(arm.machines()) == 1)
     assert [one.id for one in driver.machines(token=TOKEN)] == [made[0].id]
     for kind in ("disks", "networkinterfaces", "publicipaddresses"):
         assert len(arm.state.names(kind)) == 1
-    driver.remove([made[0].id])
+    driver.terminate([made[0].id])
     until(lambda: not left(arm))
 
 
-def test_ssh_is_let_in_from_where_it_may_come_and_nothing_else(
-    arm: Arm, driver: AzureDriver
-) -> None:
+def test_ssh_is_let_in_from_where_it_may_come_and_nothing_else(arm: Arm, driver: Azure) -> None:
     launch(driver, an_order(), ssh_from=("203.0.113.0/24", "198.51.100.7/32"))
     (firewall,) = arm.state.all("networksecuritygroups")
     (rule,) = firewall["properties"]["securityRules"]
@@ -130,7 +130,7 @@ def test_ssh_is_let_in_from_where_it_may_come_and_nothing_else(
     ],
 )
 def test_image_by_what_the_machine_has(
-    arm: Arm, driver: AzureDriver, offer: dict[str, Any], image: str, disk: int
+    arm: Arm, driver: Azure, offer: dict[str, Any], image: str, disk: int
 ) -> None:
     launch(driver, an_order(**offer))
     storage = sent(arm)["properties"]["storageProfile"]
@@ -144,17 +144,15 @@ def test_names_fit_whatever_the_token() -> None:
     assert len(long) <= 64
     assert long != requests.machine_name("A" * 91 + "-3f2a91c0", 199)
     assert requests.resource_prefix("9-lives").startswith("sky-9-lives-")
-    assert requests.parse_rank(long) == 199
+    assert parse_rank(long) == 199
 
 
-def test_an_operation_is_looked_at_more_often_than_azure_asks(
-    arm: Arm, driver: AzureDriver
-) -> None:
+def test_an_operation_is_looked_at_more_often_than_azure_asks(arm: Arm, driver: Azure) -> None:
     arm.retry_after = "600"  # the SDK by itself would sleep so long, and this test time out
     assert len(launch(driver, an_order())) == 1
 
 
-def test_nothing_is_made_twice_whatever_answers_get_lost(arm: Arm, driver: AzureDriver) -> None:
+def test_nothing_is_made_twice_whatever_answers_get_lost(arm: Arm, driver: Azure) -> None:
     order = an_order(nodes=2)
     for action in ("PUT resourceGroups", "PUT virtualNetworks", "create", "role", "GET operations"):
         arm.lose(action, 9 if action.startswith("GET") else 1)
@@ -163,7 +161,7 @@ def test_nothing_is_made_twice_whatever_answers_get_lost(arm: Arm, driver: Azure
             made = launch(driver, order)
             break
         except Exception as error:
-            trouble = explain(error)
+            trouble = driver.explain(error)
             assert trouble is not None and trouble.cause == "transient", repr(error)
     ids = [one.id for one in made]
     assert sorted(one["id"] for one in arm.machines()) == ids
@@ -172,39 +170,39 @@ def test_nothing_is_made_twice_whatever_answers_get_lost(arm: Arm, driver: Azure
     assert len(arm.state.names("disks")) == len(arm.state.names("roleassignments")) == 2
 
 
-def test_requests_that_arrive_twice_make_one_machine(arm: Arm, driver: AzureDriver) -> None:
+def test_requests_that_arrive_twice_make_one_machine(arm: Arm, driver: Azure) -> None:
     for action in ("PUT resourceGroups", "PUT virtualNetworks", "create", "role", "remove"):
         arm.double(action)
     made = launch(driver, an_order())
     assert len(arm.machines()) == len(arm.state.names("roleassignments")) == 1
-    driver.remove([one.id for one in made])
+    driver.terminate([one.id for one in made])
     until(lambda: not left(arm))
 
 
-def test_two_who_send_the_same_order_get_the_same_machines(arm: Arm, driver: AzureDriver) -> None:
-    other = AzureDriver(poll=0.02)
+def test_two_who_send_the_same_order_get_the_same_machines(arm: Arm, driver: Azure) -> None:
+    other = Azure(poll=0.02)
     with ThreadPoolExecutor() as both:
         answers = list(both.map(lambda one: launch(one, an_order(nodes=2)), (driver, other)))
     assert answers[0] and [one.id for one in answers[0]] == [one.id for one in answers[1]]
     assert len(arm.machines()) == len(arm.state.names("disks")) == 2
 
 
-def test_too_many_requests_are_no_refusal(arm: Arm, driver: AzureDriver) -> None:
+def test_too_many_requests_are_no_refusal(arm: Arm, driver: Azure) -> None:
     arm.throttle("create")
     assert refused(driver, an_order(nodes=2)).cause == "throttled"
     assert arm.groups() == [GROUP]
     assert len(launch(driver, an_order(nodes=2))) == len(arm.machines()) == 2
 
 
-def test_who_waits_is_told_so_meanwhile(arm: Arm, driver: AzureDriver) -> None:
+def test_who_waits_is_told_so_meanwhile(arm: Arm, driver: Azure) -> None:
     arm.slow("create", 0.5)
     ticks: list[int] = []
     order = an_order()
-    driver.create(order, a_machine_config(order), lambda: ticks.append(1))
+    launch_machines(driver, order, a_machine_config(order), lambda: ticks.append(1))
     assert len(ticks) > 4
 
 
-def test_a_failure_behind_a_lost_answer_is_found(arm: Arm, driver: AzureDriver) -> None:
+def test_a_failure_behind_a_lost_answer_is_found(arm: Arm, driver: Azure) -> None:
     arm.lose("create")
     arm.refuse("AllocationFailed")
     assert refused(driver, an_order()).cause == "transient"
@@ -216,18 +214,18 @@ def test_a_failure_behind_a_lost_answer_is_found(arm: Arm, driver: AzureDriver) 
     until(lambda: not left(arm))
 
 
-def test_a_group_that_is_still_going_is_waited_for(arm: Arm, driver: AzureDriver) -> None:
+def test_a_group_that_is_still_going_is_waited_for(arm: Arm, driver: Azure) -> None:
     ids = [one.id for one in launch(driver, an_order())]
-    arm.state.boot = 0.3
-    driver.remove(ids)
+    arm.state.boot = 0.6
+    driver.terminate(ids)
     arm.state.boot = 0.05
     ticks: list[int] = []
     order = an_order()
-    driver.create(order, a_machine_config(order), lambda: ticks.append(1))
+    launch_machines(driver, order, a_machine_config(order), lambda: ticks.append(1))
     assert len(arm.machines()) == 1 and len(ticks) > 3
 
 
-def test_who_gives_up_meanwhile_leaves_nothing(arm: Arm, driver: AzureDriver) -> None:
+def test_who_gives_up_meanwhile_leaves_nothing(arm: Arm, driver: Azure) -> None:
     arm.state.boot = 0.5
 
     def tick() -> None:
@@ -236,11 +234,11 @@ def test_who_gives_up_meanwhile_leaves_nothing(arm: Arm, driver: AzureDriver) ->
 
     order = an_order(nodes=3)
     with pytest.raises(KeyboardInterrupt):
-        driver.create(order, a_machine_config(order), tick)
+        launch_machines(driver, order, a_machine_config(order), tick)
     until(lambda: not left(arm))
 
 
-def test_spot_machine_is_taken_back_with_all_that_was_its(arm: Arm, driver: AzureDriver) -> None:
+def test_spot_machine_is_taken_back_with_all_that_was_its(arm: Arm, driver: Azure) -> None:
     made = launch(driver, an_order(nodes=2, spot=True))
     account = driver._current_account()
     account.compute.virtual_machines.simulate_eviction(GROUP, f"{TOKEN}-1")
@@ -254,11 +252,11 @@ def test_spot_machine_is_taken_back_with_all_that_was_its(arm: Arm, driver: Azur
     until(lambda: not arm.machines())
     assert driver.machines(owner=OWNER) == []
     arm.state.boot = 0.3
-    driver.remove([made[0].id])
+    driver.terminate([made[0].id])
     assert driver.describe([made[0].id]) == []  # the group is going: that was us
 
 
-def test_a_machine_that_is_off_is_not_forgotten(arm: Arm, driver: AzureDriver) -> None:
+def test_a_machine_that_is_off_is_not_forgotten(arm: Arm, driver: Azure) -> None:
     made = launch(driver, an_order())
     sent(arm)["_power"] = "stopped"
     (seen,) = driver.machines(owner=OWNER)
@@ -266,7 +264,7 @@ def test_a_machine_that_is_off_is_not_forgotten(arm: Arm, driver: AzureDriver) -
     assert seen.reason == "it is stopped, and still costs"
 
 
-def test_machines_are_found_by_tag_on_all_pages(arm: Arm, driver: AzureDriver) -> None:
+def test_machines_are_found_by_tag_on_all_pages(arm: Arm, driver: Azure) -> None:
     for number in range(5):
         place = {"region": "westeurope"} if number == 4 else {}
         launch(driver, an_order(f"c{number}-00000000", nodes=3 if number == 1 else 1, **place))
@@ -280,7 +278,7 @@ def test_machines_are_found_by_tag_on_all_pages(arm: Arm, driver: AzureDriver) -
 
 
 def test_what_is_left_of_clusters_is_deleted(
-    arm: Arm, driver: AzureDriver, monkeypatch: pytest.MonkeyPatch
+    arm: Arm, driver: Azure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launch(driver, an_order("in-use-00000000"))
     launch(driver, an_order("other-00000000", owner="somebody"))
@@ -291,20 +289,20 @@ def test_what_is_left_of_clusters_is_deleted(
         )
         arm.preempt(made[0].id)
     until(lambda: len(arm.machines()) == 1)
-    assert driver.delete_unused_resources(OWNER) == []  # they are young: somebody may be at it
+    assert delete_unused_resources(driver, OWNER) == []  # they are young: somebody may be at it
     monkeypatch.setattr("jupyter_sky.clouds.azure.driver.LAUNCH_GRACE_SECONDS", -1.0)
     account, order = driver._current_account(), an_order("theirs-00000000")
     tags = requests.group_tags(order, a_machine_config(order), 1.0)
     body = {"location": "eastus", "tags": tags}
     account.resource.resource_groups.create_or_update("payroll", body)
-    assert driver.delete_unused_resources(OWNER, regions=["westus"]) == []
-    gone = driver.delete_unused_resources(OWNER)
+    assert delete_unused_resources(driver, OWNER, regions=["westus"]) == []
+    gone = delete_unused_resources(driver, OWNER)
     assert gone == ["resource group jupyter-sky-empty-00000000 in eastus"]
     until(lambda: len(arm.groups()) == 3)
     assert "payroll" in arm.groups()  # it carries our tags, and is not ours
 
 
-def test_console_is_read_without_our_credentials(arm: Arm, driver: AzureDriver) -> None:
+def test_console_is_read_without_our_credentials(arm: Arm, driver: Azure) -> None:
     (made,) = launch(driver, an_order())
     assert "login:" in driver.console(made.id)
     assert driver.console(f"{GROUP}/nobody-0") == ""
@@ -313,7 +311,7 @@ def test_console_is_read_without_our_credentials(arm: Arm, driver: AzureDriver) 
 # -- ending itself -----------------------------------------------------------------------------
 
 
-def test_a_machine_may_delete_its_own_group_and_no_other(arm: Arm, driver: AzureDriver) -> None:
+def test_a_machine_may_delete_its_own_group_and_no_other(arm: Arm, driver: Azure) -> None:
     launch(driver, an_order(nodes=2))
     launch(driver, an_order("other-00000000"))
     principal = sent(arm, 1)["identity"]["principalId"]
@@ -336,7 +334,7 @@ def _may(arm: Arm, who: str, method: str, path: str) -> bool:
 
 @pytest.mark.parametrize("how", ["refused", "not known yet"])
 def test_without_a_role_of_our_own_machines_get_contributor_of_their_group(
-    arm: Arm, driver: AzureDriver, caplog: pytest.LogCaptureFixture, how: str
+    arm: Arm, driver: Azure, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     if how == "refused":
         arm.refuse("AuthorizationFailed", action="define", times=9)
@@ -347,7 +345,7 @@ def test_without_a_role_of_our_own_machines_get_contributor_of_their_group(
     assert ("they get Contributor" in caplog.text) == (how == "refused")
 
 
-def test_azure_deallocates_at_the_end_of_a_lease(arm: Arm, driver: AzureDriver) -> None:
+def test_azure_deallocates_at_the_end_of_a_lease(arm: Arm, driver: Azure) -> None:
     ends = time.time() + 3 * 86400
     launch(driver, an_order(nodes=2), lease_end=ends)
     whens = list(arm.state.schedules.values())
@@ -356,7 +354,7 @@ def test_azure_deallocates_at_the_end_of_a_lease(arm: Arm, driver: AzureDriver) 
 
 @pytest.mark.parametrize("how", ["refused", "past", "unregistered"])
 def test_without_a_timer_of_azure_machines_come_all_the_same(
-    arm: Arm, driver: AzureDriver, caplog: pytest.LogCaptureFixture, how: str
+    arm: Arm, driver: Azure, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     if how == "refused":
         arm.refuse("AuthorizationFailed", action="schedule")
@@ -369,14 +367,14 @@ def test_without_a_timer_of_azure_machines_come_all_the_same(
     assert "az provider register -n Microsoft.ComputeSchedule" in warning
 
 
-def test_an_identity_may_come_after_the_answer(arm: Arm, driver: AzureDriver) -> None:
+def test_an_identity_may_come_after_the_answer(arm: Arm, driver: Azure) -> None:
     arm.state.late_identity = True
     launch(driver, an_order(nodes=2))
     assert len(arm.state.names("roleassignments")) == 2
 
 
 def test_without_the_right_to_give_roles_machines_come_all_the_same(
-    arm: Arm, driver: AzureDriver, caplog: pytest.LogCaptureFixture
+    arm: Arm, driver: Azure, caplog: pytest.LogCaptureFixture
 ) -> None:
     arm.refuse("AuthorizationFailed", action="role", times=9)
     assert len(launch(driver, an_order(nodes=2))) == 2
@@ -384,7 +382,7 @@ def test_without_the_right_to_give_roles_machines_come_all_the_same(
     assert "may not delete itself (AuthorizationFailed)" in caplog.text
 
 
-def test_how_a_machine_ends_itself_is_known_without_asking(arm: Arm, driver: AzureDriver) -> None:
+def test_how_a_machine_ends_itself_is_known_without_asking(arm: Arm, driver: Azure) -> None:
     shell = driver.self_delete_script(an_order())
     assert f"{arm.url}/subscriptions/{SUBSCRIPTION}/resourcegroups/{GROUP}" in shell
     assert arm.calls == []
@@ -402,7 +400,7 @@ def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arm]:
         arm.close()
 
 
-def end_at(driver: AzureDriver, order: LaunchRequest, rank: int) -> str:
+def end_at(driver: Azure, order: LaunchRequest, rank: int) -> str:
     """A document by which a machine of a rank ends as it starts."""
     ending = driver.self_delete_script(order).replace(repr(RETRY_DELAYS), "(0.1, 0.1, 0.1, 0.1)")
     script = f"case $(hostname) in *-{rank}) ;; *) exit;; esac\nsleep 2\n{ending}\nshutdown -P now"
@@ -412,7 +410,7 @@ def end_at(driver: AzureDriver, order: LaunchRequest, rank: int) -> str:
 @needs_isolation
 @pytest.mark.slow
 def test_the_head_ends_the_whole_cluster(real: Arm) -> None:
-    driver, order = AzureDriver(poll=0.1), an_order(nodes=2)
+    driver, order = Azure(poll=0.1), an_order(nodes=2)
     launch(driver, order, user_data=end_at(driver, order, 0))
     until(lambda: not left(real))
     until(lambda: not real.fleet.hosts())
@@ -422,7 +420,7 @@ def test_the_head_ends_the_whole_cluster(real: Arm) -> None:
 @needs_isolation
 @pytest.mark.slow
 def test_another_node_ends_itself_alone(real: Arm) -> None:
-    driver, order = AzureDriver(poll=0.1), an_order(nodes=2)
+    driver, order = Azure(poll=0.1), an_order(nodes=2)
     made = launch(driver, order, user_data=end_at(driver, order, 1))
     until(lambda: len(real.machines()) == 1)
     assert [one.id for one in driver.machines(owner=OWNER)] == [made[0].id]
@@ -436,7 +434,7 @@ def test_machine_without_the_right_stays_up_until_azure_deallocates_it(
     real: Arm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine_roles, "MARGIN_SECONDS", 0.0)
-    driver, order = AzureDriver(poll=0.1), an_order()
+    driver, order = Azure(poll=0.1), an_order()
     real.refuse("AuthorizationFailed", action="role", times=9)
     ends = time.time() + 12
     (made,) = launch(driver, order, user_data=end_at(driver, order, 0), lease_end=ends)
@@ -449,7 +447,7 @@ def test_machine_without_the_right_stays_up_until_azure_deallocates_it(
 @needs_isolation
 @pytest.mark.slow
 def test_machine_deletes_itself_after_long_trouble(real: Arm) -> None:
-    driver, order = AzureDriver(poll=0.1), an_order()
+    driver, order = Azure(poll=0.1), an_order()
     real.refuse("InternalServerError", action="remove", times=12)
     launch(driver, order, user_data=end_at(driver, order, 0))
     until(lambda: not real.machines())
@@ -459,25 +457,25 @@ def test_machine_deletes_itself_after_long_trouble(real: Arm) -> None:
 @needs_isolation
 @pytest.mark.slow
 def test_machine_deletes_itself_though_our_credentials_are_revoked(real: Arm) -> None:
-    driver, order = AzureDriver(poll=0.1), an_order()
+    driver, order = Azure(poll=0.1), an_order()
     real.refuse("AuthorizationFailed", action="remove", times=1000)
     (made,) = launch(driver, order, user_data=end_at(driver, order, 0))
     with pytest.raises(Exception, match="AuthorizationFailed"):
-        driver.remove([made.id])
+        driver.terminate([made.id])
     until(lambda: not real.machines())
 
 
 # -- the emulator ------------------------------------------------------------------------------
 
 
-def test_the_emulator_checks_bodies_by_the_models_of_the_sdk(arm: Arm, driver: AzureDriver) -> None:
+def test_the_emulator_checks_bodies_by_the_models_of_the_sdk(arm: Arm, driver: Azure) -> None:
     order = an_order()
     launch(driver, order)
     machines = driver._current_account().compute.virtual_machines
     home = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
 
     def put(change: Any) -> str:
-        body = requests.virtual_machine(order, a_machine_config(order), 7, home).as_dict()
+        body = requests.virtual_machine(order, a_machine_config(order), 7, home)
         change(body)
         with pytest.raises(Exception) as caught:
             machines.begin_create_or_update(GROUP, "seven", body, polling=False)
@@ -524,7 +522,7 @@ def test_the_emulator_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -
             with urllib.request.urlopen(asked, context=context) as answer:
                 return json.load(answer)
 
-        driver = AzureDriver(poll=0.02)
+        driver = Azure(poll=0.02)
         control("refuse", code="SkuNotAvailable")
         assert refused(driver, an_order()).code == "SkuNotAvailable"
         launch(driver, an_order("b-00000000"))

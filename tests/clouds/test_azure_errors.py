@@ -8,16 +8,17 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from threading import Event
 from typing import Any
 
 import pytest
 
 from jupyter_sky.clouds.azure import clients
-from jupyter_sky.clouds.azure.driver import AzureDriver
+from jupyter_sky.clouds.azure.driver import Azure
 from jupyter_sky.clouds.azure.errors import TABLE
-from jupyter_sky.clouds.azure.polling import StopSignal, run_parallel_requests
 from jupyter_sky.clouds.provider import CloudProvider
 from jupyter_sky.errors import SkyPermission
+from jupyter_sky.provider.parallel_requests import pause, send_parallel
 from tests.clouds.azure_requests import (
     GROUP,
     OWNER,
@@ -42,8 +43,8 @@ def arm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arm]:
 
 
 @pytest.fixture
-def driver(arm: Arm) -> AzureDriver:
-    return AzureDriver(poll=0.02)
+def driver(arm: Arm) -> Azure:
+    return Azure(poll=0.02)
 
 
 # -- refusals ----------------------------------------------------------------------------------
@@ -53,26 +54,24 @@ _ON_THE_WIRE = sorted(code for code in TABLE if code not in _OURS)
 
 
 @pytest.fixture(scope="module")
-def refusing() -> Iterator[tuple[Arm, AzureDriver]]:
+def refusing() -> Iterator[tuple[Arm, Azure]]:
     """One Azure for all codes, and a driver that has its clients."""
     with pytest.MonkeyPatch.context() as patch:
         arm = Arm(boot=0.0)
         use(arm.env(), patch)
-        driver = AzureDriver(poll=0.01)
+        driver = Azure(poll=0.01)
         driver.identify()
         yield arm, driver
         arm.close()
 
 
 @pytest.mark.parametrize("code", _ON_THE_WIRE)
-def test_every_code_is_understood_from_the_wire(
-    refusing: tuple[Arm, AzureDriver], code: str
-) -> None:
+def test_every_code_is_understood_from_the_wire(refusing: tuple[Arm, Azure], code: str) -> None:
     arm, driver = refusing
     if code == "ResourceGroupBeingDeleted":
         action = "PUT virtualNetworks"  # that of a group is waited for
     elif code.startswith("AADSTS"):
-        action, driver = "token", AzureDriver(poll=0.01)
+        action, driver = "token", Azure(poll=0.01)
     else:
         action = "create" if words(code).later else "PUT resourceGroups"
     arm.refuse(code, action=action)
@@ -90,7 +89,7 @@ def test_every_code_is_understood_from_the_wire(
 @pytest.mark.parametrize(
     "code", ["SkuNotAvailable", "ZonalAllocationFailed", "OperationNotAllowed"]
 )
-def test_all_or_none(arm: Arm, driver: AzureDriver, code: str) -> None:
+def test_all_or_none(arm: Arm, driver: Azure, code: str) -> None:
     arm.refuse(code)  # one of four
     trouble = refused(driver, an_order(nodes=4))
     assert trouble.code == code and trouble.cause in ("capacity", "quota")
@@ -100,21 +99,21 @@ def test_all_or_none(arm: Arm, driver: AzureDriver, code: str) -> None:
 def test_a_refusal_goes_before_an_answer_that_was_lost() -> None:
     from azure.core.exceptions import HttpResponseError, ServiceResponseError
 
-    def lost(stop: StopSignal) -> None:
+    def lost(halt: Event) -> None:
         raise ServiceResponseError("the connection was closed")
 
-    def refusal(stop: StopSignal) -> None:
-        stop.set.wait(10)  # until the other has failed
+    def refusal(halt: Event) -> None:
+        halt.wait(10)  # until the other has failed
         raise HttpResponseError("no capacity")
 
-    def waiting(stop: StopSignal) -> None:
-        stop.sleep(1000)
+    def waiting(halt: Event) -> None:
+        pause(halt, 1000)
 
     with pytest.raises(HttpResponseError, match="no capacity"):
-        run_parallel_requests([lost, refusal, waiting], 1.0)
+        send_parallel([lost, refusal, waiting], Azure().is_transient)
 
 
-def test_refusals_are_of_the_place_that_was_asked(arm: Arm, driver: AzureDriver) -> None:
+def test_refusals_are_of_the_place_that_was_asked(arm: Arm, driver: Azure) -> None:
     arm.refuse("SkuNotAvailable", zone="eastus-1", instance_type=SIZE, spot=True, times=9)
     assert refused(driver, an_order(zone="eastus-1", spot=True)).code == "SkuNotAvailable"
     for number, place in enumerate(({"zone": "eastus-2"}, {"spot": False})):
@@ -131,7 +130,7 @@ def test_refusals_are_of_the_place_that_was_asked(arm: Arm, driver: AzureDriver)
     ],
 )
 def test_how_much_a_quota_closes(
-    arm: Arm, driver: AzureDriver, code: str, cores: str, width: str
+    arm: Arm, driver: Azure, code: str, cores: str, width: str
 ) -> None:
     arm.refuse(code, cores=cores)
     trouble = refused(driver, an_order())
@@ -139,7 +138,7 @@ def test_how_much_a_quota_closes(
     assert "quota" in trouble.fix
 
 
-def test_an_operation_that_is_not_allowed_may_be_no_quota(arm: Arm, driver: AzureDriver) -> None:
+def test_an_operation_that_is_not_allowed_may_be_no_quota(arm: Arm, driver: Azure) -> None:
     launch(driver, an_order())
     with pytest.raises(Exception, match="cannot be evicted") as caught:
         driver._current_account().compute.virtual_machines.simulate_eviction(GROUP, f"{TOKEN}-0")
@@ -147,7 +146,7 @@ def test_an_operation_that_is_not_allowed_may_be_no_quota(arm: Arm, driver: Azur
     assert trouble is not None and trouble.cause == "invalid"
 
 
-def test_what_was_asked_wrongly_is_told(arm: Arm, driver: AzureDriver) -> None:
+def test_what_was_asked_wrongly_is_told(arm: Arm, driver: Azure) -> None:
     trouble = refused(driver, an_order(), disk=9000.0)
     assert trouble.cause == "invalid" and "4095 GiB" in trouble.fix
     assert "'9000'" in trouble.message
@@ -162,7 +161,7 @@ def test_what_was_asked_wrongly_is_told(arm: Arm, driver: AzureDriver) -> None:
     until(lambda: not left(arm))
 
 
-def test_a_provider_that_is_not_registered(arm: Arm, driver: AzureDriver) -> None:
+def test_a_provider_that_is_not_registered(arm: Arm, driver: Azure) -> None:
     arm.unregistered.add("Microsoft.Network")
     trouble = refused(driver, an_order())
     assert trouble.cause == "permission"
@@ -170,7 +169,7 @@ def test_a_provider_that_is_not_registered(arm: Arm, driver: AzureDriver) -> Non
 
 
 @pytest.mark.parametrize("status", [200, 407, 503])
-def test_a_page_of_a_proxy_is_called_so(arm: Arm, driver: AzureDriver, status: int) -> None:
+def test_a_page_of_a_proxy_is_called_so(arm: Arm, driver: Azure, status: int) -> None:
     driver.identify()
     arm.refuse(f"HTML{status}", action="PUT resourceGroups")
     arm.refuse(f"HTML{status}", action="GET resourceGroups")
@@ -188,16 +187,16 @@ def test_nobody_answers(arm: Arm, monkeypatch: pytest.MonkeyPatch, name: str) ->
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # and does not listen
         monkeypatch.setenv(name, f"https://localhost:{unused.getsockname()[1]}")
-        trouble = failure(AzureDriver())
+        trouble = failure(Azure())
     assert trouble.cause == "transient"
-    assert AzureDriver().explain(ValueError("ours")) is None
+    assert Azure().explain(ValueError("ours")) is None
 
 
 @pytest.mark.parametrize("name", ["AZURE_AUTHORITY_HOST", "AZURE_RESOURCE_MANAGER_URL"])
 def test_a_certificate_that_nobody_here_trusts(
     arm: Arm, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    driver = AzureDriver()
+    driver = Azure()
     if name == "AZURE_RESOURCE_MANAGER_URL":
         driver.identify()  # there is a token
     monkeypatch.delenv("REQUESTS_CA_BUNDLE")
@@ -223,7 +222,7 @@ def test_wrong_credentials_come_with_their_fix(
     arm: Arm, monkeypatch: pytest.MonkeyPatch, kind: str, code: str, fix: str
 ) -> None:
     use(arm.wrong_env(kind), monkeypatch)
-    driver = AzureDriver()
+    driver = Azure()
     with pytest.raises(Exception) as caught:
         driver.identify()
     trouble = driver.explain(caught.value)
@@ -235,7 +234,7 @@ def test_wrong_credentials_come_with_their_fix(
 
 
 def test_credentials_that_are_right_and_none(
-    arm: Arm, driver: AzureDriver, monkeypatch: pytest.MonkeyPatch
+    arm: Arm, driver: Azure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = CloudProvider(driver).check()
     assert found.usable and f"service principal {CLIENT}" in found.found
@@ -252,7 +251,7 @@ def test_credentials_that_are_right_and_none(
     assert trouble is not None and trouble.cause == "permission" and "az login" in trouble.fix
 
 
-def test_a_token_that_got_old(arm: Arm, driver: AzureDriver) -> None:
+def test_a_token_that_got_old(arm: Arm, driver: Azure) -> None:
     driver.identify()
     arm.expire_tokens()
     with pytest.raises(Exception) as caught:
@@ -267,11 +266,11 @@ def test_the_subscription_is_the_only_one_or_what_az_uses(
     arm: Arm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AZURE_SUBSCRIPTION_ID")
-    assert SUBSCRIPTION in AzureDriver().identify()
+    assert SUBSCRIPTION in Azure().identify()
 
     arm.state.subscriptions["22222222-0000-4000-8000-000000000000"] = "Another"
     with pytest.raises(SkyPermission, match="2 subscriptions are seen") as caught:
-        AzureDriver().identify()
+        Azure().identify()
     assert SUBSCRIPTION in (caught.value.hint or "")
 
     folder = os.environ["AZURE_CONFIG_DIR"]
@@ -279,20 +278,20 @@ def test_the_subscription_is_the_only_one_or_what_az_uses(
     seen = [{"id": SUBSCRIPTION, "isDefault": True, "user": user}]
     with open(f"{folder}/azureProfile.json", "w", encoding="utf-8-sig") as file:
         json.dump({"subscriptions": seen}, file)
-    assert SUBSCRIPTION in AzureDriver().identify()
+    assert SUBSCRIPTION in Azure().identify()
     monkeypatch.delenv("AZURE_CLIENT_SECRET")
-    assert AzureDriver().configured() == "az login as ada@example.org"
+    assert Azure().configured() == "az login as ada@example.org"
 
 
-def test_a_subscription_that_is_disabled(arm: Arm, driver: AzureDriver) -> None:
+def test_a_subscription_that_is_disabled(arm: Arm, driver: Azure) -> None:
     arm.disabled = True
     assert refused(driver, an_order()).code == "ReadOnlyDisabledSubscription"
 
 
 def test_looking_for_credentials_needs_no_sdk(tmp_path: Any) -> None:
     code = (
-        "import sys; from jupyter_sky.clouds.azure.driver import cloud; "
-        "print(cloud.has_credentials(), "
+        "import sys; from jupyter_sky import clouds; "
+        "print(clouds.cloud_provider('azure').has_credentials(), "
         "[name for name in sys.modules if name.startswith(('azure.', 'msal'))])"
     )
     env = {k: v for k, v in os.environ.items() if k not in clients.VARIABLES}

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from jupyter_sky.clouds.gcp.clients import connect
-from jupyter_sky.clouds.gcp.driver import GcpDriver
+from jupyter_sky.clouds.gcp.driver import Gcp
 from tests.clouds.gcp_requests import (
     ZONE,
     create,
@@ -59,7 +59,7 @@ def test_the_emulator_refuses_what_google_refuses(compute: Compute) -> None:
     assert (naked.status_code, naked.json()["error"]["status"]) == (401, "UNAUTHENTICATED")
 
 
-def test_the_emulator_answers_what_google_answers(compute: Compute, driver: GcpDriver) -> None:
+def test_the_emulator_answers_what_google_answers(compute: Compute, driver: Gcp) -> None:
     create(driver, nodes=2)
     for held in compute.world.instances.values():
         gce_validation.check("Instance", held)
@@ -129,7 +129,7 @@ def test_it_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
             return requests.post(f"{url}/_sky/{method}", json=given, timeout=10).json()
 
         control("refuse", code="ZONE_RESOURCE_POOL_EXHAUSTED")
-        driver = GcpDriver()
+        driver = Gcp()
         assert trouble_of(lambda: create(driver)).cause == "capacity"
         made = create(driver, "a-00000001", spot=True)
         assert [m["id"] for m in control("machines")] == [made[0].id]

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds.base import Driver, no_tick
 from jupyter_sky.clouds.gcp import instances as machine
-from jupyter_sky.clouds.gcp.driver import GcpDriver
+from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.operations import launch_machines
 from jupyter_sky.clouds.provider import CloudProvider
+from jupyter_sky.provider import naming
 from tests.clouds.gcp_requests import (
     DAY,
     OWNER,
@@ -29,9 +30,7 @@ pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
 
 @pytest.mark.parametrize("nodes", [1, 4])
-def test_machines_are_made_described_and_removed(
-    compute: Compute, driver: GcpDriver, nodes: int
-) -> None:
+def test_machines_are_made_described_and_removed(compute: Compute, driver: Gcp, nodes: int) -> None:
     made = create(driver, nodes=nodes)
     assert [m.id for m in made] == [f"{ZONE}/train-3f2a91c0-{rank}" for rank in range(nodes)]
     assert [m.rank for m in made] == list(range(nodes))
@@ -44,17 +43,15 @@ def test_machines_are_made_described_and_removed(
         assert each.address.startswith("192.0.2.") and each.private.startswith("10.128.")
         assert abs(each.started - time.time()) < 60
     assert len({m.address for m in seen} | {m.private for m in seen}) == 2 * nodes
-    driver.remove([m.id for m in made])
-    driver.remove([m.id for m in made])  # what is being removed is no error
+    driver.terminate([m.id for m in made])
+    driver.terminate([m.id for m in made])  # what is being removed is no error
     until(lambda: not compute.machines())
-    driver.remove([m.id for m in made])  # nor is what is gone
+    driver.terminate([m.id for m in made])  # nor is what is gone
     assert driver.describe([m.id for m in made]) == []
     assert compute.world.disks == {}
 
 
-def test_a_machine_ends_by_itself_whatever_happens_here(
-    compute: Compute, driver: GcpDriver
-) -> None:
+def test_a_machine_ends_by_itself_whatever_happens_here(compute: Compute, driver: Gcp) -> None:
     spot = create(driver, "spot-00000001", spot=True, lease=3600.5)[0]
     plain = create(driver, "plain-00000001", lease=200 * DAY)[0]
     plans = [instance(compute, each.id)["scheduling"] for each in (spot, plain)]
@@ -70,7 +67,7 @@ def test_a_machine_ends_by_itself_whatever_happens_here(
 
 
 def test_the_cloud_itself_deletes_a_machine_at_the_end_of_its_lease(
-    compute: Compute, driver: GcpDriver
+    compute: Compute, driver: Gcp
 ) -> None:
     compute.world.minute = 0.1
     short, long = create(driver, "short-00000001", lease=600)[0], create(driver, lease=DAY)[0]
@@ -81,7 +78,7 @@ def test_the_cloud_itself_deletes_a_machine_at_the_end_of_its_lease(
     assert driver.machines(owner=OWNER) == []
 
 
-def test_what_a_machine_is_born_with(compute: Compute, driver: GcpDriver) -> None:
+def test_what_a_machine_is_born_with(compute: Compute, driver: Gcp) -> None:
     made = create(driver)[0]
     born = instance(compute, made.id)
     metadata = {item["key"]: item["value"] for item in born["metadata"]["items"]}
@@ -106,7 +103,7 @@ def test_what_a_machine_is_born_with(compute: Compute, driver: GcpDriver) -> Non
     ],
 )
 def test_image_and_disk_fit_the_machine(
-    compute: Compute, driver: GcpDriver, offer: dict[str, str], image: str, disk: str
+    compute: Compute, driver: Gcp, offer: dict[str, str], image: str, disk: str
 ) -> None:
     zone = {"t2a": "europe-west4-a", "c4-": "asia-east1-a"}[offer["instance_type"][:3]]
     made = create(driver, zone=zone, region=zone[:-2], **offer)[0]
@@ -115,7 +112,7 @@ def test_image_and_disk_fit_the_machine(
     assert params["diskType"] == f"zones/{zone}/diskTypes/{disk}"
 
 
-def test_gpus_come_attached_or_with_the_machine(compute: Compute, driver: GcpDriver) -> None:
+def test_gpus_come_attached_or_with_the_machine(compute: Compute, driver: Gcp) -> None:
     v100 = {"instance_type": "n1-standard-8+V100:1", "gpu": "V100", "gpu_count": 1}
     a100 = {"instance_type": "a2-highgpu-1g", "gpu": "A100", "gpu_count": 1}
     attached = instance(compute, create(driver, "v-00000001", **v100)[0].id)
@@ -130,7 +127,7 @@ def test_gpus_come_attached_or_with_the_machine(compute: Compute, driver: GcpDri
 
 
 def test_the_same_order_gets_the_same_zone_and_one_that_sells_it(
-    compute: Compute, driver: GcpDriver
+    compute: Compute, driver: Gcp
 ) -> None:
     once = create(driver, zone=None)[0].id
     assert once.startswith("us-central1-")
@@ -167,7 +164,7 @@ def machines_sold() -> dict[str, set[str]]:
     ],
 )
 def test_one_refused_machine_of_four_ends_the_others(
-    compute: Compute, driver: GcpDriver, code: str, cause: str, width: str
+    compute: Compute, driver: Gcp, code: str, cause: str, width: str
 ) -> None:
     compute.refuse(code)
     trouble = trouble_of(lambda: create(driver, nodes=4))
@@ -179,9 +176,7 @@ def test_one_refused_machine_of_four_ends_the_others(
     assert compute.world.disks == {}
 
 
-def test_a_place_that_refused_an_order_may_take_it_later(
-    compute: Compute, driver: GcpDriver
-) -> None:
+def test_a_place_that_refused_an_order_may_take_it_later(compute: Compute, driver: Gcp) -> None:
     compute.refuse("ZONE_RESOURCE_POOL_EXHAUSTED", times=3)
     for _ in range(3):
         assert trouble_of(lambda: create(driver)).cause == "capacity"
@@ -189,7 +184,7 @@ def test_a_place_that_refused_an_order_may_take_it_later(
     assert len(compute.machines()) == 1
 
 
-def test_refusals_hold_for_what_they_say(compute: Compute, driver: GcpDriver) -> None:
+def test_refusals_hold_for_what_they_say(compute: Compute, driver: Gcp) -> None:
     compute.refuse("ZONE_RESOURCE_POOL_EXHAUSTED", zone=ZONE, spot=True, times=99)
     assert trouble_of(lambda: create(driver, "a-00000001", spot=True)).cause == "capacity"
     assert create(driver, "b-00000001", spot=False)
@@ -200,7 +195,7 @@ def test_refusals_hold_for_what_they_say(compute: Compute, driver: GcpDriver) ->
 
 
 def test_a_lost_answer_makes_no_second_machine(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     insert, asked = compute.world.insert, list[Any]()
 
@@ -218,20 +213,20 @@ def test_a_lost_answer_makes_no_second_machine(
     assert len(asked) == 8 and len(set(asked)) == 4 and all(asked)
 
 
-def test_a_doubled_request_makes_no_second_machine(compute: Compute, driver: GcpDriver) -> None:
+def test_a_doubled_request_makes_no_second_machine(compute: Compute, driver: Gcp) -> None:
     compute.double("create", times=4)
     assert len(create(driver, nodes=4)) == 4
     assert len(compute.machines()) == 4
     compute.double("network", times=3)
     compute.double("remove", times=4)
-    driver.remove([each["id"] for each in compute.machines()])
+    driver.terminate([each["id"] for each in compute.machines()])
     until(lambda: not compute.machines())
 
 
-def test_an_order_that_was_removed_can_be_sent_again(compute: Compute, driver: GcpDriver) -> None:
+def test_an_order_that_was_removed_can_be_sent_again(compute: Compute, driver: Gcp) -> None:
     made = create(driver)
     compute.world.boot = 0.5
-    driver.remove([m.id for m in made])
+    driver.terminate([m.id for m in made])
     busy = trouble_of(lambda: create(driver))  # its name is still taken
     assert busy.cause == "transient"
     until(lambda: not compute.machines())
@@ -239,27 +234,25 @@ def test_an_order_that_was_removed_can_be_sent_again(compute: Compute, driver: G
 
 
 def test_a_machine_of_that_name_that_is_not_ours_is_not_taken(
-    compute: Compute, driver: GcpDriver
+    compute: Compute, driver: Gcp
 ) -> None:
     made = create(driver)[0]
     items = instance(compute, made.id)["metadata"]["items"]
-    next(item for item in items if item["key"] == machine.TOKEN)["value"] = "another"
+    next(item for item in items if item["key"] == naming.TOKEN)["value"] = "another"
     with_other_id = order(spot=True)
     assert (
-        trouble_of(lambda: driver.create(with_other_id, machine_config(), no_tick)).code
+        trouble_of(lambda: launch_machines(driver, with_other_id, machine_config())).code
         == "alreadyExists"
     )
 
 
-def test_answers_lost_while_waiting_are_asked_for_again(
-    compute: Compute, driver: GcpDriver
-) -> None:
+def test_answers_lost_while_waiting_are_asked_for_again(compute: Compute, driver: Gcp) -> None:
     compute.lose("poll", times=4)
     compute.world.boot = 0.3
     assert create(driver)[0].state == "running"
 
 
-def test_giving_up_is_heard_within_a_moment(compute: Compute, driver: GcpDriver) -> None:
+def test_giving_up_is_heard_within_a_moment(compute: Compute, driver: Gcp) -> None:
     compute.world.boot = 30.0
     beats: list[float] = []
 
@@ -269,18 +262,13 @@ def test_giving_up_is_heard_within_a_moment(compute: Compute, driver: GcpDriver)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        driver.create(order(), machine_config(), tick)
+        launch_machines(driver, order(), machine_config(), tick)
     gaps = [after - before for before, after in pairwise(beats)]
     assert sorted(gaps)[len(gaps) // 2] < 0.5
 
 
-def test_it_is_a_driver(driver: GcpDriver) -> None:
-    names = [name for name in vars(Driver) if not name.startswith("_")]
-    assert [name for name in names if not hasattr(driver, name)] == []
-
-
 def test_requests_that_are_throttled_or_lost_are_sent_again(compute: Compute) -> None:
-    cloud = CloudProvider(GcpDriver())
+    cloud = CloudProvider(Gcp())
     compute.throttle("create", times=1)
     compute.lose("create", times=1)
     made = cloud.call(lambda: create(cloud.driver, nodes=2))  # type: ignore[arg-type]

@@ -16,10 +16,10 @@ import pytest
 import requests
 from google.auth.exceptions import DefaultCredentialsError
 
-from jupyter_sky.clouds.base import no_tick
 from jupyter_sky.clouds.gcp import clients, errors
-from jupyter_sky.clouds.gcp.driver import GcpDriver
-from jupyter_sky.clouds.gcp.errors import TABLE, explain
+from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.gcp.errors import TABLE
+from jupyter_sky.clouds.operations import launch_machines
 from tests.clouds.gcp_requests import (
     ZONE,
     create,
@@ -47,7 +47,7 @@ OWN_WORDS |= {"connection", "timeout"}
 
 @pytest.mark.parametrize("code", sorted(set(TABLE) - OWN_WORDS))
 def test_every_code_of_the_table_is_known_over_the_wire(
-    shared: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch, code: str
+    shared: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     use(monkeypatch, shared.env())
     action = _reached(code)
@@ -89,7 +89,7 @@ def test_every_code_of_the_table_is_known_over_the_wire(
 )
 def test_what_is_wrong_with_an_account_is_said_with_the_way_out(
     shared: Compute,
-    driver: GcpDriver,
+    driver: Gcp,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
     cause: str,
@@ -105,7 +105,7 @@ def test_what_is_wrong_with_an_account_is_said_with_the_way_out(
         assert "PRIVATE KEY" not in str(trouble)
 
 
-def test_a_clock_that_is_wrong_is_found_out(compute: Compute, driver: GcpDriver) -> None:
+def test_a_clock_that_is_wrong_is_found_out(compute: Compute, driver: Gcp) -> None:
     compute.skew = 7200.0
     trouble = trouble_of(driver.identify)
     assert trouble.cause == "permission" and "timedatectl" in trouble.fix
@@ -114,7 +114,7 @@ def test_a_clock_that_is_wrong_is_found_out(compute: Compute, driver: GcpDriver)
     assert driver.identify() == "sky@sky-test.iam.gserviceaccount.com in project sky-test"
 
 
-def test_a_token_that_has_ended_is_asked_for_anew(compute: Compute, driver: GcpDriver) -> None:
+def test_a_token_that_has_ended_is_asked_for_anew(compute: Compute, driver: Gcp) -> None:
     driver.identify()
     before = compute.calls.count("POST /token")
     compute.tokens.forget()
@@ -123,7 +123,7 @@ def test_a_token_that_has_ended_is_asked_for_anew(compute: Compute, driver: GcpD
 
 
 def test_nobody_is_asked_but_the_addresses_that_are_set(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     resolve, asked = socket.getaddrinfo, list[str]()
 
@@ -142,7 +142,7 @@ def test_nobody_is_asked_but_the_addresses_that_are_set(
 
 
 def test_without_credentials_nobody_is_asked(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert driver.configured() == f"GOOGLE_APPLICATION_CREDENTIALS={compute._key}"
     use(monkeypatch, compute.wrong_env("none"))
@@ -159,7 +159,7 @@ def test_without_credentials_nobody_is_asked(
 
 def test_asking_what_is_configured_imports_no_sdk() -> None:
     code = (
-        "import sys, jupyter_sky.clouds.gcp.driver as gcp; gcp.GcpDriver().configured(); "
+        "import sys, jupyter_sky.clouds.gcp.driver as gcp; gcp.Gcp().configured(); "
         "print([m for m in sys.modules if m.startswith('google.')])"
     )
     env = {**os.environ, "GOOGLE_APPLICATION_CREDENTIALS": "/nowhere.json"}
@@ -169,11 +169,11 @@ def test_asking_what_is_configured_imports_no_sdk() -> None:
 
 def test_what_cannot_be_is_told(shared: Compute, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, shared.env())
-    driver = GcpDriver()
+    driver = Gcp()
     gone = trouble_of(lambda: create(driver, "g-00000001", instance_type="n1-standard-3"))
     assert gone.cause == "invalid" and "n1-standard-3" in gone.message
     large = machine_config("l-00000001", disk=70000)
-    too_large = trouble_of(lambda: driver.create(order("l-00000001"), large, no_tick))
+    too_large = trouble_of(lambda: launch_machines(driver, order("l-00000001"), large))
     assert too_large.cause == "invalid" and "70000" in too_large.message
     nowhere = trouble_of(lambda: create(driver, "z-00000001", zone="us-central9-a"))
     assert nowhere.cause == "invalid" and "us-central9-a" in nowhere.message
@@ -183,7 +183,7 @@ def test_what_cannot_be_is_told(shared: Compute, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_page_in_place_of_an_answer_is_called_that(
-    shared: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+    shared: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, shared.env())
     driver.identify()
@@ -203,21 +203,21 @@ def test_a_page_in_place_of_an_answer_is_called_that(
 
 
 def test_what_only_seems_gone_is_not_taken_for_gone(
-    shared: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+    shared: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = [f"{ZONE}/first-00000000-0"]
     use(monkeypatch, shared.env())
     shared.refuse("page:404", action="remove")
-    assert trouble_of(lambda: driver.remove(ours)).cause == "unknown"
+    assert trouble_of(lambda: driver.terminate(ours)).cause == "unknown"
     use(monkeypatch, shared.wrong_env("project"))
-    assert trouble_of(lambda: driver.remove(ours)).cause == "permission"
+    assert trouble_of(lambda: driver.terminate(ours)).cause == "permission"
     assert trouble_of(lambda: driver.describe(ours)).cause == "permission"
     use(monkeypatch, shared.env())
     assert [m.id for m in driver.describe(ours)] == ours
 
 
 def test_a_proxy_in_between_that_lets_nothing_through(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Refusing(BaseHTTPRequestHandler):
         def do_CONNECT(self) -> None:
@@ -241,7 +241,7 @@ def test_a_proxy_in_between_that_lets_nothing_through(
 
 
 def test_a_certificate_that_is_not_trusted_is_not_called_a_bad_network(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import certifi
 
@@ -251,7 +251,7 @@ def test_a_certificate_that_is_not_trusted_is_not_called_a_bad_network(
 
 
 def test_connections_that_break_or_hang_pass(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver.identify()
     compute.lose("identify")
@@ -268,9 +268,11 @@ def test_connections_that_break_or_hang_pass(
 
 
 def test_errors_of_others_are_not_ours() -> None:
+    explain = Gcp().explain
     assert explain(ValueError("no")) is None
     assert explain(KeyError("x")) is None
-    assert explain(requests.ConnectTimeout("timed out")).code == "timeout"
+    late = explain(requests.ConnectTimeout("timed out"))
+    assert late is not None and late.code == "timeout"
     for cause, width, _ in TABLE.values():
         assert cause in ("capacity", "quota", "permission", "invalid", "throttled",
                          "transient", "unknown")  # fmt: skip

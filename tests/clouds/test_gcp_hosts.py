@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from jupyter_sky.clouds import self_delete
-from jupyter_sky.clouds.base import no_tick
 from jupyter_sky.clouds.cloud_init import NEXT_HOST_KEY
-from jupyter_sky.clouds.gcp.driver import GcpDriver
+from jupyter_sky.clouds.gcp.driver import Gcp
 from jupyter_sky.clouds.launch_records import installation_id
+from jupyter_sky.clouds.operations import launch_machines
 from jupyter_sky.clouds.provider import CloudProvider
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyPermission
@@ -56,8 +56,8 @@ def test_machines_are_real_hosts_that_are_reached_taken_back_and_power_themselve
     with Fleet() as fleet:
         compute = Compute(fleet, boot=0.02)
         use(monkeypatch, compute.env())
-        driver = GcpDriver()
-        made = driver.create(order("real-00000001", nodes=2, spot=True), born, no_tick)
+        driver = Gcp()
+        made = launch_machines(driver, order("real-00000001", nodes=2, spot=True), born)
         hosts = {host.name: host for host in fleet.hosts()}
         for each in made:
             host = hosts[each.id.rpartition("/")[2]]
@@ -77,7 +77,7 @@ def test_machines_are_real_hosts_that_are_reached_taken_back_and_power_themselve
         head.shutdown()
         until(lambda: driver.describe([made[0].id])[0].state == "ended", 15)
         assert [m.id for m in driver.machines(owner=OWNER)] == [made[0].id]
-        driver.remove([made[0].id])
+        driver.terminate([made[0].id])
         until(lambda: not compute.machines(), 15)
         assert fleet.hosts() == []
         compute.close()
@@ -113,7 +113,7 @@ def launch(cloud: CloudProvider) -> str:
 
 @pytest.mark.slow
 def test_a_machine_whose_lease_ends_deletes_itself(real: Compute) -> None:
-    cloud, fleet = CloudProvider(GcpDriver()), real.world.fleet
+    cloud, fleet = CloudProvider(Gcp()), real.world.fleet
     name = launch(cloud).partition("/")[2]
     assert fleet is not None and len(real.machines()) == len(real.world.disks) == 1
     until(lambda: not real.machines(), 25)
@@ -126,7 +126,7 @@ def test_a_machine_whose_lease_ends_deletes_itself(real: Compute) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("why", ["account", "permission"])
 def test_a_machine_that_may_not_delete_itself_is_off_and_found(real: Compute, why: str) -> None:
-    cloud = CloudProvider(GcpDriver())
+    cloud = CloudProvider(Gcp())
     if why == "account":
         real.accounts.add(real.accounts.default, lent=False)
     else:
@@ -171,7 +171,7 @@ def _key_pair(path: Path) -> str:
 
 @pytest.mark.slow
 def test_machine_ends_itself_when_credentials_are_revoked(real: Compute) -> None:
-    cloud, fleet = CloudProvider(GcpDriver()), real.world.fleet
+    cloud, fleet = CloudProvider(Gcp()), real.world.fleet
     mine = installation_id(Path(Sky.load().data_dir))
     machines = cloud.launch(order(owner=mine, lease=6000.0))
     cloud.await_slots(machines)
@@ -193,7 +193,7 @@ def test_machine_ends_itself_when_credentials_are_revoked(real: Compute) -> None
 
 @pytest.mark.slow
 def test_machine_that_cannot_be_told_ends_with_its_lease(real: Compute) -> None:
-    cloud, fleet = CloudProvider(GcpDriver()), real.world.fleet
+    cloud, fleet = CloudProvider(Gcp()), real.world.fleet
     mine = installation_id(Path(Sky.load().data_dir))
     machines = cloud.launch(order(owner=mine, lease=20.0))
     cloud.await_slots(machines)

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds.base import TAGS, no_tick
+from jupyter_sky.clouds.base import TAGS
 from jupyter_sky.clouds.gcp import instances as machine
-from jupyter_sky.clouds.gcp.driver import GcpDriver
+from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.operations import launch_machines
 from tests.clouds.gcp_requests import (
     DAY,
     OWNER,
@@ -29,16 +30,14 @@ from tests.emulators.gce import Compute
 pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
 
-def test_listing_reads_all_pages_of_ours_and_nothing_else(
-    compute: Compute, driver: GcpDriver
-) -> None:
+def test_listing_reads_all_pages_of_ours_and_nothing_else(compute: Compute, driver: Gcp) -> None:
     compute.page = 2
     ours = create(driver, "a-00000001", nodes=3)
     ours += create(driver, "b-00000001", zone="europe-west4-b", region="europe-west4")
-    theirs = driver.create(
+    theirs = launch_machines(
+        driver,
         order("c-00000001", owner="bob-1234abcd"),
         machine_config("c-00000001", owner="bob-1234abcd"),
-        no_tick,
     )
     stranger = json.loads(json.dumps(instance(compute, theirs[0].id)))
     compute.world.instances[ZONE, "stranger"] = {**stranger, "name": "stranger", "labels": {}}
@@ -65,9 +64,9 @@ def test_listing_reads_all_pages_of_ours_and_nothing_else(
     ],
 )
 def test_any_owner_and_token_come_back_as_they_were(
-    compute: Compute, driver: GcpDriver, owner: str, token: str
+    compute: Compute, driver: Gcp, owner: str, token: str
 ) -> None:
-    made = driver.create(order(token, owner=owner), machine_config(token, owner=owner), no_tick)
+    made = launch_machines(driver, order(token, owner=owner), machine_config(token, owner=owner))
     found = driver.machines(owner=owner, token=token)
     assert [(m.owner, m.token, m.cluster) for m in found] == [
         (owner, token, token.rpartition("-")[0])
@@ -87,7 +86,7 @@ def test_names_fit_and_stay_apart() -> None:
 
 
 def test_a_zone_that_does_not_answer_is_not_taken_for_an_empty_one(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(driver)
 
@@ -102,9 +101,7 @@ def test_a_zone_that_does_not_answer_is_not_taken_for_an_empty_one(
     assert trouble.cause == "transient" and ZONE in trouble.message
 
 
-def test_a_machine_that_was_powered_off_is_still_paid_for(
-    compute: Compute, driver: GcpDriver
-) -> None:
+def test_a_machine_that_was_powered_off_is_still_paid_for(compute: Compute, driver: Gcp) -> None:
     made = create(driver)[0]
     compute.power_off(made.id)
     seen = driver.describe([made.id])[0]
@@ -113,7 +110,7 @@ def test_a_machine_that_was_powered_off_is_still_paid_for(
     assert [(m.id, m.state) for m in driver.machines(owner=OWNER)] == [(made.id, "running")]
 
 
-def test_a_machine_that_was_taken_back_says_so(compute: Compute, driver: GcpDriver) -> None:
+def test_a_machine_that_was_taken_back_says_so(compute: Compute, driver: Gcp) -> None:
     made = create(driver, nodes=2, spot=True)
     compute.preempt(made[1].id, notice=0.05)
     until(lambda: len(compute.machines()) == 1)
@@ -122,22 +119,22 @@ def test_a_machine_that_was_taken_back_says_so(compute: Compute, driver: GcpDriv
     assert (seen[1].state, seen[1].preempted, seen[1].cluster) == ("ended", True, "train")
     assert abs((seen[1].ended or 0) - time.time()) < 60
     assert seen[1].reason == "the cloud took the spot machine back"
-    other = {m.rank: m for m in GcpDriver().describe([m.id for m in made])}  # another process
+    other = {m.rank: m for m in Gcp().describe([m.id for m in made])}  # another process
     assert other[1].preempted and other[1].state == "ended"
 
 
-def test_a_machine_whose_lease_has_ended_says_so(compute: Compute, driver: GcpDriver) -> None:
+def test_a_machine_whose_lease_has_ended_says_so(compute: Compute, driver: Gcp) -> None:
     over = replace(
         machine_config(), tags=machine_config().tags | {TAGS[4]: str(int(time.time()) - 5)}
     )
-    made = driver.create(order(), over, no_tick)
+    made = launch_machines(driver, order(), over)
     compute.expire(time.time() + 4 * DAY)
     (seen,) = driver.describe([made[0].id])
     assert (seen.state, seen.preempted, seen.reason) == ("ended", False, "its lease has ended")
     assert seen.ended == seen.lease_end and seen.cluster == "train"
 
 
-def test_the_console_is_read(compute: Compute, driver: GcpDriver) -> None:
+def test_the_console_is_read(compute: Compute, driver: Gcp) -> None:
     made = create(driver)[0]
     assert driver.console(made.id) == "train-3f2a91c0-0 login: "
     assert driver.console(f"{ZONE}/none-0") == ""

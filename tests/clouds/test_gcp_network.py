@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jupyter_sky.clouds.base import no_tick
 from jupyter_sky.clouds.gcp import instances as machine
-from jupyter_sky.clouds.gcp.driver import GcpDriver
+from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.operations import delete_unused_resources, launch_machines
 from tests.clouds.gcp_requests import (
     OWNER,
     ZONE,
@@ -24,7 +24,7 @@ pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
 
 def test_port_22_and_the_nodes_of_one_cluster_are_all_that_is_open(
-    compute: Compute, driver: GcpDriver
+    compute: Compute, driver: Gcp
 ) -> None:
     two, one = create(driver, "two-00000001", nodes=2), create(driver, "one-00000001")
     rules = {name: dict(rule) for name, rule in compute.world.firewalls.items()}
@@ -37,12 +37,12 @@ def test_port_22_and_the_nodes_of_one_cluster_are_all_that_is_open(
     assert {rule for rule in inside if rule[1] == 0} == {(f"{m.private}/32", 0) for m in two}
     assert compute.world.ingress(instance(compute, one[0].id)) == [("0.0.0.0/0", 22)]
     narrow = machine_config("far-00000001", ssh_from=("203.0.113.0/24", "198.51.100.7/32"))
-    far = driver.create(order("far-00000001"), narrow, no_tick)
+    far = launch_machines(driver, order("far-00000001"), narrow)
     assert compute.world.ingress(instance(compute, far[0].id)) == [
         ("203.0.113.0/24", 22),
         ("198.51.100.7/32", 22),
     ]
-    driver.remove([m.id for m in two])
+    driver.terminate([m.id for m in two])
     assert "two-00000001" not in compute.world.firewalls
 
 
@@ -50,33 +50,31 @@ def test_many_notebooks_at_once_make_one_network(compute: Compute) -> None:
     compute.world.boot = 0.2
     tokens = [f"nb-{number:08x}" for number in range(6)]
     with ThreadPoolExecutor(6) as workers:
-        made = list(workers.map(lambda token: create(GcpDriver(), token, nodes=2), tokens))
+        made = list(workers.map(lambda token: create(Gcp(), token, nodes=2), tokens))
     assert sum(map(len, made)) == 12 == len(compute.machines())
     assert list(compute.world.networks) == ["jupyter-sky"]
     assert len(compute.world.firewalls) == 7
 
 
-def test_a_network_whose_making_was_interrupted_is_finished(
-    compute: Compute, driver: GcpDriver
-) -> None:
+def test_a_network_whose_making_was_interrupted_is_finished(compute: Compute, driver: Gcp) -> None:
     compute.lose("network")
     assert trouble_of(lambda: create(driver)).cause == "transient"
     assert create(driver)
 
 
 def test_leftovers_are_found_once_they_are_old(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = create(driver, nodes=2)
     for disk in compute.world.disks:
         compute.world.instances[disk]["disks"][0]["autoDelete"] = False
     compute.world._gone((ZONE, "train-3f2a91c0-0"))
-    assert driver.delete_unused_resources(OWNER) == []  # young: it may be about to be used
+    assert delete_unused_resources(driver, OWNER) == []  # young: it may be about to be used
     monkeypatch.setattr("jupyter_sky.clouds.gcp.network.LAUNCH_GRACE_SECONDS", -60.0)
-    assert driver.delete_unused_resources("bob-1234abcd") == []
-    assert driver.delete_unused_resources(OWNER, ["europe-west4"]) == []
-    assert driver.delete_unused_resources(OWNER) == [f"disk {made[0].id}"]
+    assert delete_unused_resources(driver, "bob-1234abcd") == []
+    assert delete_unused_resources(driver, OWNER, ["europe-west4"]) == []
+    assert delete_unused_resources(driver, OWNER) == [f"disk {made[0].id}"]
     compute.world._gone((ZONE, "train-3f2a91c0-1"))
-    found = driver.delete_unused_resources(OWNER)
+    found = delete_unused_resources(driver, OWNER)
     assert found == [f"disk {made[1].id}", "firewall rule train-3f2a91c0"]
-    assert compute.world.disks == {} and driver.delete_unused_resources(OWNER) == []
+    assert compute.world.disks == {} and delete_unused_resources(driver, OWNER) == []

@@ -10,7 +10,7 @@ import requests
 from google.api_core import exceptions
 
 from jupyter_sky.clouds.gcp import service_account
-from jupyter_sky.clouds.gcp.driver import GcpDriver
+from jupyter_sky.clouds.gcp.driver import Gcp
 from jupyter_sky.config.settings import Sky
 from tests.clouds.gcp_requests import ZONE, create, instance, order, trouble_of, until
 from tests.emulators.gce import PROJECT, Compute
@@ -28,7 +28,7 @@ def give(monkeypatch: pytest.MonkeyPatch, account: str) -> None:
 
 @pytest.mark.parametrize("account", ["default", ACCOUNT, f" {ACCOUNT} "])
 def test_machines_get_the_account_with_one_scope(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch, account: str
+    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch, account: str
 ) -> None:
     compute.accounts.add(ACCOUNT)
     give(monkeypatch, account)
@@ -40,7 +40,7 @@ def test_machines_get_the_account_with_one_scope(
 
 
 def test_how_a_machine_ends_itself_is_known_without_asking(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert driver.self_delete_script(order()) == ""
     give(monkeypatch, "default")
@@ -67,7 +67,7 @@ def test_how_a_machine_ends_itself_is_known_without_asking(
 )
 def test_machines_come_without_an_account_that_they_may_not_have(
     compute: Compute,
-    driver: GcpDriver,
+    driver: Gcp,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     account: str,
@@ -85,7 +85,7 @@ def test_machines_come_without_an_account_that_they_may_not_have(
 
 
 def test_an_account_that_only_some_machines_get_is_no_obstacle(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check, asked = compute.accounts.check, list[int]()
 
@@ -103,7 +103,7 @@ def test_an_account_that_only_some_machines_get_is_no_obstacle(
 
 def test_other_refusals_are_not_the_account_s(
     compute: Compute,
-    driver: GcpDriver,
+    driver: Gcp,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -133,7 +133,7 @@ def test_what_a_refusal_is_for_is_read_from_its_words(error: Exception, refused:
 
 
 def test_an_answer_that_was_lost_makes_no_second_machine_with_an_account(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give(monkeypatch, "default")
     compute.lose("create", times=1)
@@ -154,7 +154,7 @@ def ask(compute: Compute, token: str, path: str, method: str = "DELETE") -> requ
 
 
 def test_a_machine_s_token_deletes_with_the_scope_and_the_permission_only(
-    compute: Compute, driver: GcpDriver
+    compute: Compute, driver: Gcp
 ) -> None:
     create(driver)
     issue, me = compute.tokens.issue, "instances/train-3f2a91c0-0"

@@ -16,12 +16,13 @@ import pytest
 
 from jupyter_sky.clouds import LaunchRequest, get, journals
 from jupyter_sky.clouds.base import Machine
-from jupyter_sky.clouds.provider import CloudProvider, launch_records
+from jupyter_sky.clouds.machine_records import launch_records
+from jupyter_sky.clouds.provider import CloudProvider
 from jupyter_sky.clouds.ssh_slot import Slot
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.engines.controller.journal import Journal
 from jupyter_sky.errors import SkyUnreachable
-from jupyter_sky.remote.ssh import Address
+from jupyter_sky.remote.ssh_address import Address
 from jupyter_sky.resources import Resources
 from tests.clouds.gcp_requests import order as gcp_order
 from tests.emulators.gce import Compute
@@ -97,13 +98,13 @@ def test_machine_ends_though_its_journal_cannot_be_had(
     error: BaseException,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from jupyter_sky.clouds.gcp.driver import GcpDriver
+    from jupyter_sky.clouds.gcp.driver import Gcp
 
     def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
-    cloud = CloudProvider(GcpDriver())
+    cloud = CloudProvider(Gcp())
     asked = gcp_order("train-00000001")
     machines = cloud.launch(asked)
     node = Slot(0, "t.0", machines[0].id, Address("sky", "192.0.2.7"), directory="/x")
@@ -126,10 +127,10 @@ def test_machine_ends_though_its_journal_cannot_be_had(
 def test_machine_ends_though_the_note_of_it_is_damaged(
     compute: Compute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: object
 ) -> None:
-    from jupyter_sky.clouds.gcp.driver import GcpDriver
+    from jupyter_sky.clouds.gcp.driver import Gcp
 
     monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
-    cloud = CloudProvider(GcpDriver())
+    cloud = CloudProvider(Gcp())
     asked = gcp_order("train-00000001")
     ids = [machine.id for machine in cloud.launch(asked)]
     launch_records().write(asked.token, launch_records().read(asked.token) | {"nodes": nodes})

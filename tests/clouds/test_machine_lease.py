@@ -16,6 +16,7 @@ import pytest
 from jupyter_sky.clouds import cloud_init, machine_lease, ssh_slot
 from jupyter_sky.clouds.ssh_slot import Slot
 from jupyter_sky.remote import ssh
+from jupyter_sky.remote.ssh_address import runtime_dir
 from tests.clouds.launched_machine import OPEN, WAIT, Keys, LaunchedMachine, needs_isolation, until
 from tests.emulators.fleet import Fleet, Host
 from tests.emulators.hosts import USABLE, keygen
@@ -376,7 +377,7 @@ def test_host_key_of_user_data_is_of_no_use_later(
     )
     assert cloud_init.read_next_host_key(tmp_path) == "", "it is the machine's alone"
     assert ssh.run(replace(address, port=address.port), ":").code == 0
-    runtime = [path for path in ssh.runtime_dir().glob("c-*")]
+    runtime = [path for path in runtime_dir().glob("c-*")]
     for path in runtime:  # connections that were made with the first key
         subprocess.run(["ssh", "-O", "exit", "-o", f"ControlPath={path}", "x"], capture_output=True)
     with pytest.raises(ssh.SkyUnreachable, match="another host key"):

@@ -11,11 +11,12 @@ import pytest
 
 from jupyter_sky.clouds.base import Machine, SshAccessibleCloud
 from jupyter_sky.clouds.launch_records import FILE
-from jupyter_sky.clouds.provider import CloudProvider, launch_records
+from jupyter_sky.clouds.machine_records import launch_records
+from jupyter_sky.clouds.provider import CloudProvider
 from jupyter_sky.clouds.ssh_slot import Slot
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyNoCapacity
-from jupyter_sky.remote.ssh import Address
+from jupyter_sky.remote.ssh_address import Address
 from tests.clouds.gcp_requests import order
 from tests.emulators.gce import Compute
 
@@ -25,10 +26,10 @@ NAME = "us-central1-b/train-0"
 
 @pytest.fixture
 def cloud(compute: Compute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CloudProvider:
-    from jupyter_sky.clouds.gcp.driver import GcpDriver
+    from jupyter_sky.clouds.gcp.driver import Gcp
 
     monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
-    return CloudProvider(GcpDriver())
+    return CloudProvider(Gcp())
 
 
 def _noted(age: float, **more: object) -> None:
@@ -69,8 +70,8 @@ def test_slots_that_were_taken_are_read_without_a_word_to_anybody(
     slots = [Slot(0, "train.0", NAME, address, private="10.0.0.7", packages=("torch",))]
     _noted(500.0, nodes=[asdict(node) for node in slots])
     (machine,) = [Machine(**each) for each in launch_records().read("train")["machines"]]
-    for name in ("_await_running", "_connect_slot", "_describe_or_raise"):
-        monkeypatch.setattr(cloud, name, lambda *_: pytest.fail("it was asked"))
+    for name in ("_await_running", "_connect_slot", "_describe"):
+        monkeypatch.setattr(cloud._startup, name, lambda *_: pytest.fail("it was asked"))
     assert isinstance(cloud, SshAccessibleCloud)
     assert cloud.recorded_slots([machine]) == slots
 

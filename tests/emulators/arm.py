@@ -70,17 +70,28 @@ class Arm(Scripted):
     TOO_MANY = "TooManyRequests"
 
     def __init__(self, fleet: Any = None, *, boot: float = 0.05, page: int = 2) -> None:
-        self.fleet, self.page = fleet, page
-        self.retry_after = "0"
-        self.unregistered: set[str] = set()
-        self.disabled = False
+        self.fleet, self.page, self._boot = fleet, page, boot
         self._folder = tempfile.TemporaryDirectory(prefix="sky-arm-")
         super().__init__(fleet.gateway if fleet is not None else "localhost")
         self._server.handle_error = lambda *_: None  # a client that went away is no news
         self.calls = self.requests
         self.entra = Entra(self.url)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.retry_after = "0"
+        self.unregistered: set[str] = set()
+        self.disabled = False
+        self.scripts.clear()
         authority = _authority().cert_pem.bytes().decode()
-        self.state = State(SUBSCRIPTION, self.url, fleet, boot, self.entra.issue, authority)
+        self.state = State(
+            SUBSCRIPTION, self.url, self.fleet, self._boot, self.entra.issue, authority
+        )
+
+    def reset(self) -> None:
+        """Begin anew, with a subscription that has nothing."""
+        self.state.close()
+        self._begin()
 
     # -- for tests ---------------------------------------------------------------------------
 
@@ -143,6 +154,10 @@ class Arm(Scripted):
     def preempt(self, id: str, notice: float = 0.0) -> None:
         """Take a spot machine back, some seconds after its metadata service says so."""
         self.state.evict(self.state.machine_of(id), notice)
+
+    def power_off(self, id: str) -> None:
+        """Power a machine off from within."""
+        self.state.power_off(self.state.machine_of(id))
 
     def reboot(self, id: str) -> None:
         """Restart a machine, as service healing does."""

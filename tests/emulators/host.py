@@ -172,12 +172,15 @@ class Host:
         subprocess.CalledProcessError
             It failed.
         """
-        enter = []
-        if self._switch:
-            first = psutil.Process(self._process.pid).children()[0].pid
-            enter = f"nsenter -t {first} -m -u -i -n -p -r -w".split()
-        command = [*enter, "sh", "-c", script, "sh", *words]
+        command = [*self.enter(), "sh", "-c", script, "sh", *words]
         return subprocess.run(command, check=True, capture_output=True, text=True, env=BARE).stdout
+
+    def enter(self) -> list[str]:
+        """Return the start of a command that runs on it as root; empty beside us."""
+        if not self._switch:
+            return []
+        first = psutil.Process(self._process.pid).children()[0].pid
+        return f"nsenter -t {first} -m -u -i -n -p -r -w".split()
 
     def _tell(self, order: dict[str, Any], wait: bool = True) -> None:
         """Give it an order, and wait until it is carried out or the machine has ended."""

@@ -12,7 +12,7 @@ import pytest
 
 from jupyter_sky.engines.node import environment
 from jupyter_sky.errors import SkyError
-from tests.test_package_sync import Index
+from tests.package_sync.installed_packages import Index
 
 pytest.importorskip("uv")
 

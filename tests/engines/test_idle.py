@@ -17,81 +17,81 @@ from jupyter_sky.engines.controller import logins
 from jupyter_sky.engines.controller.activity import Activity, warn_seconds
 from jupyter_sky.engines.controller.logins import Login
 from tests.conftest import wait_until
-from tests.engines.test_controller import Lab, lab  # noqa: F401
+from tests.engines.scripted_controller import ScriptedController, Start
 
 
-def beat(it: Lab, **more: Any) -> dict[str, Any]:
-    return it.head.handle_request({"op": "beat", "notebook": "a.ipynb", **more})
+def beat(cluster: ScriptedController, **more: Any) -> dict[str, Any]:
+    return cluster.controller.handle_request({"op": "beat", "notebook": "a.ipynb", **more})
 
 
-def test_connected_notebook_keeps_nothing(lab: Callable[..., Lab]) -> None:  # noqa: F811
-    it = lab(idle=0.5)
+def test_connected_notebook_keeps_nothing(start: Start) -> None:
+    cluster = start(idle=0.5)
     begun = time.monotonic()
-    it.tick_until(lambda: beat(it) and it.ended, 4)
+    cluster.tick_until(lambda: beat(cluster) and cluster.ended, 4)
     assert 0.4 < time.monotonic() - begun < 2.0
-    assert it.reason() == "idle"
+    assert cluster.reason() == "idle"
 
 
-def test_use_told_by_a_notebook_keeps_the_cluster(lab: Callable[..., Lab]) -> None:  # noqa: F811
-    it = lab(idle=0.6)
+def test_use_reported_by_a_notebook_keeps_the_cluster(start: Start) -> None:
+    cluster = start(idle=0.6)
     until = time.monotonic() + 1.2
     while time.monotonic() < until:
-        beat(it, ago=None, what="", uses="2 calls")
-        it.head.tick()
+        beat(cluster, ago=None, what="", uses="2 calls")
+        cluster.controller.tick()
         time.sleep(0.02)
-    assert not it.ended
-    told = it.head.handle_request({"op": "metrics"})
-    assert told["users"] == ["2 calls of a.ipynb"]
-    beat(it, ago=0.4, what="cell 3", uses="")
-    told = it.head.handle_request({"op": "metrics"})
-    assert told["users"] == [] and told["last_use"]["what"] == "2 calls of a.ipynb"
-    beat(it, ago=0.0, what="cell 3", uses="")
-    told = it.head.handle_request({"op": "metrics"})
-    assert told["last_use"]["what"] == "cell 3 of a.ipynb" and told["last_use"]["ago"] < 0.1
-    assert 0.5 < told["idle_left"] <= 0.6
-    it.tick_until(lambda: it.ended, 2)
+    assert not cluster.ended
+    reply = cluster.controller.handle_request({"op": "metrics"})
+    assert reply["users"] == ["2 calls of a.ipynb"]
+    beat(cluster, ago=0.4, what="cell 3", uses="")
+    reply = cluster.controller.handle_request({"op": "metrics"})
+    assert reply["users"] == [] and reply["last_use"]["what"] == "2 calls of a.ipynb"
+    beat(cluster, ago=0.0, what="cell 3", uses="")
+    reply = cluster.controller.handle_request({"op": "metrics"})
+    assert reply["last_use"]["what"] == "cell 3 of a.ipynb" and reply["last_use"]["ago"] < 0.1
+    assert 0.5 < reply["idle_left"] <= 0.6
+    cluster.tick_until(lambda: cluster.ended, 2)
 
 
-def test_running_cell_is_named_as_the_user(lab: Callable[..., Lab]) -> None:  # noqa: F811
-    it = lab(idle=0.3)
-    it.begin("r", cell=7, notebook="/home/ada/train.ipynb", name=None)
+def test_running_cell_is_named_as_the_user(start: Start) -> None:
+    cluster = start(idle=0.3)
+    cluster.begin("r", cell=7, notebook="/home/ada/train.ipynb", name=None)
     time.sleep(0.5)
-    it.head.tick()
-    assert not it.ended
-    told = beat(it)
-    assert told["users"] == ["cell 7 of train.ipynb"]
-    assert told["idle_left"] == pytest.approx(0.3, abs=0.05)
+    cluster.controller.tick()
+    assert not cluster.ended
+    reply = beat(cluster)
+    assert reply["users"] == ["cell 7 of train.ipynb"]
+    assert reply["idle_left"] == pytest.approx(0.3, abs=0.05)
 
 
 def test_heartbeat_sets_idle_limit_and_returns_time_left(
-    lab: Callable[..., Lab],  # noqa: F811
+    start: Start,
 ) -> None:
-    it = lab(idle=60)
-    assert 59 < beat(it)["idle_left"] <= 60
-    assert beat(it, idle=5.0)["idle_left"] <= 5
-    assert it.head.handle_request({"op": "extend", "seconds": 100.0})["idle_left"] > 99
-    assert it.head.handle_request({"op": "extend", "seconds": 1.0})["idle_left"] <= 5, (
+    cluster = start(idle=60)
+    assert 59 < beat(cluster)["idle_left"] <= 60
+    assert beat(cluster, idle=5.0)["idle_left"] <= 5
+    assert cluster.controller.handle_request({"op": "extend", "seconds": 100.0})["idle_left"] > 99
+    assert cluster.controller.handle_request({"op": "extend", "seconds": 1.0})["idle_left"] <= 5, (
         "the last one counts"
     )
 
 
 def test_login_keeps_the_cluster_as_long_as_it_is_used(
-    lab: Callable[..., Lab],  # noqa: F811
+    start: Start,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(logins, "LOGIN_POLL_SECONDS", 0.0)
     shells = [Login("ada", "pts/3", 0.0, "vim")]
     monkeypatch.setattr(logins, "find_logins", lambda directory: shells)
-    it = lab(idle=0.4)
-    it.head._logins.enabled = True  # as on a machine that can be logged in to
+    cluster = start(idle=0.4)
+    cluster.controller._logins.enabled = True  # as on a machine that can be logged in to
     until = time.monotonic() + 0.8
     while time.monotonic() < until:
-        it.head.tick()
+        cluster.controller.tick()
         time.sleep(0.02)
-    assert not it.ended
-    assert beat(it)["users"] == ["login of ada (vim)"]
+    assert not cluster.ended
+    assert beat(cluster)["users"] == ["login of ada (vim)"]
     shells[:] = [Login("ada", "pts/3", 3600.0, "")]
-    it.tick_until(lambda: it.ended, 2)
+    cluster.tick_until(lambda: cluster.ended, 2)
 
 
 def test_last_use_is_the_latest_whatever_the_order() -> None:
@@ -147,9 +147,9 @@ def _terminal(pid: int) -> str:
 
 
 def wait_for(value: Callable[[], str]) -> str:
-    found: list[str] = []
-    wait_until(lambda: found.append(value()) or "/pts/" in found[-1], 5)
-    return found[-1]
+    values: list[str] = []
+    wait_until(lambda: values.append(value()) or "/pts/" in values[-1], 5)
+    return values[-1]
 
 
 def test_processes_without_a_terminal_are_no_logins() -> None:

@@ -14,7 +14,7 @@ from jupyter_sky import clouds
 from jupyter_sky.clouds import LaunchRequest, Machine
 from jupyter_sky.clouds.launch_records import installation_id
 from jupyter_sky.clouds.machine_lease import BOOT_SECONDS
-from jupyter_sky.clouds.provider import launch_records
+from jupyter_sky.clouds.machine_records import launch_records
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyStoreError
 from jupyter_sky.executor.cluster_launch import await_other_launch
@@ -94,12 +94,12 @@ def test_ended_machine_of_a_killed_launch_is_billed(
     put(known, order, began - 0.5, machines if noted == "in the store" else [])
     if noted == "nowhere":
         forget_answer(order)
-    aws_cases.running(aws_cases.AwsDriver(), machines)
+    aws_cases.running(aws_cases.Aws(), machines)
     ec2.power_off(machines[0].id)
     wait_until(lambda: not ec2.machines())
     ended = time.time()
     time.sleep(2.0)
-    reap_machines(known, everywhere=False)
+    reap_machines(known.records, everywhere=False)
     (bill,) = known.store.intervals()
     assert bill.ended is not None and bill.ended < ended + 1.0  # EC2 tells whole seconds
     assert not bill.bounded
@@ -115,7 +115,7 @@ def test_launch_that_never_reached_ec2_costs_nothing(ec2: Ec2, known: ClusterReg
     note = {name: value for name, value in records.read(order.token).items() if name != "ended"}
     records.write(order.token, note | {"launching": DEAD})
     put(known, order, time.time(), [])
-    reap_machines(known, everywhere=False)
+    reap_machines(known.records, everywhere=False)
     assert known.store.intervals() == [] and known.store.live_clusters() == []
 
 
@@ -132,9 +132,9 @@ def test_bill_is_bounded_where_the_cloud_has_forgotten(
     records.write(order.token, records.read(order.token) | {"sent": sent})
     put(known, order, sent - 1, [])
     wait_until(lambda: [one["state"] for one in compute.machines()] == ["RUNNING"])
-    clouds.cloud_provider("gcp").driver.remove([machine.id for machine in machines])
+    clouds.cloud_provider("gcp").driver.terminate([machine.id for machine in machines])
     wait_until(lambda: not compute.machines())
-    reap_machines(known, everywhere=False)
+    reap_machines(known.records, everywhere=False)
     (bill,) = known.store.intervals()
     assert bill.bounded and bill.started == sent and bill.ended is not None
     assert bill.ended - bill.started == BOOT_SECONDS  # on its own it lived no longer
@@ -148,15 +148,15 @@ def test_noted_launch_that_the_store_does_not_know_is_ended_and_billed(
     order = aws_cases.order()
     order = replace(order, owner=installation_id(Path(Sky.load().data_dir)))
     machines = launched("aws", order)
-    aws_cases.running(aws_cases.AwsDriver(), machines)
+    aws_cases.running(aws_cases.Aws(), machines)
     if not up:
         ec2.power_off(machines[0].id)
-    reap_machines(known, everywhere=False)
+    reap_machines(known.records, everywhere=False)
     wait_until(lambda: not ec2.machines())
     (bill,) = known.store.intervals()
     assert bill.cluster == "train" and bill.ended is not None and not bill.bounded
     assert bill.started <= machines[0].started and known.store.live_clusters() == []
-    reap_machines(known, everywhere=False)
+    reap_machines(known.records, everywhere=False)
     assert len(known.store.intervals()) == 1
 
 
@@ -169,7 +169,9 @@ def test_launch_that_this_process_has_given_up_is_not_waited_for(
     row = put(known, order, time.time(), [])
     here = {"token": order.token, "launcher": processes.identity()}
     known.store.save_cluster(replace(row, connection=here))
-    await_other_launch(known, row.name, lambda stage, detail: pytest.fail(f"{stage}: {detail}"))
+    await_other_launch(
+        known.records, row.name, lambda stage, detail: pytest.fail(f"{stage}: {detail}")
+    )
     assert known.store.live_clusters() == [] and not ec2.machines()
 
 
@@ -181,7 +183,7 @@ def test_noted_launch_does_not_take_the_name_of_a_live_cluster(
     other = put(known, replace(order, token="train-new"), time.time(), [])
     mine = processes.identity(os.getppid())
     known.store.save_cluster(replace(other, connection={"token": "train-new", "launcher": mine}))
-    reap_machines(known, everywhere=False)
+    reap_machines(known.records, everywhere=False)
     assert [bill.cluster for bill in known.store.intervals()] == [order.token]
     assert [row.id for row in known.store.starting_clusters()] == [other.id]
 
@@ -223,7 +225,7 @@ def test_noted_launch_that_has_ended_is_billed_though_its_store_was_lost(
     clouds.cloud_provider("aws").terminate([machine.id for machine in machines])
     ended = time.time()
     for _ in range(2):
-        reap_machines(known, everywhere=False)
+        reap_machines(known.records, everywhere=False)
     (bill,) = known.store.intervals()
     assert bill.started == machines[0].started and bill.ended is not None
     assert abs(bill.ended - ended) < 1 and known.store.live_clusters() == []

@@ -21,6 +21,7 @@ from jupyter_sky.executor.budget_monitor import LEAD_SECONDS
 from jupyter_sky.executor.clusters import ClusterRegistry
 from jupyter_sky.ledger import budget
 from jupyter_sky.ledger.ledger import Ledger
+from jupyter_sky.provisioner import Report
 from jupyter_sky.remote import processes
 from jupyter_sky.resources import Resources
 from jupyter_sky.store.store import ClusterRow, Store
@@ -53,7 +54,7 @@ def _order(name: str, **offer: Any) -> Any:
 def put(known: ClusterRegistry, name: str, state: str = "up", launcher: Any = None) -> ClusterRow:
     """A dear cluster that has run for a minute, with a machine in the cloud."""
     asked = _order(name)
-    row = cluster_launch._new_row(known, asked, named=True)
+    row = cluster_launch._new_row(asked, named=True)
     row = replace(row, created=time.time() - 60, renewed=time.time())
     launcher = launcher or processes.identity()
     row = replace(row, connection=row.connection | {"launcher": launcher})
@@ -110,12 +111,12 @@ def test_launch_that_is_not_noted_yet_is_ended_by_its_token(
 ) -> None:
     """Its process was killed between the cloud's answer and the note of the machines."""
     asked = _order("big")
-    row = cluster_launch._new_row(known, asked, named=True)
+    row = cluster_launch._new_row(asked, named=True)
     row = replace(row, connection=row.connection | {"launcher": dead()})
     known.store.save_cluster(row)
     clouds.get("gcp").launch(asked)
     time.sleep(0.05)
-    cluster_launch.cancel_launch(known, row, "it was ended: over")
+    cluster_launch.cancel_launch(known.records, row, "it was ended: over")
     assert compute.machines() == []
     (interval,) = known.store.intervals()
     assert interval.bounded and interval.ended and interval.ended > interval.started
@@ -157,6 +158,14 @@ def test_clusters_end_side_by_side(known: ClusterRegistry, compute: Compute) -> 
     assert time.monotonic() - begun < 2.5, "one after the other takes three seconds and more"
 
 
+def _attempt(known: ClusterRegistry, report: Report) -> cluster_launch._LaunchAttempt:
+    """Return a launch that has not begun."""
+    callbacks = cluster_launch.LaunchCallbacks(
+        report, known.budget_monitor.check_start, known.connect
+    )
+    return cluster_launch._LaunchAttempt(known.records, _order("big"), True, callbacks)
+
+
 def test_budget_that_is_passed_ends_a_launch(
     known: ClusterRegistry, compute: Compute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,9 +178,8 @@ def test_budget_that_is_passed_ends_a_launch(
         if known.store.live_clusters()[0].machines:
             known.budget_monitor.set_budget(0.5)
 
-    begun = cluster_launch._LaunchAttempt(known, _order("big"), named=True)
     with pytest.raises(SkyBudget, match="big was given back as it started"):
-        begun.run(report)
+        _attempt(known, report).run()
     assert reports and compute.machines() == []
     assert known.store.live_clusters() == []
     assert all(interval.ended for interval in known.store.intervals())
@@ -182,14 +190,13 @@ def test_launch_that_was_ended_by_another_process_gives_back(
 ) -> None:
     monkeypatch.setattr(cluster_launch, "RENEW_SECONDS", 0.0)
     budget.write_budget(known.store, 10_000.0, "%config")
-    begun = cluster_launch._LaunchAttempt(known, _order("big"), named=True)
 
     def report(stage: str, detail: str) -> None:
         if (rows := known.store.live_clusters()) and rows[0].machines:
             known.store.end_cluster(rows[0].id, "down", time.time(), "it was ended")
 
     with pytest.raises(SkyClusterLost, match="was ended by another process"):
-        begun.run(report)
+        _attempt(known, report).run()
     assert compute.machines() == []
     intervals = known.store.intervals()
     (bill,) = compute.bills()
@@ -199,9 +206,7 @@ def test_launch_that_was_ended_by_another_process_gives_back(
 
 def test_reservation_is_part_of_a_launch(known: ClusterRegistry, compute: Compute) -> None:
     with pytest.raises(SkyBudget, match="to boot, and to end again, it needs"):
-        cluster_launch._LaunchAttempt(known, _order("big"), named=True).run(
-            lambda stage, detail: None
-        )
+        _attempt(known, lambda stage, detail: None).run()
     assert compute.calls == [] and known.store.live_clusters() == []
     assert Ledger(known.store).summary("cluster") == []
 
@@ -212,6 +217,4 @@ def test_a_request_is_refused_before_it_is_placed(known: ClusterRegistry) -> Non
     need = Resources(clouds=("gcp",), cpus=None, instance_type="n2-standard-2")
     known.budget_monitor.set_budget(0.0)
     with pytest.raises(SkyBudget):
-        cluster_launch.launch_cluster(
-            known, need, None, None, lambda stage, detail: asked.append(detail)
-        )
+        known.launch(need, None, None, lambda stage, detail: asked.append(detail))

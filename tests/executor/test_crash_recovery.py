@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from jupyter_sky.engines.client.observer import Observer
-from jupyter_sky.executor.session import FOLLOW_SECONDS
+from jupyter_sky.executor.replay import ALL_SHOWN
 from jupyter_sky.store.store import Store
 from tests.conftest import Notebook, nothing_left, part, processes_of, statuses, wait_until
 
@@ -92,7 +92,7 @@ def test_what_a_page_shows_below_its_own_cell_is_not_shown_again(fresh: Any) -> 
     book.crash()
     store = Store.open(fresh.data)
     (run,) = store.runs()
-    store.record_run_heartbeat(run.run_id, 0.0, FOLLOW_SECONDS)  # as the server does for a page
+    store.record_run_heartbeat(run.run_id, 0.0, ALL_SHOWN)  # as the server does for a page
     book.start()
     ran = book.run("%%sky\nprint('new', kept)")
     assert ran.status == "ok" and ran.stdout == "new 41\n"

@@ -106,4 +106,4 @@ def test_a_secret_is_taken_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_says_what_it_sends() -> None:
     sending = collect_inputs(CellOptions(auto=True), "x + y", {"x": 1, "y": 2, "z": 3}, Sky())
     assert sorted(sending.inline) == ["x", "y"]
-    assert sending.notes == ["sent by --auto: x, y"]
+    assert sending.notes == ("sent by --auto: x, y",)

@@ -45,7 +45,7 @@ def up(known: ClusterRegistry, spot: bool = False, price: float = 98.32) -> Clus
     asked = order(
         "train-00000001", price=price, spot=spot, owner=installation_id(Path(Sky.load().data_dir))
     )
-    row = cluster_launch._new_row(known, asked, named=True)
+    row = cluster_launch._new_row(asked, named=True)
     known.store.save_cluster(row)
     machines = clouds.get("gcp").launch(asked)
     row = replace(row, state="up", machines=[asdict(machine) for machine in machines])
@@ -59,7 +59,7 @@ def test_plan_and_ledger_agree_on_disks(known: ClusterRegistry) -> None:
     found = plan(replace(need, nodes=2))
     offer = found.tasks[0].offer
     asked = replace(order("train-00000001"), offer=offer, resources=replace(need, nodes=2))
-    price = cluster_launch._new_row(known, asked, named=True).price
+    price = cluster_launch._new_row(asked, named=True).price
     assert offer.price is not None and price is not None
     assert price - 2 * offer.price == pytest.approx(2 * 500 * 0.10 / 730.5)
     task = found.tasks[0]
@@ -89,11 +89,11 @@ def test_new_spot_prices_are_billed_from_when_they_are_seen(known: ClusterRegist
     row = up(known, spot=True, price=1.0)
     offer = Offer(**row.offer)
     tracker.observe("price", offer, usd=1.0, at=time.time() - 3600)  # before it was launched
-    known.reconcile()
+    known.records.reconcile()
     assert [one.price for one in known.store.intervals()] == [1.0]
     tracker.observe("price", offer, usd=2.5)
-    known.reconcile()
-    known.reconcile()
+    known.records.reconcile()
+    known.records.reconcile()
     assert [one.price for one in known.store.intervals()] == [1.0, 2.5]
 
 
@@ -102,13 +102,13 @@ def test_what_ran_while_nobody_looked_is_billed(known: ClusterRegistry, compute:
     row = up(known)
     known.store.record_heartbeat(row.id, time.time())
     time.sleep(1.5)
-    known.reconcile()  # any look at it, as the server's
+    known.records.reconcile()  # any look at it, as the server's
     time.sleep(0.5)
     zone, _, name = row.machines[0]["id"].partition("/")
     compute.world._gone((zone, name))
     _noted_as_up(known, row)
     time.sleep(0.5)
-    assert known.reconcile() == []
+    assert known.records.reconcile() == []
     (interval,) = known.store.intervals()
     (charged,) = compute.bills()
     assert interval.ended is not None and interval.bounded
@@ -131,7 +131,7 @@ def test_an_unseen_end_is_no_later_than_the_lease(known: ClusterRegistry, comput
     compute.world._gone((zone, name))
     _noted_as_up(known, row)
     time.sleep(1.0)
-    assert known.reconcile() == []
+    assert known.records.reconcile() == []
     (interval,) = known.store.intervals()
     assert interval.ended is not None and interval.bounded
     assert abs(interval.ended - lease_end) < 1e-3
@@ -145,7 +145,7 @@ def test_end_by_a_process_that_was_killed_before_it_closed_the_account(
     ended = time.time()
     _noted_as_up(known, row)
     time.sleep(1.5)
-    assert known.reconcile() == []
+    assert known.records.reconcile() == []
     (interval,) = known.store.intervals()
     assert interval.ended is not None and abs(interval.ended - ended) < 0.5 and interval.bounded
     (charged,) = compute.bills()
@@ -162,7 +162,7 @@ def test_what_is_not_booked_is_named(known: ClusterRegistry) -> None:
 
 def _noted_as_up(known: ClusterRegistry, row: ClusterRow) -> None:
     """Let the note of the machines be older: those just launched may not be listed yet."""
-    from jupyter_sky.clouds.provider import VISIBILITY_SECONDS, launch_records
+    from jupyter_sky.clouds.machine_records import VISIBILITY_SECONDS, launch_records
 
     records, token = launch_records(), row.connection["token"]
     record = records.read(token)

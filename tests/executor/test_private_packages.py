@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import Notebook
 from tests.emulators.hosts import USABLE, SshHost
-from tests.test_package_sync import Index, install
+from tests.package_sync.installed_packages import Index, install
 
 uv = pytest.importorskip("uv")
 pytestmark = [

@@ -157,7 +157,7 @@ def test_a_connection_that_nobody_asks_for_ends() -> None:
         assert process.stdin and process.stdout
         process.stdin.write('["sh", "-c", "echo not yet >&2; exit 255"]\n')
         process.stdin.flush()
-        said = iter(process.stdout.readline, "lost it was for nobody\n")
+        said = iter(process.stdout.readline, "lost no cluster was ever connected to\n")
         assert set(said) == {"down not yet\n"}
         process.stdin.close()
         assert process.wait(5) == 0

@@ -15,7 +15,7 @@ from jupyter_sky.ledger.ledger import Ledger
 from jupyter_sky.remote import processes
 from jupyter_sky.store.store import RunRow, Store
 from tests.conftest import Notebook, wait_until
-from tests.store.test_store import CLUSTER, GONE, MINE, RUN
+from tests.store.rows import CLUSTER, GONE, MINE, RUN
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_kernel_that_was_killed_while_its_cell_waited_leaves_it_lost(tmp_path:
     now = time.time()
     store.begin_run(replace(waiting, run_id="far", owner=foreign, last_beat=now))
     store.begin_run(replace(waiting, run_id="silent", owner=foreign, last_beat=now - 600.0))
-    ClusterRegistry(store, "a.ipynb", "s").close_unsent_runs()
+    ClusterRegistry(store, "a.ipynb", "s").records.close_unsent_runs()
     assert {run.run_id: run.status for run in store.runs(unsent=True)} == {
         "here": "waiting",
         "gone": "lost",

@@ -118,19 +118,19 @@ def test_late_end_of_a_cluster_leaves_the_next_of_its_name_alone(
     known.store.save_cluster(old)
     known.store.record_launch(old, now - 3600)
     gone = replace(machine("us-east-1/i-old"), state="ended", ended=now - 60, reason="idle")
-    assert known.record_end(old, gone)
+    assert known.records.record_end(old, gone)
     new = cluster(now, "starting")
     known.store.save_cluster(new)
     new = replace(new, machines=[asdict(machine("us-east-1/i-new"))])
     known.store.record_launch(new, now)
     known.store.save_cluster(replace(new, state="up"))
 
-    assert not other.record_end(old, gone)
+    assert not other.records.record_end(old, gone)
     assert [row.id for row in known.store.clusters()] == [new.id]
     spans = {row.cluster_created: row.ended for row in known.store.intervals("train")}
     assert spans == {old.created: now - 60, new.created: None}
     assert budget.assess(known.store).rate.usd == 98.32
-    assert "us-east-1/i-new" in known.live_identities()[0]
+    assert "us-east-1/i-new" in known.records.live_identities()[0]
 
 
 def test_reaper_leaves_what_is_launched_while_it_lists(
@@ -146,7 +146,7 @@ def test_reaper_leaves_what_is_launched_while_it_lists(
         return [machine("us-east-1/i-fresh", "fresh-1"), machine("us-east-1/i-orphan", "other-1")]
 
     monkeypatch.setattr(cloud, "list_mine", list_mine)
-    found = reap_machines(known)
+    found = reap_machines(known.records)
     assert cloud.ended == ["us-east-1/i-orphan"]
     assert [finding.what for finding in found] == ["us-east-1/i-orphan"]
 
@@ -166,7 +166,7 @@ def test_clusters_are_looked_at_side_by_side(
         return [machine(name) for name in ids]
 
     monkeypatch.setattr(cloud, "describe", describe)
-    assert [row.name for row in known.reconcile()] == ["train-0", "train-1", "train-2"]
+    assert [row.name for row in known.records.reconcile()] == ["train-0", "train-1", "train-2"]
 
 
 def test_orphans_are_ended_in_parallel(
@@ -175,7 +175,10 @@ def test_orphans_are_ended_in_parallel(
     cloud.listed = [machine("us-east-1/i-1", "t-1"), machine("us-east-1/i-2", "t-2")]
     all_ending = threading.Barrier(2)
     monkeypatch.setattr(cloud, "terminate", lambda ids: all_ending.wait(10))
-    assert [finding.what for finding in reap_machines(known)] == ["us-east-1/i-1", "us-east-1/i-2"]
+    assert [finding.what for finding in reap_machines(known.records)] == [
+        "us-east-1/i-1",
+        "us-east-1/i-2",
+    ]
 
 
 def test_orphans_are_not_what_comes_up_while_clouds_are_listed(
@@ -189,7 +192,7 @@ def test_orphans_are_not_what_comes_up_while_clouds_are_listed(
         return [machine("us-east-1/i-fresh")]
 
     monkeypatch.setattr(cloud, "list_mine", list_mine)
-    assert known.find_orphans() == {}
+    assert known.records.find_orphans() == {}
 
 
 def test_what_runs_is_billed_up_to_the_last_look(
@@ -202,7 +205,7 @@ def test_what_runs_is_billed_up_to_the_last_look(
     known.store.record_launch(row, now - 36_000)
     known.store.record_heartbeat(row.id, now - 35_700)
     cloud.listed = [machine()]
-    assert [up.name for up in other.reconcile()] == ["train"]
+    assert [up.name for up in other.records.reconcile()] == ["train"]
     assert known.store.intervals()[0].last_beat == pytest.approx(time.time(), abs=5)
 
 
@@ -217,7 +220,7 @@ def test_end_that_nobody_saw_is_bounded_from_above(
     known.store.record_launch(row, now - 36_000)
     known.store.record_heartbeat(row.id, now - 35_700)
     cloud.listed = [replace(lost, state="ended", reason="the cloud no longer knows it")]
-    assert known.reconcile() == []
+    assert known.records.reconcile() == []
     (interval,) = known.store.intervals()
     assert interval.bounded and interval.ended == pytest.approx(now + ended, abs=5)
 
@@ -230,7 +233,7 @@ def test_cloud_that_cannot_be_asked_is_no_sign_of_life(
     known.store.save_cluster(row)
     known.store.record_launch(row, now - 3600)
     cloud.listed = [machine(reason="its interface does not answer")]
-    assert [up.name for up in known.reconcile()] == ["train"]
+    assert [up.name for up in known.records.reconcile()] == ["train"]
     assert known.store.intervals()[0].last_beat == now - 3600
 
 
@@ -254,7 +257,7 @@ def test_launch_noted_on_another_machine_is_waited_for_and_not_for_ever(
     with pytest.raises(SkyUsageError, match=r"launched by a\.ipynb \(process \d+ on old-name\.lan"):
         known.terminate("train")
     cloud.listed = [machine()]
-    await_other_launch(known, "train", report)
+    await_other_launch(known.records, "train", report)
     assert len(said) == 3 and "old-name.lan" in said[0]
     assert cloud.ended == ["us-east-1/i-1"]
     (interval,) = known.store.intervals()
@@ -288,7 +291,7 @@ def test_launch_that_others_gave_up_gives_its_machines_back(
         cluster_launch.broker, "place", lambda need, launch, *_: (launch(OFFER), [])
     )
     with pytest.raises(SkyClusterLost, match="ended by another process"):
-        cluster_launch.launch_cluster(known, Resources(), "train", 60.0, lambda stage, detail: None)
+        known.launch(Resources(), "train", 60.0, lambda stage, detail: None)
     assert cloud.ended == ["us-east-1/i-1"] and known.store.live_clusters() == []
     assert all(row.ended is not None for row in known.store.intervals())
 
@@ -309,7 +312,7 @@ def test_paid_launch_is_refused_where_it_cannot_be_recorded(
         cluster_launch.broker, "place", lambda need, launch, *_: (launch(OFFER), [])
     )
     with pytest.raises(SkyStoreError, match="not started unrecorded"):
-        cluster_launch.launch_cluster(known, Resources(), "train", 60.0, lambda stage, detail: None)
+        known.launch(Resources(), "train", 60.0, lambda stage, detail: None)
     assert launched == []
 
 
@@ -342,7 +345,7 @@ def test_account_of_a_launch_stays_open_until_its_machines_have_ended(
         cluster_launch.broker, "place", lambda need, launch, *_: launch(OFFER) and placed
     )
     with pytest.raises(Exception, match=r"nowhere|does not answer"):
-        cluster_launch.launch_cluster(known, Resources(), "train", 60.0, lambda stage, detail: None)
+        known.launch(Resources(), "train", 60.0, lambda stage, detail: None)
     (row,) = known.store.live_clusters()
     assert not row.is_being_launched() and [m["id"] for m in row.machines] == ["us-east-1/i-1"]
     assert [interval.ended for interval in known.store.intervals()] == [None]

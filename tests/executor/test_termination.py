@@ -16,11 +16,12 @@ from jupyter_sky import clouds
 from jupyter_sky.clouds import Machine
 from jupyter_sky.errors import SkyNotEnded, SkyUnreachable, SkyUsageError
 from jupyter_sky.executor.session import Session
+from jupyter_sky.executor.termination import end_clusters
 from jupyter_sky.magics import confirmation
 from jupyter_sky.offers import Offer
 from jupyter_sky.store.store import ClusterRow, Store
 from tests.conftest import Notebook, processes_of, wait_until
-from tests.store.test_store import CLUSTER, RUN
+from tests.store.rows import CLUSTER, RUN
 
 DEAD = {"pid": 2**22 + 1, "born": 1.0}
 
@@ -97,7 +98,7 @@ def test_machine_that_does_not_answer_keeps_no_other_up(
     put(session.store, "dear", "aws")
     put(session.store, "broken", "gcp")
     recorded.failures = {"ssh": SkyUnreachable("box does not answer"), "gcp": OSError("disk full")}
-    outcome = session.down(everything=True)
+    outcome = end_clusters(session.clusters, everything=True)
     assert recorded.ended == [("aws", "aws/dear")]
     assert [name for name, _ in outcome.ended] == ["dear"]
     with pytest.raises(SkyNotEnded, match="mine: box does not answer; broken: OSError: disk full"):
@@ -110,13 +111,13 @@ def test_clusters_end_side_by_side(session: Session, recorded: Recorded) -> None
     recorded.meet = threading.Barrier(3)
     for name in ("one", "two", "three"):
         put(session.store, name)
-    assert len(session.down().ended) == 3
+    assert len(end_clusters(session.clusters).ended) == 3
 
 
 def test_orphans_of_one_name_end_each_in_its_cloud(session: Session, recorded: Recorded) -> None:
     for cloud in ("aws", "gcp"):
         recorded.orphans.append(Machine(f"{cloud}/1", cloud, "train", 0, "running", time.time()))
-    outcome = session.down(everything=True)
+    outcome = end_clusters(session.clusters, everything=True)
     assert sorted(recorded.ended) == [("aws", "aws/1"), ("gcp", "gcp/1")]
     assert [name for name, _ in outcome.ended] == ["train", "train"]
     assert [place.split(",")[0] for _, place in outcome.ended] == ["aws", "gcp"]
@@ -134,7 +135,7 @@ def test_launch_whose_process_is_dead_is_ended_and_a_living_one_is_not(
     recorded.orphans.append(
         Machine("aws/9", "aws", "dead", 0, "running", time.time() - 9, token="t-1")
     )
-    outcome = session.down(everything=True)
+    outcome = end_clusters(session.clusters, everything=True)
     assert recorded.ended == [("aws", "aws/9")]
     assert [name for name, _ in outcome.ended] == ["dead"]
     ((name, why),) = outcome.spared
@@ -148,7 +149,7 @@ def test_without_a_name_only_own_clusters_end(session: Session, recorded: Record
     put(session.store, "theirs", notebook="/home/ada/b.ipynb")
     run = replace(RUN, cluster="shared", notebook="/home/ada/b.ipynb", started=time.time())
     session.store.begin_run(run)
-    outcome = session.down()
+    outcome = end_clusters(session.clusters)
     assert recorded.ended == [("aws", "aws/own")]
     assert outcome.spared == (("shared", "used by cell 7 of b.ipynb"),)
 
@@ -172,7 +173,7 @@ def test_all_asks_when_others_are_concerned(
 
 def test_ends_are_noted_with_who_wanted_them(session: Session, recorded: Recorded) -> None:
     row = put(session.store, "own")
-    session.down("own")
+    end_clusters(session.clusters, "own")
     ended = session.store.find_cluster(row.id)
     assert ended is not None and (ended.state, ended.note) == ("down", "it was ended by a.ipynb")
 
@@ -182,7 +183,7 @@ def test_first_to_see_an_end_records_who_wanted_it(session: Session, recorded: R
     row = put(session.store, "own")
     session.store.set_cluster_note(row.id, "it was ended by b.ipynb")
     gone = Machine("aws/own", "aws", "own", 0, "ended", time.time() - 60, reason="terminated")
-    session.clusters.record_end(row, gone)
+    session.clusters.records.record_end(row, gone)
     ended = session.store.find_cluster(row.id)
     assert ended is not None and (ended.state, ended.note) == ("down", "it was ended by b.ipynb")
 

@@ -14,7 +14,7 @@ from jupyter_sky.forms import Fields, match, placement_text, schema
 from jupyter_sky.forms.completion import CompletionContext, complete
 from jupyter_sky.forms.matching import summary
 from jupyter_sky.resources import Resources
-from tests.store.test_store import CLUSTER
+from tests.store.rows import CLUSTER
 
 
 @pytest.fixture(autouse=True)

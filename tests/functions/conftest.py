@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +18,10 @@ from jupyter_sky.executor import session as sessions
 from jupyter_sky.functions import active_pools
 from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.pool import Pool
+from jupyter_sky.functions.shared.shared_state_server import SharedStateProcess
 from jupyter_sky.functions.specs import Worker
 from tests.conftest import clean
+from tests.functions.shared_state_tasks import topology
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +58,7 @@ def executors(request: pytest.FixtureRequest, data: Path) -> Iterator[Pool]:
 
 
 @pytest.fixture
-def unspoilt(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_task_yet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process that has run no task yet."""
     monkeypatch.setattr(instance, "_PROCESS", instance._Process())
     monkeypatch.setattr(active_pools, "_had_pool", False)
@@ -60,3 +66,50 @@ def unspoilt(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     os.environ.clear()
     os.environ.update(kept)
+
+
+@pytest.fixture(scope="module")
+def shared_state_process() -> Iterator[SharedStateProcess]:
+    """Server of shared state, started as the controller does: on the first connection."""
+    server, ended = SharedStateProcess(), threading.Event()
+
+    def tick() -> None:
+        while not ended.wait(0.02):
+            server.tick()
+
+    threading.Thread(target=tick, daemon=True).start()
+    yield server
+    ended.set()
+    for listener in server._sockets.values():
+        listener.close()
+    if server._process is not None:
+        server._process.kill()
+        server._process.wait()
+
+
+@pytest.fixture
+def task(shared_state_process: SharedStateProcess) -> Iterator[Callable[..., subprocess.Popen]]:
+    """Run code in a process of its own, as a task of the same pool."""
+    made: list[subprocess.Popen] = []
+
+    def start(code: str, node: int = 0, nodes: int = 1) -> subprocess.Popen:
+        before = (
+            "import jupyter_sky.functions.shared.collections as sky\n"
+            "from jupyter_sky.engines.node import instance\n"
+            f"instance.running_task({topology(shared_state_process, node, nodes)!r}).__enter__()\n"
+        )
+        made.append(
+            subprocess.Popen(
+                [sys.executable, "-c", before + textwrap.dedent(code)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            )
+        )
+        return made[-1]
+
+    yield start
+    for process in made:
+        process.kill()
+        process.communicate()

@@ -1,66 +1,29 @@
-"""What tasks share: the real process that keeps it, and many processes that use it at once."""
+"""Shared collections in a task of a pool, and without a pool."""
 
 from __future__ import annotations
 
-import os
 import queue
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jupyter_sky.engines.node import instance
-from jupyter_sky.engines.node.instance import InstanceInfo
 from jupyter_sky.errors import SkyTransferError, SkyUsageError
-from jupyter_sky.functions.shared import collections, shared_client
+from jupyter_sky.functions.shared import collections
 from jupyter_sky.functions.shared.key_encoding import encode_key
 from jupyter_sky.functions.shared.shared_state_server import SharedStateProcess
 from tests.conftest import wait_until
+from tests.functions.shared_state_tasks import output_of, topology
 
-pytestmark = pytest.mark.usefixtures("unspoilt")
+pytestmark = pytest.mark.usefixtures("no_task_yet")
 
 
 class Colour(Enum):
     RED = 1
-
-
-def topology(
-    shared_state_process: SharedStateProcess, node: int = 0, nodes: int = 1
-) -> dict[str, Any]:
-    route = {
-        "url": shared_state_process.endpoint["local_url"],
-        "key": shared_state_process.endpoint["key"],
-    }
-    info = asdict(InstanceInfo(node=node, total_nodes=nodes, job_id="test"))
-    return {"instance": info, "shared_state": route, "facts": {}}
-
-
-@pytest.fixture(scope="module")
-def shared_state_process() -> Iterator[SharedStateProcess]:
-    """The process, started as the controller does: when somebody comes."""
-    made, ended = SharedStateProcess(), threading.Event()
-
-    def tick() -> None:
-        while not ended.wait(0.02):
-            made.tick()
-
-    threading.Thread(target=tick, daemon=True).start()
-    yield made
-    ended.set()
-    for listener in made._sockets.values():
-        listener.close()
-    if made._process is not None:
-        made._process.kill()
-        made._process.wait()
 
 
 @pytest.fixture(params=["pool", "alone"])
@@ -73,43 +36,6 @@ def where(
         return
     with instance.running_task(topology(shared_state_process)):
         yield "pool"
-
-
-@pytest.fixture
-def task(shared_state_process: SharedStateProcess) -> Iterator[Callable[..., subprocess.Popen]]:
-    """Run code in a process of its own, as a task of the same pool."""
-    made: list[subprocess.Popen] = []
-
-    def start(code: str, node: int = 0, nodes: int = 1) -> subprocess.Popen:
-        before = (
-            "import jupyter_sky.functions.shared.collections as sky\n"
-            "from jupyter_sky.engines.node import instance\n"
-            f"instance.running_task({topology(shared_state_process, node, nodes)!r}).__enter__()\n"
-        )
-        made.append(
-            subprocess.Popen(
-                [sys.executable, "-c", before + textwrap.dedent(code)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-            )
-        )
-        return made[-1]
-
-    yield start
-    for process in made:
-        process.kill()
-        process.communicate()
-
-
-def said(process: subprocess.Popen) -> str:
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 0, err
-    return out.strip()
-
-
-# -- each of them ---------------------------------------------------------------------------------
 
 
 def test_dict(where: str) -> None:
@@ -268,7 +194,7 @@ def test_barrier_exchanges_values(
     print(sorted(sky.barrier("x").exchange(instance_info().node * 10)))
     """
     met = [task(code, node, 3) for node in range(3)]
-    assert [said(process) for process in met] == ["[0, 10, 20]"] * 3
+    assert [output_of(process) for process in met] == ["[0, 10, 20]"] * 3
 
 
 def test_object_kinds_have_separate_names(where: str) -> None:
@@ -319,135 +245,3 @@ def test_misuse(where: str) -> None:
 )
 def test_equal_keys_are_the_same_key(one: Any, other: Any, same: bool) -> None:
     assert (encode_key(one) == encode_key(other)) is same
-
-
-# -- many at once --------------------------------------------------------------------------------
-
-
-def test_concurrent_processes_lose_no_updates(
-    shared_state_process: SharedStateProcess, task: Callable[..., Any]
-) -> None:
-    code = """
-    import time
-    c, d, q = sky.counter("n"), sky.dict("plain"), sky.queue("items")
-    l, s = sky.lock("l"), sky.set("s")
-    sky.barrier("start", 4).wait(20)
-    told = [c.add() for _ in range(200)]
-    for _ in range(50):
-        with l:
-            d["total"] = d.get("total", 0) + 1
-    won = sum(s.add(n) for n in range(100))
-    for n in range(50): q.put(n)
-    got = [q.get(timeout=10) for _ in range(50)]
-    print(len(set(told)), won, sum(got), sep=",")
-    """
-    outcomes = [said(p).split(",") for p in [task(code) for _ in range(4)]]
-    with instance.running_task(topology(shared_state_process)):
-        assert collections.counter("n").value == 800
-        assert collections.dict("plain")["total"] == 200
-        assert sum(int(won) for _, won, _ in outcomes) == 100
-        assert sum(int(got) for *_, got in outcomes) == 4 * sum(range(50))
-        assert collections.queue("items").empty()
-
-
-def test_killed_process_releases_its_locks(
-    shared_state_process: SharedStateProcess, task: Callable[..., Any]
-) -> None:
-    holder = task("""
-    import time
-    sky.lock('dead').acquire()
-    print('has it', flush=True)
-    time.sleep(60)
-    """)
-    assert holder.stdout.readline() == "has it\n"
-    getter = task("print('gets', flush=True); sky.queue('dead-q').get()")
-    assert getter.stdout.readline() == "gets\n"
-    waiter = task("print('waits', flush=True); sky.barrier('dead-b', 2).wait()")
-    assert waiter.stdout.readline() == "waits\n"
-    time.sleep(0.3)
-    with instance.running_task(topology(shared_state_process)):
-        assert not collections.lock("dead").acquire(timeout=0.1)
-        for process in (holder, getter, waiter):
-            process.kill()
-            process.wait()
-        collections.queue("dead-q").put("kept")
-        assert collections.lock("dead").acquire(timeout=10)
-        collections.lock("dead").release()
-        assert collections.queue("dead-q").get(timeout=5) == "kept"
-        wait_until(lambda: collections.barrier("dead-b", 2).n_waiting == 0)
-
-
-def test_an_interrupted_wait_takes_nothing(
-    shared_state_process: SharedStateProcess, task: Callable[..., Any]
-) -> None:
-    process = task("""
-    try:
-        print('waits', flush=True)
-        sky.queue('int-q').get()
-    except KeyboardInterrupt:
-        print('interrupted', flush=True)
-    sky.barrier('int-b', 2).wait(10)
-    print(sky.queue('int-q').get(timeout=5))
-    """)
-    assert process.stdout.readline() == "waits\n"
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    assert process.stdout.readline() == "interrupted\n"
-    with instance.running_task(topology(shared_state_process)):
-        collections.queue("int-q").put("mine")
-        assert collections.queue("int-q").get(timeout=5) == "mine"
-        collections.queue("int-q").put("yours")
-        collections.barrier("int-b", 2).wait(10)
-    assert said(process) == "yours"
-
-
-def test_client_without_key_is_refused(shared_state_process: SharedStateProcess) -> None:
-    import zmq
-
-    with instance.running_task(topology(shared_state_process)):
-        collections.counter("private").add()
-    socket = zmq.Context.instance().socket(zmq.DEALER)
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.connect(shared_state_process.endpoint["local_url"])
-    asked = b'[1, {"kind": "counter", "name": "private", "op": "add", "amount": 1}]'
-    socket.send_multipart([asked])
-    assert not socket.poll(500)
-    socket.close()
-
-
-def test_resent_request_counts_once(shared_state_process: SharedStateProcess) -> None:
-    with instance.running_task(topology(shared_state_process)):
-        wire = shared_client.current_client()
-        assert isinstance(wire, shared_client.RemoteClient)
-        asked = b'[1000000, {"kind": "counter", "name": "twice", "op": "add", "amount": 1}]'
-        for _ in range(2):
-            wire._socket.send_multipart([asked])
-        wire._numbers = iter(range(1_000_001, 2_000_000))  # type: ignore[assignment]
-        assert collections.counter("twice").value == 1
-
-
-def test_processes_that_a_task_forks_share_too(
-    shared_state_process: SharedStateProcess, task: Callable[..., Any]
-) -> None:
-    code = """
-    import multiprocessing
-    def count(_):
-        return sky.counter("forked").add()
-    count(0)
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        print(sorted(pool.map(count, range(6))), count(0))
-    """
-    assert said(task(code)) == "[2, 3, 4, 5, 6, 7] 8"
-
-
-def test_loss_of_shared_state_is_reported(shared_state_process: SharedStateProcess) -> None:
-    from jupyter_sky.errors import SkyClusterLost
-
-    with instance.running_task(topology(shared_state_process)):
-        collections.counter("lost").add(5)
-        assert shared_state_process._process is not None
-        shared_state_process._process.kill()
-        shared_state_process._process.wait()
-        with pytest.raises(SkyClusterLost, match="lost"):
-            collections.counter("lost").add(5)
-        assert collections.counter("lost").value == 5, "the request itself was carried out anew"

@@ -21,7 +21,7 @@ from jupyter_sky.functions.node import image_install
 from jupyter_sky.functions.node.image_install import included_files
 from jupyter_sky.package_sync import plan
 from jupyter_sky.package_sync.indexes import IndexSettings
-from tests.test_package_sync import Index, install
+from tests.package_sync.installed_packages import Index, install
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 

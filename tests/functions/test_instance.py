@@ -19,7 +19,7 @@ PEERS = (Peer(0, "10.0.0.4"), Peer(1, "10.0.0.5"))
 INFO = InstanceInfo(1, 2, "10.0.0.4", 23456, "train", "A100", 8, PEERS, workers_per_node=2)
 TOPOLOGY: dict[str, Any] = {"instance": asdict(INFO), "facts": {"a": 1}}
 
-pytestmark = pytest.mark.usefixtures("unspoilt")
+pytestmark = pytest.mark.usefixtures("no_task_yet")
 
 
 def test_instance_info_off_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:

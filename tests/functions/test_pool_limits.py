@@ -14,7 +14,8 @@ import jupyter_sky as sky
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyBootstrapError, SkyNoOffer
 from jupyter_sky.executor import session as sessions
-from jupyter_sky.functions import autoscaler, launch
+from jupyter_sky.executor.clusters import ClusterRegistry
+from jupyter_sky.functions import autoscaler
 from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.launch import ClusterLauncher
 from jupyter_sky.offers import Offer
@@ -39,12 +40,12 @@ def priced(
     machine = Offer("ssh", "pool", "box", 4, 16, price=PRICE)
     monkeypatch.setattr(placement, "on_premises_offers", lambda need: [machine])
 
-    def start(known: Any, need: Resources, name: str, *_: Any, **__: Any) -> Any:
+    def start(self: Any, need: Resources, name: str, *_: Any, **__: Any) -> Any:
         decision = decide_placement(need)  # which refuses what is too dear
         row = SimpleNamespace(name=name, nodes=need.nodes, price=decision.price)
         return SimpleNamespace(row=row, connection=SimpleNamespace(is_lost=False)), []
 
-    monkeypatch.setattr(launch, "launch_cluster", start)
+    monkeypatch.setattr(ClusterRegistry, "launch", start)
 
     def pool(limit: float | None, nodes: int) -> ClusterLauncher:
         need = Resources.parse(nodes=str(nodes), max_hourly_cost=limit)

@@ -11,7 +11,7 @@ from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.image import Image
 from jupyter_sky.functions.lazy_calls import function
 from tests.emulators.hosts import USABLE, SshHost
-from tests.test_package_sync import Index, install
+from tests.package_sync.installed_packages import Index, install
 
 pytestmark = [
     pytest.mark.slow,

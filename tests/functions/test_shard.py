@@ -15,7 +15,7 @@ from jupyter_sky.engines.node.instance import InstanceInfo
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.functions.shard import shard
 
-pytestmark = pytest.mark.usefixtures("unspoilt")
+pytestmark = pytest.mark.usefixtures("no_task_yet")
 
 
 def on_each(nodes: int, function: Callable[[], Any], job: str = "job") -> list[Any]:

@@ -10,8 +10,10 @@ from traitlets import Undefined
 from jupyter_sky.cell_options.schema import OPTIONS
 from jupyter_sky.config.provider_settings import dotted_names
 from jupyter_sky.config.settings import Sky
+from jupyter_sky.magics.declaration import NOTEBOOK, SHELL
 from jupyter_sky.magics.verbs import VERBS
 
+VERBS_BY_NAME = [verb for _, verb in sorted(VERBS.items())]
 README = Path(__file__).parents[2] / "jupyter_sky/magics/README.md"
 
 
@@ -33,10 +35,21 @@ def options_table() -> str:
 
 
 def verbs_table() -> str:
-    """Return the verbs of ``%sky``."""
-    rows = [_row("`%sky` ...", "Meaning", "In a shell"), "|---|---|---|"]
-    for verb in VERBS.values():
-        rows.append(_row(f"`{verb.usage}`", verb.help, "yes" * verb.works_outside_notebook))
+    """Return the verbs of ``%sky`` and ``jupyter sky``."""
+    rows = [_row("Verb", "Meaning", "Example", "`%sky`", "`jupyter sky`"), "|---|---|---|---|---|"]
+    for verb in VERBS_BY_NAME:
+        places = ["yes" * verb.is_available(command) for command in (NOTEBOOK, SHELL)]
+        rows.append(_row(f"`{verb.short_usage}`", verb.help, f"`{verb.example}`", *places))
+    return "\n".join(rows)
+
+
+def arguments_table() -> str:
+    """Return the arguments of verbs, without the options that are also those of ``%%sky``."""
+    rows = [_row("Verb", "Argument", "Meaning"), "|---|---|---|"]
+    for verb in VERBS_BY_NAME:
+        for argument in verb.arguments:
+            if not argument.group:
+                rows.append(_row(f"`{verb.name}`", f"`{argument.title}`", argument.help))
     return "\n".join(rows)
 
 
@@ -52,7 +65,12 @@ def settings_table() -> str:
     return "\n".join(rows)
 
 
-TABLES = {"options": options_table, "verbs": verbs_table, "settings": settings_table}
+TABLES = {
+    "options": options_table,
+    "verbs": verbs_table,
+    "arguments": arguments_table,
+    "settings": settings_table,
+}
 
 
 def render(text: str) -> str:

@@ -9,6 +9,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from jupyter_sky.accelerators import names
 from jupyter_sky.cell_options.schema import BY_FLAG
 from jupyter_sky.magics.completer import make_matcher
+from jupyter_sky.magics.verbs import VERBS
 from jupyter_sky.provider.register import known_names
 
 
@@ -34,9 +35,6 @@ class Sources:
 
     def runs(self):
         return ["sweep"]
-
-    def verbs(self):
-        return ["alias", "config", "down", "get", "logs", "put", "status", "up", "vars"]
 
 
 @pytest.fixture
@@ -92,10 +90,10 @@ def complete():
         ("%sky down ", ["train", "test", "all", "--all", "--yes"]),
         ("%sky down train --", ["--all", "--yes"]),
         ("%sky down --yes ", ["train", "test", "all", "--all"]),
-        ("%sky logs ", ["sweep", "-f", "--provision"]),
+        ("%sky logs ", ["sweep", "-f", "--follow", "--provision"]),
         ("%sky vars te", ["test"]),
         ("%sky put d", ["data", "df"]),
-        ("%sky get ", ["model", "metrics"]),
+        ("%sky get ", ["model", "metrics", "-c", "--cluster"]),
         ("x = 1\ny = %sky get me", ["metrics"]),
         ("%sky up --cloud lo", ["local"]),
         ("%sky alias s", ["small"]),
@@ -107,7 +105,17 @@ def complete():
         ("%sky plan --cloud lo", ["local"]),
         ("%sky catalog ref", ["refresh"]),
         ("%sky catalog refresh a", ["aws", "azure"]),
-        ("%sky ", Sources().verbs()),
+        ("%sky catalog refresh aws --d", ["--dry-run"]),
+        ("%sky tracker c", ["clear"]),
+        ("%sky tracker --cloud aws,g", ["gcp"]),
+        ("%sky cost --by c", ["cell", "cluster", "cloud"]),
+        ("%sky cost --by=d", ["day"]),
+        ("%sky cost --by day --", ["--since", "--csv"]),
+        ("%sky put data d", ["data", "df"]),
+        ("%sky put -c t", ["train", "test"]),
+        ("%sky help lo", ["logs"]),
+        ("%sky r", ["reap"]),
+        ("%sky ", [name for name in sorted(VERBS) if name != "run" and " " not in name]),
     ],
 )
 def test_completions(complete, monkeypatch, cell, expected):

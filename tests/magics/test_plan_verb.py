@@ -46,12 +46,15 @@ def test_a_single_request_with_options_of_both_kinds(notebook) -> None:
         ("plan pipelin", "there is no Dag of that name"),
         ("plan x", "there is no Dag of that name"),
         ("plan pipeline --cpus 4", "pipeline and cpus at once"),
-        ("plan a b", "one name at most"),
+        ("plan a b", "'b' is not understood"),
         ("plan --deadline", "--deadline needs a value"),
+        ("plan --deadline=", "--deadline needs a value"),
+        ("plan --deadline --spot", "--deadline needs a value"),
+        ("plan --budget 1 --budget 2", "--budget is given twice"),
         ("plan --gpus T4 --deadline 5", "not a duration"),
         ("plan --gpus T4 --minimize speed", "minimize='speed'"),
         ("plan --gpus T4 --carbon-cap much", "not a number"),
-        ("plan --gpus T4 --minimise cost", "--minimise is not an option"),
+        ("plan --gpus T4 --minimise cost", "unknown option --minimise"),
     ],
 )
 def test_mistakes(notebook, line: str, said: str) -> None:

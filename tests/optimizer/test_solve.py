@@ -240,22 +240,6 @@ def test_a_blocked_place_and_new_prices(shape, kind):
         assert second.status == "infeasible"
 
 
-def test_the_compiled_model_is_used_again():
-    problem = random_problem(5, tasks=4, places=4)
-    first = solve(problem, presolve=False, solver="glpk")
-    models = [key for key in first.state.shapes if key[0] == "model"]
-    again = solve(
-        replace(problem, masks=(LabelMask("blocked", 0, np.arange(4) != first.choice[0]),)),
-        presolve=False,
-        solver="glpk",
-        warm=first,
-    )
-    assert [key for key in again.state.shapes if key[0] == "model"] == models
-    assert again.choice[0] != first.choice[0]
-    wanted, _ = best_by_trying(again.state.problem, Objective())
-    assert again.value == pytest.approx(wanted)
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

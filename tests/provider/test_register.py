@@ -109,6 +109,27 @@ def test_built_in_clouds_ask_no_entry_points() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.parametrize("name", clouds.PROVIDERS)
+def test_built_in_cloud_is_a_provider_with_its_facts(name: str) -> None:
+    driver = clouds.cloud_provider(name).driver
+    assert isinstance(driver, Provider) and isinstance(driver, BUILT_IN[name])
+    assert driver.launchable and driver.login and driver.billing == BUILT_IN[name].billing
+    offer = next(iter(driver.offers()))
+    assert offer.cloud == name and offer.price is not None and offer.price > 0
+
+
+def test_facts_of_a_driver_are_read_without_its_sdk() -> None:
+    code = (
+        "import sys\n"
+        "from jupyter_sky import clouds\n"
+        "for name in clouds.PROVIDERS:\n"
+        "    clouds.cloud_provider(name).driver.quota_family('m5.large')\n"
+        "sdks = {'boto3', 'botocore', 'azure', 'google.cloud', 'google.auth', 'requests'}\n"
+        "assert not sdks & set(sys.modules), sdks & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_package_adds_a_cloud_with_its_facts(toy: Path) -> None:
     assert register.installed_names() == ("toy",) and "toy" in clouds.reachable_names()
     assert Resources.parse(cloud="toy").clouds == ("toy",)

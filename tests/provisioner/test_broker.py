@@ -9,7 +9,8 @@ import pytest
 
 from jupyter_sky import clouds, tracker
 from jupyter_sky.clouds import LaunchRequest, Machine
-from jupyter_sky.clouds.provider import CloudProvider, launch_records
+from jupyter_sky.clouds.machine_records import launch_records
+from jupyter_sky.clouds.provider import CloudProvider
 from jupyter_sky.errors import (
     SkyNoCapacity,
     SkyNoOffer,

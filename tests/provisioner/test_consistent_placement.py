@@ -62,7 +62,7 @@ def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     Sky.clear_instance()
     sessions.open_session({}, str(tmp_path / "n.ipynb"), lasting=False)
 
-    def run(start: Any, report: Any) -> None:
+    def run(start: Any) -> None:
         raise Sent(start.order.offer, start.row.price)
 
     monkeypatch.setattr(cluster_launch._LaunchAttempt, "run", run)
@@ -194,7 +194,7 @@ def test_a_pool_that_prefers_spot_machines_always_starts_and_says_so(
     use(monkeypatch, ("aws",))
     asked: list[Offer] = []
 
-    def run(start: Any, report: Any) -> Any:
+    def run(start: Any) -> Any:
         asked.append(start.order.offer)
         if start.order.offer.spot:
             raise SkyNoCapacity("no spot machines are left")

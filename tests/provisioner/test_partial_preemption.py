@@ -18,7 +18,7 @@ from jupyter_sky.resources import Resources
 from jupyter_sky.store.store import Store
 from tests.conftest import wait_until
 from tests.emulators.ec2 import Ec2
-from tests.store.test_store import CLUSTER
+from tests.store.rows import CLUSTER
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -45,7 +45,7 @@ def test_survivors_of_a_preempted_cluster_are_observed_too(
     store.save_cluster(row)
     clusters = ClusterRegistry(store, "a.ipynb", "s1")
     account.preempt(machines[rank].id)
-    wait_until(lambda: not clusters.reconcile(), 10)
+    wait_until(lambda: not clusters.records.reconcile(), 10)
     seen = Counter(one.kind for one in tracker.current().observations())
     assert seen == {"preempted": 1, "ended": 3}
     store.close()

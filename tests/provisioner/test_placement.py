@@ -42,7 +42,7 @@ from jupyter_sky.provisioner.placement import decide_placement
 from jupyter_sky.resources import Resources
 from jupyter_sky.tracker import Place
 from tests.emulators.ec2 import Ec2
-from tests.store.test_store import CLUSTER
+from tests.store.rows import CLUSTER
 
 BOX = Offer("ssh", "pool", "box", 64, 256, price=0.0, source="hosts.toml")
 DEAR = Offer("ssh", "pool", "dear", 64, 256, price=9.0, source="hosts.toml")

@@ -20,7 +20,7 @@ from jupyter_sky.server.service import SkyService
 from jupyter_sky.store.store import Store
 from tests.conftest import Notebook, part
 from tests.server.conftest import Refused
-from tests.store.test_store import CLUSTER, GONE, RUN
+from tests.store.rows import CLUSTER, GONE, RUN
 
 
 @pytest.fixture

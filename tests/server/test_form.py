@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_sky.forms import schema
 from tests.server.conftest import Refused
-from tests.store.test_store import CLUSTER
+from tests.store.rows import CLUSTER
 
 
 async def test_there_and_back(ask: Any) -> None:

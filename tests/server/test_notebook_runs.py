@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.executor.session import FOLLOW_SECONDS
+from jupyter_sky.executor.replay import ALL_SHOWN
 from jupyter_sky.server.notebook_runs import LEASE_SECONDS, PageClaims
 from jupyter_sky.store.store import RunRow, Store
 from jupyter_sky.widgets.status_line import CARD_MIME
 from tests.server.conftest import Refused
-from tests.store.test_store import CLUSTER, GONE, MINE, RUN
+from tests.store.rows import CLUSTER, GONE, MINE, RUN
 
 OFFER = {"cloud": "aws", "region": "us-east-1", "instance_type": "g5.xlarge"}
 OFFER |= {"vcpus": 4, "memory": 16}
@@ -109,7 +109,7 @@ async def test_the_next_kernel_is_told_that_a_page_shows_it(ask: Any, store: Sto
     for page, fed in (("a", True), ("b", False)):
         for run_id in ("mine", "orphan"):
             await ask("runs", run_id, "follow", body={"page": page, "fed": fed})
-        expected = 0 if fed else FOLLOW_SECONDS
+        expected = 0 if fed else ALL_SHOWN
         assert [store.run(one).shown for one in ("mine", "orphan")] == [0, expected]
     assert store.run("orphan").ended is None and store.run("orphan").status == "running"
 

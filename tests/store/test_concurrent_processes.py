@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from jupyter_sky.errors import SkyStoreError
 from jupyter_sky.store.store import ClusterId, ClusterRow, Store
-from tests.store.test_store import CLUSTER
+from tests.store.rows import CLUSTER
 
 pytestmark = pytest.mark.slow
 

@@ -175,7 +175,7 @@ def test_mistakes(line: str, piece: str, capsys: pytest.CaptureFixture) -> None:
 
 
 def test_help_shows_the_verb(capsys: pytest.CaptureFixture) -> None:
-    assert "tracker clear [PLACE]" in run("help tracker", capsys)
+    assert "tracker clear [PLACE ...]" in run("help tracker", capsys)
 
 
 @pytest.mark.parametrize(

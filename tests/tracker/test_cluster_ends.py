@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from jupyter_sky.clouds import Machine
 from jupyter_sky.tracker.cluster_ends import observed_ends
-from tests.store.test_store import CLUSTER
+from tests.store.rows import CLUSTER
 
 ROW = replace(
     CLUSTER,

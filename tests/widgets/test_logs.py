@@ -60,16 +60,16 @@ def test_a_log_is_text(session: Session, journal: Journal) -> None:
     journal.append("17-ab", 0, stream("loss 3\nloss"))
     journal.append("17-ab", 0, stream(" 2\n"))
     journal.flush()
-    log = Log.of(session, row)
+    log = Log.of(session.history, row)
     assert isinstance(log, str) and log == "loss 3\nloss 2\n" and "loss 2" in log
     assert pretty(log) == "loss 3\nloss 2"
-    assert log.title == "log of cell 7"
+    assert log.caption == "log of cell 7"
 
 
 def test_view_is_answered_in_pages(session: Session, journal: Journal) -> None:
     journal.append("17-ab", 1, stream("one\n", "stderr"))
     journal.flush()
-    log = Log.of(session, begin(session))
+    log = Log.of(session.history, begin(session))
     view = log.view()
     assert view.state == {"run_id": "17-ab", "title": "log of cell 7"}
     first = log._answer({"run_id": "17-ab"})
@@ -91,16 +91,16 @@ def test_long_journal_is_paged_completely(session: Session, journal: Journal) ->
     for number in range(40):
         journal.append("17-ab", 0, stream(f"{number:04}" * 25_000 + "\n"))
     journal.flush()
-    part, following = session.journal("17-ab")
+    part, following = session.history.read_journal("17-ab")
     assert 0 < len(part) < 40 and following == len(part)
-    assert Log.of(session, row).count("\n") == 40
+    assert Log.of(session.history, row).count("\n") == 40
 
 
 def test_log_of_a_waiting_run_and_of_a_lost_journal(session: Session) -> None:
-    assert Log.of(session, begin(session, nodes=0, status="waiting")) == ""
+    assert Log.of(session.history, begin(session, nodes=0, status="waiting")) == ""
     session.store.end_run("17-ab", "cancelled", 120.0)
     with pytest.raises(SkyUsageError, match="no longer kept"):
-        session.log_text("17-ab")
+        session.history.log_text("17-ab")
 
 
 def test_a_log_is_followed_to_the_end_of_its_run(
@@ -159,5 +159,5 @@ def test_html_is_safe_and_without_sequences() -> None:
 def test_terminal_has_no_view(session: Session, journal: Journal) -> None:
     journal.append("17-ab", 0, stream("one\n"))
     journal.flush()
-    log = Log.of(session, begin(session))
+    log = Log.of(session.history, begin(session))
     assert log._repr_mimebundle_() == {}

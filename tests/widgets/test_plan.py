@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -188,3 +191,29 @@ def test_plan_loaded_from_a_file_is_drawn(made: Plan) -> None:
     again = Plan.from_json(made.to_json())
     assert str(again) == str(made)
     assert "<svg" in again._repr_html_()
+
+
+def test_plan_is_shown_before_its_drawing_is_imported(made: Plan, tmp_path: Path) -> None:
+    """The optimizer does not import widgets: a notebook draws plans, another process lists them."""
+    file = tmp_path / "plan.json"
+    file.write_text(made.to_json())
+    code = (
+        "import sys\nfrom pathlib import Path\n"
+        "from jupyter_sky.optimizer.plan import Plan\n"
+        "made = Plan.from_json(Path(sys.argv[1]).read_text())\n"
+        "print(made)\nassert made._repr_html_() is None\n"
+        "assert 'jupyter_sky.widgets.plan' not in sys.modules\n"
+        "from IPython.core.interactiveshell import InteractiveShell\n"
+        "shell = InteractiveShell.instance()\n"
+        "shell.extension_manager.load_extension('jupyter_sky')\n"
+        "data, _ = shell.display_formatter.format(made)\n"
+        "assert '<svg' in data['text/html'] and 'moves' in data['text/plain'], data\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(file)], capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[1:] == [
+        "a & b: aws us-east-1a m5.large",
+        "train: gcp us-central1-a a2",
+    ]

@@ -3,10 +3,10 @@
 ``source`` defines the protocol of a price source; each cloud has a file of its own: ``aws``,
 ``azure``, ``gcp``, ``lambdalabs``. ``fetcher`` reads lists page by page and ``page_cache`` stores
 the pages; ``runner`` compares new prices with the present ones and replaces them in one step;
-``commands`` holds the commands of users.
+``commands`` reports to users.
 """
 
-from .commands import command, show
+from .commands import refresh_and_report, show
 from .runner import RefreshOutcome, refresh, sources
 
-__all__ = ["RefreshOutcome", "command", "refresh", "show", "sources"]
+__all__ = ["RefreshOutcome", "refresh", "refresh_and_report", "show", "sources"]

@@ -30,6 +30,7 @@ from .source import KnownOffers, SourceData, missing_sdk
 
 _PRICES = "https://prices.azure.com/api/retail/prices"
 _VERSION = "2023-01-01-preview"
+_ACCOUNT_HINT = "az login, and set AZURE_SUBSCRIPTION_ID"
 _OTHER = re.compile(r"\bWin(dows)?\b|Cloud ?Services|Dedicated Host", re.IGNORECASE)
 # What the names of sizes say of their accelerators, where the API gives the number only.
 _GPUS = (
@@ -86,17 +87,20 @@ class AzurePrices:
         """Read the sizes, then the prices of each region."""
         notes, sources = [], {"azure-retail-prices": today()}
         sizes: list[dict[str, Any]] = []
+        failure: SkyError | None = None
         try:
             sizes = self._sizes(fetch)
             sources["azure-resource-skus"] = today()
         except SkyError as error:
+            failure = error
             notes.append(f"sizes and zones as they were known: {error.message}")
         regions = sorted({size["region"] for size in sizes} | set(known.regions))
         if not regions:
+            reason = f": {failure.message}" if failure else ""
             raise SkyRefreshError(
-                "azure: no region is known to ask prices for",
-                hint="az login, and set AZURE_SUBSCRIPTION_ID",
-            )
+                f"azure: no region is known to ask prices for{reason}",
+                hint=failure.hint if failure else _ACCOUNT_HINT,
+            ) from failure
         session = http.HttpSession()
         lists = fetch.map(regions, partial(self._prices, session, fetch))
         prices = _by_machine(entry for entries in lists for entry in entries)
@@ -141,10 +145,7 @@ class AzurePrices:
             raise missing_sdk(self.cloud, "azure-mgmt-compute") from None
         subscription = self.subscription or os.environ.get("AZURE_SUBSCRIPTION_ID", "")
         if not subscription:
-            raise SkyRefreshError(
-                "azure: AZURE_SUBSCRIPTION_ID is not set",
-                hint="az login, and set AZURE_SUBSCRIPTION_ID",
-            )
+            raise SkyRefreshError("azure: AZURE_SUBSCRIPTION_ID is not set", hint=_ACCOUNT_HINT)
         credential = self.credential or DefaultAzureCredential()
         where = {"base_url": self.manager} if self.manager else {}
         if self.manager:

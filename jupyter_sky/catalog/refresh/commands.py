@@ -1,20 +1,17 @@
-"""``jupyter sky catalog`` and ``jupyter sky catalog refresh``, also after ``%sky``."""
+"""Reports of the catalog and of its refresh, which the verb ``catalog`` shows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import SkyError, SkyRefreshError, SkyUsageError, suggest
+from ...errors import SkyError, SkyRefreshError
 from ..regions import STALE_DAYS
 from .page_cache import KEEP_HOURS
 from .runner import STATES, RefreshOutcome, refresh, sources
 
 if TYPE_CHECKING:
     from ...tables import Table
-
-USAGE = "catalog refresh [CLOUD ...] [--dry-run] [--force]"
-OPTIONS = ("--dry-run", "--force")
 
 
 class RefreshReport:
@@ -86,16 +83,22 @@ def _details(outcome: RefreshOutcome) -> Iterable[tuple[str, str]]:
     yield from (("note", note) for note in outcome.notes)
 
 
-def command(words: Sequence[str]) -> RefreshReport:
-    """Carry out ``catalog refresh``.
+def refresh_and_report(
+    clouds: Sequence[str] = (), *, dry_run: bool = False, force: bool = False
+) -> RefreshReport:
+    """Refresh clouds and report what has changed.
 
     Without names, every cloud is tried and those that cannot be read are reported. A cloud that
     was named and cannot be read is an error, after the others have been refreshed.
 
     Parameters
     ----------
-    words
-        Names of clouds, ``--dry-run``, ``--force``.
+    clouds
+        Names of clouds; all unless given.
+    dry_run
+        Compare only.
+    force
+        Replace even when far fewer offers came back than there were.
 
     Raises
     ------
@@ -104,17 +107,10 @@ def command(words: Sequence[str]) -> RefreshReport:
 
     Examples
     --------
-    >>> command(["aws", "--dry-run"])  # doctest: +SKIP
+    >>> refresh_and_report(["aws"], dry_run=True)  # doctest: +SKIP
     """
-    names = [name for word in words if not word.startswith("-") for name in word.split(",") if name]
-    given = [word for word in words if word.startswith("-")]
-    for word in given:
-        if word not in OPTIONS:
-            raise SkyUsageError(
-                f"catalog refresh: unknown option {word}", hint=suggest(word, OPTIONS)
-            )
     try:
-        outcomes = refresh(names, dry_run="--dry-run" in given, force="--force" in given)
+        outcomes = refresh(clouds, dry_run=dry_run, force=force)
     except KeyboardInterrupt:
         print(f"interrupted: the catalog is as it was; pages are kept for {KEEP_HOURS:g} hours")
         raise
@@ -122,7 +118,7 @@ def command(words: Sequence[str]) -> RefreshReport:
     report = RefreshReport(outcomes)
     if len(failed) == len(outcomes) == 1:
         raise failed[0]
-    if failed and (names or len(failed) == len(outcomes)):
+    if failed and (clouds or len(failed) == len(outcomes)):
         print(report)
         raise _together(outcomes, failed)
     return report

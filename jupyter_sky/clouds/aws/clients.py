@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ...provider.classification import ProviderError
+
 DEFAULT_REGION = "us-east-1"
 """The region that is asked about the others, where none is configured."""
 MAX_PARALLEL_REGIONS = 8
@@ -21,15 +23,8 @@ _VARIABLES = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
-_PROFILE_KEYS = (
-    "aws_access_key_id",
-    "sso_session",
-    "sso_start_url",
-    "role_arn",
-    "credential_process",
-)
-_PROFILE_KEYS += ("login_session",)
-
+_PROFILE_KEYS = "aws_access_key_id sso_session sso_start_url role_arn credential_process".split()
+_PROFILE_KEYS += ["login_session"]
 _UNKNOWN_IDENTITY_CODES = ("AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException")
 
 T = TypeVar("T")
@@ -121,10 +116,7 @@ class AwsClients:
 
     @contextmanager
     def annotate_region_errors(self, region: str) -> Iterator[None]:
-        """Say it where errors come from a region that is not enabled.
-
-        AWS says there that we are nobody, as it does to wrong keys.
-        """
+        """Raise another error where a region is not enabled: AWS says there that keys are wrong."""
         from botocore.exceptions import ClientError
 
         try:
@@ -133,11 +125,10 @@ class AwsClients:
             if not self._is_region_disabled(region, error):
                 raise
             told = f"the region {region} is not enabled for this account"
-            code = {"Error": {"Code": "OptInRequired", "Message": told}}
-            raise ClientError(code, error.operation_name) from None
+            raise ProviderError(told, code="OptInRequired") from None
 
     def _is_region_disabled(self, region: str, said: Any) -> bool:
-        """Whether what AWS said there comes from a region that is not enabled."""
+        """Whether a refusal comes from a region that is not enabled."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         if said.response["Error"]["Code"] not in _UNKNOWN_IDENTITY_CODES:
@@ -150,7 +141,7 @@ class AwsClients:
         return region in off
 
     def _current_session(self) -> Any:
-        """The session; a new one when settings or files have changed."""
+        """Return the session; a new one when settings or files have changed."""
         from boto3.session import Session
 
         mark = _settings_fingerprint()
@@ -160,12 +151,10 @@ class AwsClients:
 
 
 def _credential_files() -> tuple[Path, Path]:
-    """The files that boto3 reads: credentials and settings."""
-    names = (
-        os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials",
-        os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config",
-    )
-    return Path(names[0]).expanduser(), Path(names[1]).expanduser()
+    """Return the files that boto3 reads: credentials and settings."""
+    credentials = os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"
+    settings = os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config"
+    return Path(credentials).expanduser(), Path(settings).expanduser()
 
 
 def _has_credentials(path: Path) -> bool:
@@ -176,12 +165,12 @@ def _has_credentials(path: Path) -> bool:
     except (OSError, ValueError, configparser.Error):
         return False
     return parser.has_section("default") and any(
-        parser.has_option("default", k) for k in _PROFILE_KEYS
+        parser.has_option("default", key) for key in _PROFILE_KEYS
     )
 
 
 def _settings_fingerprint() -> object:
-    """What changes when credentials or settings do."""
+    """Return a value that changes when credentials or settings do."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     times = [path.stat().st_mtime_ns if path.exists() else 0 for path in _credential_files()]
     return settings, times

@@ -11,34 +11,25 @@ import json
 import logging
 import math
 import re
-import threading
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from threading import Event
 from typing import Any
 
-from ...concurrency import run_abandonable
 from ...config.settings import Sky
 from ...offers import Offer
+from ...provider.classification import Meaning, ProviderError
 from ...provider.facts import AwsFacts
-from ..base import (
-    CloudError,
-    LaunchRequest,
-    Machine,
-    MachineConfig,
-    MachineState,
-    OnCreated,
-    Tick,
-    ignore,
-)
-from ..provider import CloudProvider
-from . import clients, images, network
-from .errors import explain
-from .network import CLUSTER, LEASE_END, OWNER, TOKEN, error_code, make_filter
+from ...provider.naming import group_ids, split_id, tagged_machine
+from ...provider.parallel_requests import StopRequested, pause
+from ...provider.values import LaunchRequest, Machine, MachineConfig, MachineState
+from ..catalog_provider import CatalogProvider
+from . import clients, errors, images, network
+from .network import error_code, make_filter
 
 log = logging.getLogger(__name__)
 
@@ -65,17 +56,18 @@ _CONSISTENCY_DELAYS = (0.2, 0.4, 0.8, 1.6, 3.2, 0.0)
 _NAMESPACE = uuid.UUID("1c1a0a7e-52f6-4b8e-9d5b-6a3d2f0c9b11")
 
 
-class AwsDriver:
-    """EC2 as a cloud that rents machines.
+class Aws(AwsFacts, CatalogProvider):
+    """EC2 as a cloud that rents machines; an ID is ``region/instance``.
 
     Examples
     --------
-    >>> AwsDriver().name
+    >>> Aws().name
     'aws'
     """
 
-    name = "aws"
     login = "aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    refinements = errors.REFINEMENTS
+    errors = errors.TABLE
 
     def __init__(self) -> None:
         self._access = clients.AwsClients()
@@ -91,76 +83,56 @@ class AwsDriver:
         answer = self._client("sts", self._access.home_region()).get_caller_identity()
         return f"account {answer['Account']}, {answer['Arn']}"
 
-    def explain(self, error: Exception) -> CloudError | None:
-        """Say what an error of boto3 means; None for any other."""
-        return explain(error)
+    def read_error(self, error: Exception) -> ProviderError | None:
+        """Read code, HTTP status and message out of an error of boto3; None for any other."""
+        return errors.read_error(error)
 
-    def self_delete_script(self, order: LaunchRequest) -> str:
-        """Powering a machine off is enough: that terminates it."""
-        return ""
+    @classmethod
+    def find_meaning(cls, code: str, status: int) -> Meaning:
+        """Return what a code means, or one that looks like it, else what an HTTP status means."""
+        known = errors.TABLE.get(code) or errors.find_unknown_meaning(code, status)
+        return known or super().find_meaning(code, status)
 
     # -- launching ---------------------------------------------------------------------------
 
-    def create(
-        self,
-        order: LaunchRequest,
-        machine_config: MachineConfig,
-        tick: Tick,
-        on_created: OnCreated = ignore,
-    ) -> list[Machine]:
-        """Launch all machines of an order by one request, which AWS carries out once.
-
-        It is sent from a thread, so that `tick` can give up while AWS thinks about it; what comes
-        of it after that is terminated.
-        """
-        return run_abandonable(
-            partial(self._create, order, machine_config), tick, self._discard_late_machines
-        )
-
-    def _create(
-        self, order: LaunchRequest, machine_config: MachineConfig, given_up: threading.Event
-    ) -> list[Machine]:
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        with self._access.annotate_region_errors(order.offer.region):
-            request = self._run_instances_arguments(order, machine_config)
-            ec2 = self._client("ec2", order.offer.region)
-            request["SecurityGroupIds"] = [
-                group := network.ensure_security_group(ec2, order, machine_config)
-            ]
-            try:
-                found = self._run_instances(order, request, given_up)
-            except ClientError as error:
-                if error_code(error).startswith("InvalidAMIID"):
-                    self._images.clear()  # it has been replaced since it was looked up
-                with suppress(BotoCoreError, ClientError):
-                    network.delete_security_group(
-                        ec2, group
-                    )  # nothing stays in a place that refuses
-                raise
-            if not found:
-                network.delete_security_group(ec2, group)
+    def launch(self, request: LaunchRequest, config: MachineConfig, stop: Event) -> list[Machine]:
+        """Launch all machines by one request, which AWS carries out once."""
+        with self._access.annotate_region_errors(request.offer.region):
+            found = self._launch_in_group(request, config, stop)
         role = _scheduler_role()
-        if role and found:
-            self._schedule_termination(
-                order, machine_config, [machine.id for machine in found], role
-            )
+        if role:
+            self._schedule_termination(request, config, [machine.id for machine in found], role)
         return sorted(found, key=lambda machine: machine.rank)
 
-    def _discard_late_machines(self, machines: Sequence[Machine]) -> None:
-        self.remove([machine.id for machine in machines])
+    def _launch_in_group(
+        self, request: LaunchRequest, config: MachineConfig, stop: Event
+    ) -> list[Machine]:
+        """Launch the machines in a security group, which goes if there are none."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        arguments = self._run_instances_arguments(request, config)
+        ec2 = self._client("ec2", request.offer.region)
+        group = network.ensure_security_group(ec2, request, config)
+        try:
+            return self._run_instances(request, {**arguments, "SecurityGroupIds": [group]}, stop)
+        except (ClientError, StopRequested) as error:
+            if isinstance(error, ClientError) and error_code(error).startswith("InvalidAMIID"):
+                self._images.clear()  # it has been replaced since it was looked up
+            with suppress(BotoCoreError, ClientError):  # nothing stays in a place that refuses
+                network.delete_security_group(ec2, group)
+            raise
 
     def _run_instances_arguments(
-        self, order: LaunchRequest, machine_config: MachineConfig
+        self, order: LaunchRequest, config: MachineConfig
     ) -> dict[str, Any]:
-        """What is asked of RunInstances, but for the security group."""
+        """Return the arguments of RunInstances, but for the security group."""
         offer, nodes = order.offer, order.resources.nodes
         # drivers are for those who have asked for what they drive
         image = self._find_image(offer if order.resources.gpu else replace(offer, gpu=None))
-        size = max(math.ceil(machine_config.disk), image.gib)
+        size = max(math.ceil(config.disk), image.gib)
         disk = {"VolumeSize": size, "VolumeType": "gp3", "DeleteOnTermination": True}
         disk |= {"Encrypted": True}
-        tags = network.format_tags(machine_config.tags, Name=f"jupyter-sky {order.cluster}")
+        tags = network.format_tags(config.tags, Name=f"jupyter-sky {order.cluster}")
         tagged = (*_TAGGED_RESOURCES, "spot-instances-request") if offer.spot else _TAGGED_RESOURCES
         where = (offer.region, offer.zone, offer.instance_type, offer.spot)
         request = {
@@ -169,7 +141,7 @@ class AwsDriver:
             "MinCount": nodes,
             "MaxCount": nodes,
             "ClientToken": client_token(order.token, *where),
-            "UserData": machine_config.user_data,
+            "UserData": config.user_data,
             "InstanceInitiatedShutdownBehavior": "terminate",
             # a machine that AWS starts again elsewhere has lost its cluster, and would be billed
             "MaintenanceOptions": {"AutoRecovery": "disabled"},
@@ -185,7 +157,7 @@ class AwsDriver:
         return request
 
     def _find_image(self, offer: Offer) -> images.MachineImage:
-        """The image for an offer; looked up again after a while, since there are new ones."""
+        """Return the image for an offer; it is looked up anew after a while."""
         key = (offer.region, offer.instance_type, offer.arch, offer.gpu)
         until, image = self._images.get(key, (0.0, None))
         if image is None or time.monotonic() > until:
@@ -194,16 +166,17 @@ class AwsDriver:
         return image
 
     def _run_instances(
-        self, order: LaunchRequest, request: dict[str, Any], given_up: threading.Event
+        self, order: LaunchRequest, arguments: dict[str, Any], stop: Event
     ) -> list[Machine]:
-        """Send the request; the first machines of an order are its only ones."""
+        """Send RunInstances; the first machines of an order are its only ones."""
         region, zone = order.offer.region, order.offer.zone
         ec2 = self._client("ec2", region, once=True)
-        for pause in _CONSISTENCY_DELAYS:
-            if given_up.is_set():
-                break
+        pause(stop, 0.0)
+        for delay in _CONSISTENCY_DELAYS:
             try:
-                return [parse_machine(region, m) for m in ec2.run_instances(**request)["Instances"]]
+                return [
+                    parse_machine(region, m) for m in ec2.run_instances(**arguments)["Instances"]
+                ]
             except ec2.exceptions.ClientError as error:
                 if error_code(error) == "IdempotentParameterMismatch":
                     # sent before with another lease or image, and carried out
@@ -214,13 +187,13 @@ class AwsDriver:
                     network.ensure_default_subnet(ec2, zone)
                 elif not error_code(error).startswith("InvalidGroup"):
                     raise
-                if not pause:
+                if not delay:
                     raise
-            given_up.wait(pause)
-        return []
+            pause(stop, delay)
+        raise AssertionError
 
     def _schedule_termination(
-        self, order: LaunchRequest, machine_config: MachineConfig, ids: Sequence[str], role: str
+        self, order: LaunchRequest, config: MachineConfig, ids: Sequence[str], role: str
     ) -> None:
         """Let EventBridge terminate the machines at the end of their lease.
 
@@ -229,7 +202,7 @@ class AwsDriver:
         from botocore.exceptions import BotoCoreError, ClientError
 
         region = order.offer.region
-        when = datetime.fromtimestamp(math.ceil(machine_config.lease_end), UTC)
+        when = datetime.fromtimestamp(math.ceil(config.lease_end), UTC)
         client = self._client("scheduler", region)
         arn = f"arn:{self._access.partition(region)}:scheduler:::aws-sdk:ec2:terminateInstances"
         try:
@@ -269,7 +242,7 @@ class AwsDriver:
     def describe(self, ids: Sequence[str]) -> list[Machine]:
         """Say how machines are; those that AWS no longer knows are left out."""
         found: list[Machine] = []
-        for region, names in _group_by_region(ids):
+        for region, names in group_ids(ids).items():
             for start in range(0, len(names), 200):  # as many as a filter takes
                 these = make_filter("instance-id", *names[start : start + 200])
                 found += self._describe_instances(region, [these])
@@ -281,9 +254,9 @@ class AwsDriver:
         found = [machine for machine in seen if machine.state == "ended"]
         return found if found or time.time() - sent < HISTORY_SECONDS else None
 
-    def remove(self, ids: Sequence[str]) -> None:
+    def terminate(self, ids: Sequence[str]) -> None:
         """Ask for the end of machines, and so of their disks and interfaces."""
-        for region, names in _group_by_region(ids):
+        for region, names in group_ids(ids).items():
             ec2 = self._client("ec2", region)
             try:
                 ec2.terminate_instances(InstanceIds=names)
@@ -292,17 +265,19 @@ class AwsDriver:
                     raise
                 if len(names) > 1:  # one that is not known saves the others: each by itself
                     for name in names:
-                        self.remove([f"{region}/{name}"])
+                        self.terminate([f"{region}/{name}"])
 
-    def delete_unused_resources(
-        self, owner: str, regions: Collection[str] | None = None
+    def sweep(
+        self, owner: str, alive: Collection[str], regions: Collection[str] | None = None
     ) -> list[str]:
         """Delete disks, interfaces and security groups that no machine uses; say what."""
-        return self._access.call_regions(lambda region: self._sweep(region, owner), regions)
+        return self._access.call_regions(
+            lambda region: self._sweep_region(region, owner, alive), regions
+        )
 
     def console(self, id: str) -> str:
         """Return the end of what a machine has written to its console."""
-        region, name = id.split("/")
+        region, name = split_id(id)
         ec2 = self._client("ec2", region)
         try:
             answer = ec2.get_console_output(InstanceId=name, Latest=True)
@@ -323,12 +298,12 @@ class AwsDriver:
             for instance in reservation["Instances"]
         ]
 
-    def _sweep(self, region: str, owner: str) -> list[str]:
+    def _sweep_region(self, region: str, owner: str, alive: Collection[str]) -> list[str]:
         seen = self._describe_instances(region, network.owner_filters(owner))
-        alive = {each.token for each in seen if each.state != "ended"}
-        ended = {each.token for each in seen} - alive
+        up = {each.token for each in seen if each.state != "ended"}.union(alive)
+        ended = {each.token for each in seen} - up
         ec2, gone = self._client("ec2", region), []
-        for kind, id, token in network.delete_unused(ec2, owner, alive, ended):
+        for kind, id, token in network.delete_unused(ec2, owner, up, ended):
             gone.append(f"{kind} {id} in {region}")
             if kind == "security group" and _scheduler_role():
                 scheduler = self._client("scheduler", region)
@@ -340,17 +315,17 @@ class AwsDriver:
 
 
 def parse_machine(region: str, instance: Mapping[str, Any]) -> Machine:
-    """Read a machine as EC2 describes it."""
+    """Return a machine as EC2 describes it."""
     words, why = network.parse_tags(instance), instance.get("StateReason", {})
     state = _STATES.get(instance["State"]["Name"], "running")
     told = instance.get("StateTransitionReason", "")
     reason = _REASONS.get(why.get("Code", "")) or why.get("Message") or told
-    lease, stopped = words.get(LEASE_END, ""), instance["State"]["Name"].startswith("stop")
+    stopped = instance["State"]["Name"].startswith("stop")
     reason = "it is stopped, and its disk costs money" if stopped else reason
-    return Machine(
+    return tagged_machine(
+        words,
         id=f"{region}/{instance['InstanceId']}",
         cloud="aws",
-        cluster=words.get(CLUSTER, ""),
         rank=instance.get("AmiLaunchIndex", 0),
         state=state,
         started=instance["LaunchTime"].timestamp(),
@@ -359,9 +334,6 @@ def parse_machine(region: str, instance: Mapping[str, Any]) -> Machine:
         preempted=why.get("Code", "").startswith("Server.Spot"),
         address=instance.get("PublicIpAddress", ""),
         private=instance.get("PrivateIpAddress", ""),
-        token=words.get(TOKEN, ""),
-        owner=words.get(OWNER, ""),
-        lease_end=float(lease) if lease.isdigit() else None,
     )
 
 
@@ -385,18 +357,6 @@ def _schedule_name(token: str) -> str:
 
 
 def _parse_reason_time(reason: str) -> float | None:
-    """The time that EC2 writes into a reason: ``User initiated (2026-11-22 10:11:12 GMT)``."""
+    """Return the time in a reason: ``User initiated (2026-11-22 10:11:12 GMT)``."""
     found = re.search(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", reason)
     return datetime.fromisoformat(f"{found[1]}+00:00").timestamp() if found else None
-
-
-def _group_by_region(ids: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Names of machines by region, from ``us-east-1/i-0abc``."""
-    regions: dict[str, list[str]] = {}
-    for id in ids:
-        region, _, name = id.partition("/")
-        regions.setdefault(region, []).append(name)
-    yield from regions.items()
-
-
-cloud = CloudProvider(AwsDriver())

@@ -18,14 +18,14 @@ _OPEN_DRIVER_SINCE = 7.5
 
 @dataclass(frozen=True, slots=True)
 class ImageSource:
-    """Where an image is found.
+    """Public parameter and name of an image.
 
     Attributes
     ----------
     parameter : str
         Public parameter of Systems Manager that holds the id of the latest.
     owner, name : str
-        Who publishes it under which name, for accounts that may not read parameters.
+        Account and name that publish it, for accounts that may not read parameters.
     """
 
     parameter: str
@@ -116,7 +116,7 @@ def find_image(client: Callable[[str, str], Any], offer: Offer) -> MachineImage:
 
 
 def _latest(ssm: Any, parameter: str) -> str:
-    """The id that a public parameter holds; empty where it is not to be had."""
+    """Return the ID that a public parameter holds; empty where it is not to be had."""
     from botocore.exceptions import ClientError
 
     try:
@@ -128,6 +128,6 @@ def _latest(ssm: Any, parameter: str) -> str:
 
 
 def _arch(ec2: Any, instance_type: str) -> str:
-    """The architecture of a type, where the offer does not say it."""
+    """Return the architecture of a type, where the offer does not say it."""
     types = ec2.describe_instance_types(InstanceTypes=[instance_type])["InstanceTypes"]
     return "arm64" if "arm64" in types[0]["ProcessorInfo"]["SupportedArchitectures"] else "x86_64"

@@ -7,24 +7,24 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from ..base import TAGS, LaunchRequest, MachineConfig
+from ...provider.naming import OWNER, TOKEN
+from ...provider.values import LaunchRequest, MachineConfig
 
-OWNER, CLUSTER, TOKEN, _, LEASE_END = TAGS
 CREATED_TAG = "jupyter-sky-made"
 """Tag of a security group: unix seconds at which it was made; AWS does not note it."""
 LAUNCH_GRACE_SECONDS = 900.0
 """A group that no machine uses may belong to a launch that is under way for so long."""
 
 UnusedResource = tuple[str, str, str]
-"""What was left of an order and is deleted: kind, id, and the token of the order."""
+"""Kind and ID of what is deleted, and the token of its order."""
 
 
-def ensure_security_group(ec2: Any, order: LaunchRequest, machine_config: MachineConfig) -> str:
+def ensure_security_group(ec2: Any, order: LaunchRequest, config: MachineConfig) -> str:
     """Make the security group of an order, or find it; return its id."""
     from botocore.exceptions import ClientError
 
     name = f"jupyter-sky-{sanitize_name(order.token)}"[:255]
-    labels = format_tags(machine_config.tags, **{CREATED_TAG: str(int(time.time()))})
+    labels = format_tags(config.tags, **{CREATED_TAG: str(int(time.time()))})
     wanted = {
         "GroupName": name,
         "Description": f"machines of {sanitize_name(order.cluster)}"[:255],
@@ -41,7 +41,7 @@ def ensure_security_group(ec2: Any, order: LaunchRequest, machine_config: Machin
             id = ec2.describe_security_groups(Filters=asked)["SecurityGroups"][0]["GroupId"]
         else:
             raise
-    for rule in _ingress_rules(machine_config.ssh_from, id if order.resources.nodes > 1 else ""):
+    for rule in _ingress_rules(config.ssh_from, id if order.resources.nodes > 1 else ""):
         admit = ec2.authorize_security_group_ingress
         _ignore_code("InvalidPermission.Duplicate", admit, GroupId=id, IpPermissions=[rule])
     return id
@@ -66,7 +66,7 @@ def delete_unused(
     Parameters
     ----------
     owner
-        Whose; empty for anybody's.
+        Of what is deleted; empty for anybody's.
     alive, ended
         Tokens of orders whose machines there are, and of those seen to have ended.
     """
@@ -118,7 +118,7 @@ def _ignore_code(allowed: str, request: Callable[..., Any], **words: Any) -> Non
 
 
 def _ingress_rules(ssh_from: Collection[str], group: str) -> Iterator[dict[str, Any]]:
-    """What may come in: SSH, and everything from the machines of the same group."""
+    """Yield the rules of ingress: SSH, and everything from the machines of the same group."""
     for net in ssh_from:
         nets = (
             {"Ipv6Ranges": [{"CidrIpv6": net}]} if ":" in net else {"IpRanges": [{"CidrIp": net}]}
@@ -132,19 +132,19 @@ def _ingress_rules(ssh_from: Collection[str], group: str) -> Iterator[dict[str, 
 
 
 def make_filter(name: str, *values: str) -> dict[str, Any]:
-    """A filter of a listing."""
+    """Return a filter of a listing."""
     return {"Name": name, "Values": list(values)}
 
 
 def owner_filters(owner: str = "", token: str = "") -> list[dict[str, Any]]:
-    """Filters for what was made by jupyter_sky, for an owner or an order."""
+    """Return filters for what was made by jupyter_sky, for an owner or an order."""
     pairs = [(OWNER, owner), (TOKEN, token)]
     found = [make_filter(f"tag:{name}", value) for name, value in pairs if value]
     return found or [make_filter("tag-key", TOKEN)]
 
 
 def format_tags(words: Mapping[str, str], **more: str) -> list[dict[str, str]]:
-    """Tags as EC2 takes them; it knows letters, digits and a few signs, and 256 of them."""
+    """Return tags as EC2 takes them; it knows letters, digits and a few signs, and 256 of them."""
     return [
         {"Key": name, "Value": re.sub(r"[^\w\s+\-=.:/@]", "_", value)[:256]}
         for name, value in {**words, **more}.items()
@@ -152,15 +152,15 @@ def format_tags(words: Mapping[str, str], **more: str) -> list[dict[str, str]]:
 
 
 def parse_tags(thing: Mapping[str, Any]) -> dict[str, str]:
-    """Tags of something listed."""
+    """Return the tags of something listed."""
     return {each["Key"]: each["Value"] for each in thing.get("Tags", ())}
 
 
 def sanitize_name(word: str) -> str:
-    """A word within what names of groups may have."""
+    """Return a word in the alphabet of names of groups."""
     return re.sub(r"[^A-Za-z0-9 ._\-]", "_", word)
 
 
 def error_code(error: Any) -> str:
-    """AWS's code of a refusal."""
+    """Return AWS's code of a refusal."""
     return error.response["Error"]["Code"]

@@ -26,10 +26,10 @@ VARIABLES = (
     "IDENTITY_ENDPOINT",
     "MSI_ENDPOINT",
 )
-"""What decides who we are and whom we ask."""
+"""Environment variables that choose credentials and endpoints."""
 _READ_TIMEOUTS = "?api-version=2022-12-01"
 _HTTP_OPTIONS: dict[str, Any] = {"retry_total": 0, "connection_timeout": 10, "read_timeout": 60}
-"""Of all requests: who waits and sends again is `rented.CloudProvider`."""
+"""Options of all requests: each is sent once, `RetryingCaller` sends it again."""
 
 
 def configured() -> str:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from .clients import AzureClients
-from .errors import explain
+from .errors import error_code, read_error
 
 CONTRIBUTOR_ROLE = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 ROLE_ACTIONS = (
@@ -26,7 +26,7 @@ ROLE_ACTIONS = (
     "Microsoft.Network/networkInterfaces/delete",
     "Microsoft.Network/publicIPAddresses/delete",
 )
-"""All that a machine may do, in its own group: deleting a group takes what is in it along."""
+"""Actions of a machine in its own group: deleting a group takes what is in it along."""
 MARGIN_SECONDS = 300.0
 """Time for a machine to delete itself after its lease, before it is deallocated."""
 _AUTHORIZATION = "providers/Microsoft.Authorization"
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class MachineRoles:
-    """The role of machines in subscriptions, made once in each."""
+    """Role of machines in subscriptions, made once in each."""
 
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}
@@ -73,32 +73,23 @@ class MachineRoles:
 
 def _make_role(account: AzureClients) -> str:
     from azure.core.exceptions import HttpResponseError
-    from azure.mgmt.resource.resources.models import GenericResource
 
     scope = f"/subscriptions/{account.subscription}"
     name = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{scope}/jupyter-sky/delete-itself"))
-    role = GenericResource(
-        properties={
-            "roleName": f"jupyter_sky machines of {account.subscription}",
-            "description": "Lets a machine of jupyter_sky delete itself.",
-            "type": "CustomRole",
-            "permissions": [{"actions": list(ROLE_ACTIONS), "notActions": []}],
-            "assignableScopes": [scope],
-        }
-    )
+    role = {
+        "roleName": f"jupyter_sky machines of {account.subscription}",
+        "description": "Lets a machine of jupyter_sky delete itself.",
+        "type": "CustomRole",
+        "permissions": [{"actions": list(ROLE_ACTIONS), "notActions": []}],
+        "assignableScopes": [scope],
+    }
     try:
-        account.resource.resources.begin_create_or_update_by_id(
-            f"{scope}/{_AUTHORIZATION}/roleDefinitions/{name}",
-            role,
-            api_version=_ROLES_VERSION,
-            polling=False,
-        )
+        _put(account, f"{scope}/{_AUTHORIZATION}/roleDefinitions/{name}", role)
     except HttpResponseError as error:
-        trouble = explain(error)
         log.warning(
             "azure: the role that only lets machines delete themselves cannot be made (%s): they "
             "get Contributor, each of its own resource group",
-            trouble.code if trouble else error,
+            error_code(error),
         )
         name = CONTRIBUTOR_ROLE
     return _role_id(account, name)
@@ -113,32 +104,26 @@ def _assign_role(
 ) -> str:
     """Give a role in a group; return the code of a refusal, empty if there is none."""
     from azure.core.exceptions import HttpResponseError
-    from azure.mgmt.resource.resources.models import GenericResource
 
     name = uuid.uuid5(uuid.NAMESPACE_URL, f"{machine.id.lower()} {principal} {role.lower()}")
-    given = GenericResource(
-        properties={
-            "roleDefinitionId": role,
-            "principalId": principal,
-            "principalType": "ServicePrincipal",
-        }
-    )
+    given = {"roleDefinitionId": role, "principalId": principal}
+    given["principalType"] = "ServicePrincipal"
     try:
-        account.resource.resources.begin_create_or_update_by_id(
-            f"{group_id}/{_AUTHORIZATION}/roleAssignments/{name}",
-            given,
-            api_version=_ROLES_VERSION,
-            polling=False,
-        )
+        _put(account, f"{group_id}/{_AUTHORIZATION}/roleAssignments/{name}", given)
     except HttpResponseError as error:
-        trouble = explain(error)
-        code = trouble.code if trouble else ""
+        code = error_code(error)
         if code == "RoleAssignmentExists":
             return ""
-        if code == "RoleDefinitionDoesNotExist" or (trouble and trouble.cause == "permission"):
+        if code == "RoleDefinitionDoesNotExist" or error.status_code in (401, 403):
             return code
         raise
     return ""
+
+
+def _put(account: AzureClients, id: str, properties: dict[str, Any]) -> None:
+    account.resource.resources.begin_create_or_update_by_id(
+        id, {"properties": properties}, api_version=_ROLES_VERSION, polling=False
+    )
 
 
 def schedule_deallocation(
@@ -148,16 +133,32 @@ def schedule_deallocation(
 
     They end by themselves too, so that a refusal is told and no reason to launch nothing.
     """
-    from azure.core.exceptions import AzureError, HttpResponseError
-    from azure.core.rest import HttpRequest
+    from azure.core.exceptions import AzureError
 
     when = datetime.fromtimestamp(lease_end + MARGIN_SECONDS, UTC)
+    try:
+        why = _submit_deallocation(account, region, ids, when)
+    except (AzureError, ValueError) as error:
+        refusal = read_error(error)
+        why = f"{refusal.code}: {refusal.message}" if refusal else str(error)
+    if why:
+        log.warning(
+            "azure: Azure will not deallocate the machines at the end of their lease (%s); "
+            "az provider register -n Microsoft.ComputeSchedule lets it",
+            why,
+        )
+
+
+def _submit_deallocation(
+    account: AzureClients, region: str, ids: Sequence[str], when: datetime
+) -> str:
+    """Schedule the deallocation of machines; return the codes of those that are refused."""
+    from azure.core.exceptions import HttpResponseError
+    from azure.core.rest import HttpRequest
+
+    deadline = {"deadline": f"{when:%Y-%m-%dT%H:%M:%SZ}", "timezone": "UTC"}
     body = {
-        "schedule": {
-            "deadline": when.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "timezone": "UTC",
-            "deadlineType": "InitiateAt",
-        },
+        "schedule": {**deadline, "deadlineType": "InitiateAt"},
         "executionParameters": {"retryPolicy": {"retryCount": 5, "retryWindowInMinutes": 60}},
         "resources": {"ids": list(ids)},
         "correlationid": str(uuid.uuid4()),
@@ -167,19 +168,8 @@ def schedule_deallocation(
         f"Microsoft.ComputeSchedule/locations/{region}/virtualMachinesSubmitDeallocate"
         f"?api-version={_SCHEDULES_VERSION}"
     )
-    try:
-        answer = account.http.send_request(HttpRequest("POST", url, json=body))
-        if answer.status_code >= 400:
-            raise HttpResponseError(response=answer)
-        results = answer.json().get("results") or []
-        failed = [one.get("errorCode") for one in results if one.get("errorCode")]
-        why = ", ".join(map(str, failed))
-    except (AzureError, ValueError) as error:
-        trouble = explain(error) if isinstance(error, AzureError) else None
-        why = f"{trouble.code}: {trouble.message}" if trouble else str(error)
-    if why:
-        log.warning(
-            "azure: Azure will not deallocate the machines at the end of their lease (%s); "
-            "az provider register -n Microsoft.ComputeSchedule lets it",
-            why,
-        )
+    answer = account.http.send_request(HttpRequest("POST", url, json=body))
+    if answer.status_code >= 400:
+        raise HttpResponseError(response=answer)
+    results = answer.json().get("results") or []
+    return ", ".join(str(one["errorCode"]) for one in results if one.get("errorCode"))

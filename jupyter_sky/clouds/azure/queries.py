@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping
+from threading import Event
 from typing import Any
 
-from ..base import TAGS, Machine
+from ...provider.naming import OWNER, TOKEN, parse_rank, tagged_machine
+from ...provider.values import Machine, MachineState
 from . import requests
 from .clients import AzureClients
-from .polling import StopSignal
-
-_OWNER, _CLUSTER, _TOKEN, _, _LEASE_END = TAGS
 
 
 def list_groups(account: AzureClients, owner: str = "", token: str = "") -> Iterator[Any]:
@@ -19,20 +18,18 @@ def list_groups(account: AzureClients, owner: str = "", token: str = "") -> Iter
 
     A group of somebody's own that has come to carry our tags is none of ours: groups are deleted.
     """
-    name, value = (_TOKEN, token) if token else (_OWNER, owner)
+    name, value = (TOKEN, token) if token else (OWNER, owner)
     wanted = f"tagName eq '{name}'"
     if value:
         wanted += " and tagValue eq '{}'".format(value[:256].replace("'", "''"))
     for group in account.resource.resource_groups.list(filter=wanted):
         written = group.tags or {}
-        ours = group.name == requests.group_name(written.get(_TOKEN, ""))
-        if ours and (not owner or written.get(_OWNER) == owner[:256]):
+        ours = group.name == requests.group_name(written.get(TOKEN, ""))
+        if ours and (not owner or written.get(OWNER) == owner[:256]):
             yield group
 
 
-def list_members(
-    account: AzureClients, group: str, stop: StopSignal | None = None
-) -> list[Machine]:
+def list_members(account: AzureClients, group: str, halt: Event | None = None) -> list[Machine]:
     """Return the machines of a group as they are."""
     from azure.core.exceptions import ResourceNotFoundError
 
@@ -56,7 +53,7 @@ def list_members(
 
 
 def describe_members(
-    account: AzureClients, group: str, ids: Collection[str], stop: StopSignal | None = None
+    account: AzureClients, group: str, ids: Collection[str], halt: Event | None = None
 ) -> list[Machine]:
     """Return some machines of a group as they are, and those that were taken back."""
     from azure.core.exceptions import ResourceNotFoundError
@@ -77,21 +74,20 @@ def describe_members(
 
 
 def _preempted_machine(id: str, written: Mapping[str, str]) -> Machine:
-    return Machine(
+    return tagged_machine(
+        written,
         id=id,
         cloud="azure",
-        cluster=written.get(_CLUSTER, ""),
-        rank=requests.parse_rank(id),
+        rank=parse_rank(id),
         state="ended",
         started=float(written.get(requests.CREATED_TAG) or 0),
         reason="Azure took the spot machine back",
         preempted=True,
-        token=written.get(_TOKEN, ""),
-        owner=written.get(_OWNER, ""),
     )
 
 
 def parse_machine(group: str, seen: Any, address: str, private: str) -> Machine:
+    """Return a machine as Azure describes it, with its public and its private address."""
     about, written = seen.properties, seen.tags or {}
     codes = [status.code or "" for status in _status_codes(seen)]
     power = next((code.partition("/")[2] for code in codes if code.startswith("PowerState/")), "")
@@ -103,20 +99,17 @@ def parse_machine(group: str, seen: Any, address: str, private: str) -> Machine:
     elif power in ("stopping", "stopped", "deallocating", "deallocated"):
         reason = f"it is {power}, and still costs"
     started = about.time_created.timestamp() if about.time_created else time.time()
-    lease_end = written.get(_LEASE_END, "")
-    return Machine(
+    state: MachineState = "starting" if power in ("", "starting") else "running"
+    return tagged_machine(
+        written,
         id=f"{group}/{seen.name}",
         cloud="azure",
-        cluster=written.get(_CLUSTER, ""),
-        rank=requests.parse_rank(seen.name),
-        state="ended" if ended else "running" if power and power != "starting" else "starting",
+        rank=parse_rank(seen.name),
+        state="ended" if ended else state,
         started=started,
         reason=reason,
         address=address,
         private=private,
-        token=written.get(_TOKEN, ""),
-        owner=written.get(_OWNER, ""),
-        lease_end=float(lease_end) if lease_end.isdigit() else None,
     )
 
 

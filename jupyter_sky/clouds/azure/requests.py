@@ -1,4 +1,4 @@
-"""Request bodies for Azure: pure functions from a launch request to the SDK's models.
+"""Request bodies for Azure: pure functions from a launch request to JSON.
 
 A cluster is one resource group: a network, a firewall, and the machines, each of which brings its
 own disk, interface and address, and takes them away. Deleting the group ends it all.
@@ -7,23 +7,23 @@ own disk, interface and address, and takes them away. Deleting the group ends it
 from __future__ import annotations
 
 import base64
-import hashlib
+import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...offers import Offer
-from ..base import LaunchRequest, MachineConfig
+from ...provider.naming import fit_name
+from ...provider.values import LaunchRequest, MachineConfig
 from ..self_delete import wrap_in_shell
 
-if TYPE_CHECKING:
-    from azure.mgmt.compute import models as compute
-    from azure.mgmt.network import models as network
-
+Body = dict[str, Any]
+"""JSON of a resource, as the Resource Manager's REST API takes it."""
 CREATED_TAG = "jupyter-sky-made"
 """Tag of a group: unix seconds at which it was made."""
 SPOT_TAG = "jupyter-sky-spot"
 """Tag of a group whose machines Azure may take back, and then keeps no trace of."""
 NETWORK, SUBNET, FIREWALL = "network", "nodes", "firewall"
+_ADDRESSES = "10.77.0.0/16"
 IMAGE_GIB = 30
 GPU_IMAGE_GIB = 128
 """The image with drivers nearly fills the 64 GiB that it comes with."""
@@ -41,13 +41,7 @@ def resource_prefix(token: str) -> str:
     >>> resource_prefix("Ünruly name-3f2a91c0")
     'nruly-name-3f2a91c0-3cdfb2'
     """
-    name = re.sub("[^a-z0-9]+", "-", token.lower()).strip("-")
-    if not re.match("[a-z]", name):
-        name = f"sky-{name}"
-    if name == token and len(name) <= _MAX_NAME_CHARS:
-        return name
-    digest = hashlib.sha256(token.encode()).hexdigest()[:6]
-    return f"{name[: _MAX_NAME_CHARS - 7].rstrip('-')}-{digest}"
+    return fit_name(token, _MAX_NAME_CHARS)
 
 
 def group_name(token: str) -> str:
@@ -58,18 +52,6 @@ def group_name(token: str) -> str:
 def machine_name(token: str, rank: int) -> str:
     """Return the name of a machine of an order."""
     return f"{resource_prefix(token)}-{rank}"
-
-
-def parse_rank(name: str) -> int:
-    """Return the rank of a machine of ours by its name.
-
-    Examples
-    --------
-    >>> parse_rank("train-3f2a91c0-12")
-    12
-    """
-    digits = name.rpartition("-")[2]
-    return int(digits) if digits.isdigit() else 0
 
 
 def zone_number(offer: Offer) -> str:
@@ -99,171 +81,119 @@ def select_image(offer: Offer) -> tuple[str, str, str]:
     return "Canonical", "ubuntu-24_04-lts", "server-arm64" if offer.arch == "arm64" else "server"
 
 
-def format_tags(machine_config: MachineConfig) -> dict[str, str]:
+def format_tags(config: MachineConfig) -> dict[str, str]:
     """Return the tags as Azure takes them: any text, 256 characters at most."""
-    return {name: value[:256] for name, value in machine_config.tags.items()}
+    return {name: value[:256] for name, value in config.tags.items()}
 
 
-def group_tags(order: LaunchRequest, machine_config: MachineConfig, now: float) -> dict[str, str]:
+def group_tags(order: LaunchRequest, config: MachineConfig, now: float) -> dict[str, str]:
     """Return the tags of a group that is made `now`, in unix seconds."""
     return (
-        format_tags(machine_config)
+        format_tags(config)
         | {CREATED_TAG: str(int(now))}
         | ({SPOT_TAG: "yes"} if order.offer.spot else {})
     )
 
 
-def virtual_network(order: LaunchRequest, machine_config: MachineConfig) -> network.VirtualNetwork:
+def virtual_network(order: LaunchRequest, config: MachineConfig) -> Body:
     """Return a private network for one cluster."""
-    from azure.mgmt.network import models
-
-    subnet = models.Subnet(
-        name=SUBNET, properties=models.SubnetPropertiesFormat(address_prefix="10.77.0.0/16")
-    )
-    return models.VirtualNetwork(
-        location=order.offer.region,
-        tags=format_tags(machine_config),
-        properties=models.VirtualNetworkPropertiesFormat(
-            address_space=models.AddressSpace(address_prefixes=["10.77.0.0/16"]),
-            subnets=[subnet],
-        ),
-    )
+    subnet = {"name": SUBNET, "properties": {"addressPrefix": _ADDRESSES}}
+    properties = {"addressSpace": {"addressPrefixes": [_ADDRESSES]}, "subnets": [subnet]}
+    return {"location": order.offer.region, "tags": format_tags(config), "properties": properties}
 
 
-def firewall(order: LaunchRequest, machine_config: MachineConfig) -> network.NetworkSecurityGroup:
+def firewall(order: LaunchRequest, config: MachineConfig) -> Body:
     """Return the firewall: SSH from where it may come; Azure itself lets the nodes meet."""
-    from azure.mgmt.network import models
-
-    ssh = models.SecurityRule(
-        name="ssh",
-        properties=models.SecurityRulePropertiesFormat(
-            protocol="Tcp",
-            access="Allow",
-            direction="Inbound",
-            priority=100,
-            source_address_prefixes=list(machine_config.ssh_from),
-            source_port_range="*",
-            destination_address_prefix="*",
-            destination_port_range="22",
-        ),
-    )
-    return models.NetworkSecurityGroup(
-        location=order.offer.region,
-        tags=format_tags(machine_config),
-        properties=models.NetworkSecurityGroupPropertiesFormat(security_rules=[ssh]),
-    )
+    ssh = {
+        "protocol": "Tcp",
+        "access": "Allow",
+        "direction": "Inbound",
+        "priority": 100,
+        "sourceAddressPrefixes": list(config.ssh_from),
+        "sourcePortRange": "*",
+        "destinationAddressPrefix": "*",
+        "destinationPortRange": "22",
+    }
+    rules = {"securityRules": [{"name": "ssh", "properties": ssh}]}
+    return {"location": order.offer.region, "tags": format_tags(config), "properties": rules}
 
 
-def virtual_machine(
-    order: LaunchRequest, machine_config: MachineConfig, rank: int, group_id: str
-) -> compute.VirtualMachine:
+def virtual_machine(order: LaunchRequest, config: MachineConfig, rank: int, group_id: str) -> Body:
     """Return one machine with its disk, interface and address, which end with it."""
-    from azure.mgmt.compute import models
-
     offer, name = order.offer, machine_name(order.token, rank)
-    zone = zone_number(offer)
-    market: dict[str, Any] = {}
+    body: Body = {
+        "location": offer.region,
+        "tags": format_tags(config),
+        "identity": {"type": "SystemAssigned"},
+        "properties": {
+            "hardwareProfile": {"vmSize": offer.instance_type},
+            "storageProfile": _storage_profile(offer, config, name),
+            "osProfile": _os_profile(config, name),
+            "networkProfile": _network_profile(config, name, group_id),
+            "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},
+        },
+    }
+    if zone := zone_number(offer):
+        body["zones"] = [zone]
     if offer.spot:
-        market = {
+        body["properties"] |= {
             "priority": "Spot",
-            "eviction_policy": "Delete",
-            "billing_profile": models.BillingProfile(max_price=-1),  # up to the on-demand price
+            "evictionPolicy": "Delete",
+            "billingProfile": {"maxPrice": -1},  # up to the on-demand price
         }
-    return models.VirtualMachine(
-        location=offer.region,
-        zones=[zone] if zone else None,
-        tags=format_tags(machine_config),
-        identity=models.VirtualMachineIdentity(type="SystemAssigned"),
-        properties=models.VirtualMachineProperties(
-            hardware_profile=models.HardwareProfile(vm_size=offer.instance_type),
-            storage_profile=_storage_profile(offer, machine_config, name),
-            os_profile=_os_profile(machine_config, name),
-            network_profile=_network_profile(machine_config, name, group_id),
-            diagnostics_profile=models.DiagnosticsProfile(
-                boot_diagnostics=models.BootDiagnostics(enabled=True)
-            ),
-            **market,
-        ),
-    )
+    return body
 
 
-def _storage_profile(
-    offer: Offer, machine_config: MachineConfig, name: str
-) -> compute.StorageProfile:
-    from azure.mgmt.compute import models
-
+def _storage_profile(offer: Offer, config: MachineConfig, name: str) -> Body:
     publisher, product, sku = select_image(offer)
+    image = {"publisher": publisher, "offer": product, "sku": sku, "version": "latest"}
     least = GPU_IMAGE_GIB if offer.gpu_count else IMAGE_GIB
-    return models.StorageProfile(
-        image_reference=models.ImageReference(
-            publisher=publisher, offer=product, sku=sku, version="latest"
-        ),
-        os_disk=models.OSDisk(
-            name=f"{name}-disk",
-            create_option="FromImage",
-            delete_option="Delete",
-            disk_size_gb=max(least, -int(-machine_config.disk // 1)),
-            # Premium disks are refused by sizes without an "s"
-            managed_disk=models.ManagedDiskParameters(storage_account_type="StandardSSD_LRS"),
-        ),
-    )
+    disk = {
+        "name": f"{name}-disk",
+        "createOption": "FromImage",
+        "deleteOption": "Delete",
+        "diskSizeGB": max(least, math.ceil(config.disk)),
+        # Premium disks are refused by sizes without an "s"
+        "managedDisk": {"storageAccountType": "StandardSSD_LRS"},
+    }
+    return {"imageReference": image, "osDisk": disk}
 
 
-def _os_profile(machine_config: MachineConfig, name: str) -> compute.OSProfile:
-    from azure.mgmt.compute import models
-
-    key = models.SshPublicKey(
-        path=f"/home/{machine_config.user}/.ssh/authorized_keys", key_data=machine_config.public_key
-    )
-    return models.OSProfile(
-        computer_name=name,
-        admin_username=machine_config.user,
-        custom_data=base64.b64encode(machine_config.user_data.encode()).decode(),
-        linux_configuration=models.LinuxConfiguration(
-            disable_password_authentication=True,
-            ssh=models.SshConfiguration(public_keys=[key]),
-        ),
-    )
+def _os_profile(config: MachineConfig, name: str) -> Body:
+    path = f"/home/{config.user}/.ssh/authorized_keys"
+    return {
+        "computerName": name,
+        "adminUsername": config.user,
+        "customData": base64.b64encode(config.user_data.encode()).decode(),
+        "linuxConfiguration": {
+            "disablePasswordAuthentication": True,
+            "ssh": {"publicKeys": [{"path": path, "keyData": config.public_key}]},
+        },
+    }
 
 
-def _network_profile(
-    machine_config: MachineConfig, name: str, group_id: str
-) -> compute.NetworkProfile:
+def _network_profile(config: MachineConfig, name: str, group_id: str) -> Body:
     """Return the interface, which Azure makes with the machine, as is its address."""
-    from azure.mgmt.compute import models
-
-    around, written = f"{group_id}/providers/Microsoft.Network", format_tags(machine_config)
-    address = models.VirtualMachinePublicIPAddressConfiguration(
-        name=f"{name}-address",
-        tags=written,
-        sku=models.PublicIPAddressSku(name="Standard", tier="Regional"),
-        properties=models.VirtualMachinePublicIPAddressConfigurationProperties(
-            delete_option="Delete", public_ip_allocation_method="Static"
-        ),
-    )
-    inside = models.VirtualMachineNetworkInterfaceIPConfiguration(
-        name="inside",
-        properties=models.VirtualMachineNetworkInterfaceIPConfigurationProperties(
-            subnet=models.SubResource(id=f"{around}/virtualNetworks/{NETWORK}/subnets/{SUBNET}"),
-            primary=True,
-            public_ip_address_configuration=address,
-        ),
-    )
-    interface = models.VirtualMachineNetworkInterfaceConfiguration(
-        name=f"{name}-interface",
-        tags=written,
-        properties=models.VirtualMachineNetworkInterfaceConfigurationProperties(
-            primary=True,
-            delete_option="Delete",
-            network_security_group=models.SubResource(
-                id=f"{around}/networkSecurityGroups/{FIREWALL}"
-            ),
-            ip_configurations=[inside],
-        ),
-    )
-    return models.NetworkProfile(
-        network_api_version="2022-11-01", network_interface_configurations=[interface]
-    )
+    around, written = f"{group_id}/providers/Microsoft.Network", format_tags(config)
+    address = {
+        "name": f"{name}-address",
+        "tags": written,
+        "sku": {"name": "Standard", "tier": "Regional"},
+        "properties": {"deleteOption": "Delete", "publicIPAllocationMethod": "Static"},
+    }
+    inside = {
+        "subnet": {"id": f"{around}/virtualNetworks/{NETWORK}/subnets/{SUBNET}"},
+        "primary": True,
+        "publicIPAddressConfiguration": address,
+    }
+    interface = {
+        "primary": True,
+        "deleteOption": "Delete",
+        "networkSecurityGroup": {"id": f"{around}/networkSecurityGroups/{FIREWALL}"},
+        "ipConfigurations": [{"name": "inside", "properties": inside}],
+    }
+    named = {"name": f"{name}-interface", "tags": written, "properties": interface}
+    return {"networkApiVersion": "2022-11-01", "networkInterfaceConfigurations": [named]}
 
 
 def self_delete_script(manager: str, subscription: str, token: str) -> str:

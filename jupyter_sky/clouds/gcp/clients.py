@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..base import Tick, no_tick
-from .errors import NoProjectError, explain, has_code, operation_error
+from ...provider.parallel_requests import pause
+from .errors import has_code, is_transient, no_project_error, operation_error
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 PROJECTS = ("GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT")
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE"
 CALL_OPTIONS: dict[str, Any] = {"retry": None, "timeout": 60.0}
-"""How each request is sent: once, for so many seconds; whoever asks may ask again."""
+"""Options of each request: it is sent once, with a timeout in seconds."""
 PAGE_SIZE = 500
 OPERATION_SECONDS = 600.0
 """An operation that takes longer is given up."""
@@ -48,7 +48,7 @@ def connect() -> GcpClients:
     ------
     google.auth.exceptions.DefaultCredentialsError
         There are no credentials, or their file cannot be read.
-    NoProjectError
+    ProviderError
         No project is set.
     """
     path = Path(os.environ.get(KEY_FILE) or _gcloud_file())
@@ -70,14 +70,14 @@ def _connect(path: str, changed: int, project: str, endpoint: str) -> GcpClients
         raise DefaultCredentialsError("there are no application default credentials")
     credentials, found = google.auth.default(scopes=[SCOPE])
     if not (project or found):
-        raise NoProjectError(f"no project is set with the credentials in {path}")
+        raise no_project_error(path)
     address = urlsplit(endpoint)
     host = f"{address.scheme}://{address.netloc}" if address.netloc else ""
     return GcpClients(credentials, project or str(found), host)
 
 
 def _with_token_session(credentials: Any) -> Any:
-    """Credentials that get their tokens from others, and ask for nothing else."""
+    """Return credentials that get their tokens from others, and ask for nothing else."""
     from google.auth.credentials import Credentials
 
     class Tokens(Credentials):
@@ -122,7 +122,7 @@ class GcpClients:
 
     @property
     def identity(self) -> str:
-        """Whose credentials they are, as far as they say."""
+        """E-mail address of the credentials, as far as they say it."""
         email = getattr(self.credentials, "service_account_email", "")
         return str(email or getattr(self.credentials, "account", "") or "your gcloud account")
 
@@ -161,14 +161,16 @@ class GcpClients:
                 yield scope.removeprefix("zones/"), each
 
     def await_operations(
-        self, operations: Sequence[Any], zone: str = "", tick: Tick = no_tick
+        self, operations: Sequence[Any], stop: threading.Event, zone: str = ""
     ) -> None:
         """Wait until operations are done, of a zone or global ones.
 
         Raises
         ------
-        google.api_core.exceptions.GoogleAPICallError
-            The first that failed; see `gcp_errors.operation_error`.
+        ProviderError
+            The first that failed; see `errors.operation_error`.
+        StopRequested
+            `stop` is set.
         """
         kind, place = ("ZoneOperations", {"zone": zone}) if zone else ("GlobalOperations", {})
         pending, wait, missed = list(operations), 0.05, 0
@@ -182,7 +184,7 @@ class GcpClients:
                 return
             if time.monotonic() > until:
                 raise _is_not_ready(pending[0].name)
-            self._sleep_with_tick(wait, tick)
+            pause(stop, wait)
             wait = min(wait * 1.4, 1.0)
             try:
                 names = [operation.name for operation in pending]
@@ -193,7 +195,7 @@ class GcpClients:
                 if missed > MAX_FAILED_POLLS or not is_transient(error):
                     raise
 
-    def retry_until_ready(self, request: Callable[[], Any], tick: Tick = no_tick) -> Any:
+    def retry_until_ready(self, request: Callable[[], Any], stop: threading.Event) -> Any:
         """Send a request again while what it needs is not ready yet."""
         until = time.monotonic() + OPERATION_SECONDS
         while True:
@@ -202,20 +204,7 @@ class GcpClients:
             except Exception as error:
                 if not has_code(error, "resourceNotReady") or time.monotonic() > until:
                     raise
-            self._sleep_with_tick(0.5, tick)
-
-    def _sleep_with_tick(self, seconds: float, tick: Tick) -> None:
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            tick()
-            time.sleep(min(left, 0.1))
-        tick()
-
-
-def is_transient(error: Exception) -> bool:
-    """Whether an error is one that passes by itself."""
-    trouble = explain(error)
-    return trouble is not None and trouble.cause in ("transient", "throttled")
+            pause(stop, 0.5)
 
 
 def match_any(field: str, values: Collection[str]) -> str:

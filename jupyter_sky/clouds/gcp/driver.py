@@ -6,25 +6,26 @@ import hashlib
 import logging
 import time
 import uuid
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from threading import Event
+from typing import Any, ClassVar
 
-from ..base import CloudError, LaunchRequest, Machine, MachineConfig, OnCreated, Tick, ignore
-from ..provider import CloudProvider
-from . import clients, errors, service_account
+from ...provider.classification import ErrorTable, ProviderError
+from ...provider.facts import GcpFacts
+from ...provider.naming import OWNER, TOKEN, group_ids, split_id
+from ...provider.parallel_requests import send_parallel
+from ...provider.values import LaunchRequest, Machine, MachineConfig
+from ..catalog_provider import CatalogProvider
+from . import clients, errors, network, service_account
 from . import instances as machine
-from . import network as network
-from .clients import GcpClients, connect, is_transient, match_any
+from .clients import GcpClients, connect, match_any
 from .errors import ignore_codes
 
 PREEMPTED_OPERATION = "compute.instances.preempted"
 """Operations of this type tell of machines that were taken back and are gone."""
-MAX_PARALLEL_REQUESTS = 8
-"""Requests that are under way at once."""
 MAX_FAILED_ATTEMPTS = 20
 """How often an order may have failed at one place before; each time spends an id of requests."""
 CONSOLE_CHARS = 16384
@@ -32,21 +33,22 @@ log = logging.getLogger(__name__)
 _NAMESPACE = uuid.UUID("8b5f7a52-21a6-4bd1-9f0e-5f6ad2a0c3de")
 
 
-class GcpDriver:
-    """Machines of Compute Engine, with google-cloud-compute.
+class Gcp(GcpFacts, CatalogProvider):
+    """Machines of Compute Engine, with google-cloud-compute; an ID is ``zone/name``.
 
     Credentials are the application default ones: ``GOOGLE_APPLICATION_CREDENTIALS`` or those of
     ``gcloud auth application-default login``; the project is ``GOOGLE_CLOUD_PROJECT`` or that of
-    the credentials. Ids are ``zone/name``.
+    the credentials.
 
     Examples
     --------
-    >>> GcpDriver().name
+    >>> Gcp().name
     'gcp'
     """
 
-    name = "gcp"
     login = "gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"
+    refinements = errors.REFINEMENTS
+    errors: ClassVar[ErrorTable] = {**errors.TABLE, **errors.STATUSES}
 
     def __init__(self) -> None:
         self._seen: dict[str, Machine] = {}
@@ -63,44 +65,39 @@ class GcpDriver:
         found = access.call("Projects", "get")
         return f"{access.identity} in project {found.name}"
 
-    def explain(self, error: Exception) -> CloudError | None:
-        """Say what an error means; None for one that is not of this cloud's SDK."""
-        return errors.explain(error)
+    def read_error(self, error: Exception) -> ProviderError | None:
+        """Read code, HTTP status and message out of an error of Google's SDK."""
+        return errors.read_error(error)
 
     # -- creation ----------------------------------------------------------------------------
 
-    def self_delete_script(self, order: LaunchRequest) -> str:
+    def self_delete_script(self, request: LaunchRequest) -> str:
         """Return shell commands by which a machine deletes itself, if it is given an account."""
-        return (
-            service_account.self_delete_script(connect().host)
-            if service_account.configured_account()
-            else ""
-        )
+        if not service_account.configured_account():
+            return ""
+        return service_account.self_delete_script(connect().host)
 
-    def create(
-        self,
-        order: LaunchRequest,
-        machine_config: MachineConfig,
-        tick: Tick,
-        on_created: OnCreated = ignore,
-    ) -> list[Machine]:
-        """Create all machines of an order in one zone, or none; also network and firewall."""
+    def launch(self, request: LaunchRequest, config: MachineConfig, stop: Event) -> list[Machine]:
+        """Create all machines in one zone, or none; also network and firewall."""
         access = connect()
-        zone = order.offer.zone or _choose_zone(access, order)
-        network.ensure_network(access, order, machine_config, tick)
-        names = [machine.machine_name(order.token, rank) for rank in range(order.resources.nodes)]
+        zone = request.offer.zone or _choose_zone(access, request)
+        network.ensure_network(access, request, config, stop)
+        ranks = range(request.resources.nodes)
+        names = [machine.machine_name(request.token, rank) for rank in ranks]
         try:
-            self._create_with_role(access, order, machine_config, zone, tick)
+            self._create_with_role(access, request, config, zone, stop)
             found = self._read(access, zone, names)
             if missing := set(names) - {each.name for each, _ in found}:
-                raise _list_preempted(zone, missing)
+                words = f"{', '.join(sorted(missing))} in {zone} ended while being made"
+                raise ProviderError(words, code="UNSUPPORTED_OPERATION")
         except Exception as error:
             # after a lost answer the order is sent again and finds its machines
-            if errors.explain(error) is not None and not is_transient(error):
+            if not self.is_transient(error):
                 with suppress(Exception):  # whoever sent the order looks for what is left of it
-                    on_created([each for _, each in self._read(access, zone, names)])
+                    created = [each for _, each in self._read(access, zone, names)]
+                    self.on_created(request.token, created)
                 with suppress(Exception):
-                    self.remove([f"{zone}/{name}" for name in names])
+                    self.terminate([f"{zone}/{name}" for name in names])
             raise
         return sorted((each for _, each in found), key=lambda each: each.rank)
 
@@ -108,20 +105,20 @@ class GcpDriver:
         self,
         access: GcpClients,
         order: LaunchRequest,
-        machine_config: MachineConfig,
+        config: MachineConfig,
         zone: str,
-        tick: Tick,
+        stop: Event,
         role: bool = True,
     ) -> None:
         """Make all machines; without a role, where they may not have the one they are to have."""
         account, asked = service_account.configured_account() if role else "", list[Any]()
         try:
-            asked += self._insert(access, order, machine_config, zone, account)
-            access.await_operations(asked, zone, tick)
+            asked += self._insert(access, order, config, zone, account)
+            access.await_operations(asked, stop, zone)
         except Exception as error:
             if not account or not service_account.is_refused(error):
                 raise
-            trouble = errors.explain(error)
+            trouble = self.explain(error)
             log.warning(
                 "gcp: machines do without the service account %r: %s; when one is lost, it is "
                 "powered off and its disk billed until %%sky reap. %s",
@@ -131,30 +128,26 @@ class GcpDriver:
             )
             for each in asked:  # their names are taken until all have failed
                 with service_account.ignore_refusals():
-                    access.await_operations([each], zone, tick)
-            self._create_with_role(access, order, machine_config, zone, tick, role=False)
+                    access.await_operations([each], stop, zone)
+            self._create_with_role(access, order, config, zone, stop, role=False)
 
     def _insert(
         self,
         access: GcpClients,
         order: LaunchRequest,
-        machine_config: MachineConfig,
+        config: MachineConfig,
         zone: str,
         account: str,
     ) -> list[Any]:
         """Ask for all machines at once; return the operations that are under way."""
-        ranks = range(order.resources.nodes)
-        requests = [
-            machine.instance_body(order, machine_config, zone, rank, account) for rank in ranks
+        bodies = [
+            machine.instance_body(order, config, zone, rank, account)
+            for rank in range(order.resources.nodes)
         ]
-        with ThreadPoolExecutor(min(len(ranks), MAX_PARALLEL_REQUESTS)) as workers:
-            asked = [
-                workers.submit(_insert_machine, access, order, body, zone) for body in requests
-            ]
-        failures = [error for each in asked if (error := each.exception())]
-        if failures:  # what does not pass decides: then no machine is waited for
-            raise next((error for error in failures if not is_transient(error)), failures[0])  # type: ignore[arg-type]
-        return [operation for each in asked if (operation := each.result()) is not None]
+        requests = [partial(_insert_machine, access, order, body, zone) for body in bodies]
+        # an error that does not pass decides: then no machine is waited for
+        asked = send_parallel(requests, self.is_transient)
+        return [operation for operation in asked if operation is not None]
 
     # -- life --------------------------------------------------------------------------------
 
@@ -162,12 +155,12 @@ class GcpDriver:
         self, *, owner: str = "", token: str = "", regions: Collection[str] | None = None
     ) -> list[Machine]:
         """List machines that have not ended; what was powered off but is kept is among them."""
-        wanted = {machine.OWNER: owner, machine.TOKEN: token}
+        wanted = {OWNER: owner, TOKEN: token}
         exact = {key: value for key, value in wanted.items() if value}
         parts = [
             f'(labels.{key} = "{machine.format_label(value)}")' for key, value in exact.items()
         ]
-        filter = " ".join(parts) or f"labels.{machine.OWNER}:*"
+        filter = " ".join(parts) or f"labels.{OWNER}:*"
         found = [
             (each, self._remember_machine(each, zone))
             for zone, each in connect().list_all_zones("Instances", "instances", filter)
@@ -186,55 +179,47 @@ class GcpDriver:
         why they are gone.
         """
         access, answers = connect(), list[Machine]()
-        for zone, names in _group_by_zone(ids).items():
+        for zone, names in group_ids(ids).items():
             found = {each.name: seen for each, seen in self._read(access, zone, names)}
             answers += found.values()
             if gone := set(names) - set(found):
                 answers += self._explain_ends(access, zone, gone)
         return answers
 
-    def list_ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
-        """Return None: Compute Engine lists only what is there."""
-        return None
-
-    def remove(self, ids: Sequence[str]) -> None:
+    def terminate(self, ids: Sequence[str]) -> None:
         """Ask for the end of machines and all that is theirs; returns without waiting."""
         access = connect()
 
-        def end(zone: str, name: str) -> None:
+        def end(zone: str, name: str, _: Event) -> None:
             with ignore_codes("gone"):
                 access.call("Instances", "delete_unary", zone=zone, instance=name)
 
-        with ThreadPoolExecutor(MAX_PARALLEL_REQUESTS) as workers:
-            asked = [workers.submit(end, *_split_id(each)) for each in ids]
-        for each in asked:
-            each.result()
-        for name in (_split_id(each)[1] for each in ids):
+        send_parallel([partial(end, *split_id(each)) for each in ids], self.is_transient)
+        for _, name in map(split_id, ids):
             if name.endswith("-0"):  # the head: its cluster has ended
-                with suppress(
-                    Exception
-                ):  # a rule costs nothing, and `delete_unused_resources` finds it
+                with suppress(Exception):  # a rule costs nothing, and `sweep` finds it
                     network.remove_rule(access, name.removesuffix("-0"))
 
-    def delete_unused_resources(
-        self, owner: str, regions: Collection[str] | None = None
+    def sweep(
+        self, owner: str, alive: Collection[str], regions: Collection[str] | None = None
     ) -> list[str]:
         """Delete disks and firewall rules that no machine uses; say what."""
         access, deleted = connect(), list[str]()
-        alive = {each.token for each in self.machines(owner=owner)}
         for zone, name in list(_unused_disks(access, owner)):
             if regions is None or _region_of_zone(zone) in regions:
                 with ignore_codes("gone", "resourceInUseByAnotherResource"):
                     access.call("Disks", "delete_unary", zone=zone, disk=name)
                     deleted.append(f"disk {zone}/{name}")
-        for name in network.list_unused_rules(access, owner, alive):
+        # rules are of all regions
+        up = {each.token for each in self.machines(owner=owner)}.union(alive)
+        for name in network.list_unused_rules(access, owner, up):
             if network.remove_rule(access, name):
                 deleted.append(f"firewall rule {name}")
         return deleted
 
     def console(self, id: str) -> str:
         """Return the end of what a machine has written to its serial port."""
-        zone, name = _split_id(id)
+        zone, name = split_id(id)
         asked = {"zone": zone, "instance": name, "port": 1}
         with ignore_codes("gone", "resourceNotReady"):
             found = connect().call("Instances", "get_serial_port_output", **asked)
@@ -261,7 +246,7 @@ class GcpDriver:
     def _explain_ends(
         self, access: GcpClients, zone: str, names: Collection[str]
     ) -> Iterator[Machine]:
-        """Machines among those that are gone of which it is known why."""
+        """Yield machines among those that are gone of which it is known why."""
         asked = {
             "zone": zone,
             "filter": f'operationType = "{PREEMPTED_OPERATION}"',
@@ -282,7 +267,9 @@ class GcpDriver:
                 yield replace(known, ended=known.lease_end, reason="its lease has ended")
 
 
-def _insert_machine(access: GcpClients, order: LaunchRequest, body: Any, zone: str) -> Any | None:
+def _insert_machine(
+    access: GcpClients, order: LaunchRequest, body: Any, zone: str, _: Event
+) -> Any | None:
     """Ask for one machine; None when it is there already.
 
     The id of a request makes it count once, however often it is sent. An order that failed and is
@@ -312,14 +299,12 @@ def _is_same_machine(access: GcpClients, zone: str, body: Any) -> bool:
         if errors.has_code(error, "gone"):
             return False
         raise
-    same = machine.read_tags(found).get(machine.TOKEN) == machine.read_tags(body).get(machine.TOKEN)
+    same = machine.read_tags(found).get(TOKEN) == machine.read_tags(body).get(TOKEN)
     return same and found.status in ("PROVISIONING", "STAGING", "RUNNING")
 
 
 def _choose_zone(access: GcpClients, order: LaunchRequest) -> str:
     """Choose a zone of the region that has what is asked; the same order gets the same."""
-    from google.api_core.exceptions import NotFound
-
     kind, gpu, _ = machine.split_type(order.offer.instance_type)
     if gpu:
         listed = access.list_all_zones("AcceleratorTypes", "accelerator_types", f'name = "{gpu}"')
@@ -328,40 +313,17 @@ def _choose_zone(access: GcpClients, order: LaunchRequest) -> str:
     zones = sorted({zone for zone, _ in listed if _region_of_zone(zone) == order.offer.region})
     if not zones:
         words = f"no zone of {order.offer.region} has {order.offer.instance_type}"
-        raise NotFound(words, errors=[{"reason": "notFound", "message": words}])
+        raise ProviderError(words, code="notFound")
     return zones[int(hashlib.sha256(order.token.encode()).hexdigest(), 16) % len(zones)]
 
 
 def _unused_disks(access: GcpClients, owner: str) -> Iterator[tuple[str, str]]:
     old = time.time() - network.LAUNCH_GRACE_SECONDS
-    filter = f'labels.{machine.OWNER} = "{machine.format_label(owner)}"'
+    filter = f'labels.{OWNER} = "{machine.format_label(owner)}"'
     for zone, disk in access.list_all_zones("Disks", "disks", filter):
         if not disk.users and machine.parse_timestamp(disk.creation_timestamp) < old:
             yield zone, disk.name
 
 
-def _list_preempted(zone: str, names: Iterable[str]) -> Exception:
-    from google.api_core.exceptions import ServiceUnavailable
-
-    words = f"{', '.join(sorted(names))} in {zone} ended while being made"
-    return ServiceUnavailable(words, errors=[{"reason": "UNSUPPORTED_OPERATION", "message": words}])
-
-
-def _group_by_zone(ids: Iterable[str]) -> dict[str, list[str]]:
-    zones = defaultdict[str, list[str]](list)
-    for each in ids:
-        zone, name = _split_id(each)
-        zones[zone].append(name)
-    return zones
-
-
-def _split_id(id: str) -> tuple[str, str]:
-    zone, _, name = id.partition("/")
-    return zone, name
-
-
 def _region_of_zone(zone: str) -> str:
     return zone.rpartition("-")[0]
-
-
-cloud = CloudProvider(GcpDriver())

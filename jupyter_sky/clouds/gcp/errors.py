@@ -1,4 +1,4 @@
-"""Classification of Google Cloud errors: one table of its own codes, and how they are read.
+"""Meaning of Google Cloud's codes, and how they are read out of errors of its SDK.
 
 A code stands in one of four places: in the error of an operation that was accepted and then failed
 (``ZONE_RESOURCE_POOL_EXHAUSTED``), in the details of an HTTP error (``SERVICE_DISABLED``), among
@@ -13,7 +13,16 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..base import CloudError, ErrorCause, RefusalScope
+from ...provider.classification import (
+    ErrorTable,
+    ProviderError,
+    Refinement,
+    first_known,
+    group_codes,
+    is_html,
+    status_meaning,
+)
+from ...provider.protocol import TRANSIENT_CAUSES
 
 _LOGIN = "gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS to the file "
 _LOGIN += "of a service account's key"
@@ -36,92 +45,61 @@ _PROXY = (
     "oauth2.googleapis.com, or add them to NO_PROXY"
 )
 _CERTIFICATES = "set REQUESTS_CA_BUNDLE to the certificates of the proxy in between"
+_NO_CREDENTIALS, _NO_PROJECT = "no credentials", "no project"
 
-Meaning = tuple[ErrorCause, RefusalScope, str]
-
-TABLE: dict[str, Meaning] = {
+_CODES = group_codes(
     # operations that were accepted and failed
-    "ZONE_RESOURCE_POOL_EXHAUSTED": ("capacity", "zone", ""),
-    "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS": ("capacity", "zone", ""),
-    "RESOURCE_POOL_EXHAUSTED": ("capacity", "zone", ""),
-    "REGION_RESOURCE_POOL_EXHAUSTED": ("capacity", "region", ""),
-    "IP_SPACE_EXHAUSTED": ("capacity", "region", ""),
-    "UNSUPPORTED_OPERATION": ("capacity", "zone", ""),  # taken back while it was being made
-    "QUOTA_EXCEEDED": ("quota", "region", _QUOTA),
-    "PERMISSIONS_ERROR": ("permission", "zone", _ROLE),
-    "ACCESS_DENIED": ("permission", "zone", _ROLE),
-    "SERVICE_ACCOUNT_ACCESS_DENIED": ("permission", "region", _ACT_AS),
-    "CONDITION_NOT_MET": ("permission", "zone", _POLICY),
-    "EXTERNAL_RESOURCE_NOT_FOUND": ("invalid", "region", ""),  # as is a service account
-    "RESOURCE_NOT_FOUND": ("invalid", "zone", ""),
-    "INVALID_FIELD_VALUE": ("invalid", "zone", ""),
-    "INVALID_USAGE": ("invalid", "zone", ""),
-    "RESOURCE_OPERATION_RATE_EXCEEDED": ("throttled", "zone", ""),
-    "RESOURCE_NOT_READY": ("transient", "zone", ""),
-    "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE": ("transient", "zone", ""),
-    "RESOURCE_ALREADY_EXISTS": ("transient", "zone", ""),  # one of that name is being removed
-    "INTERNAL_ERROR": ("transient", "zone", ""),
-    "SERVICE_UNAVAILABLE": ("transient", "zone", ""),
+    ("capacity", "zone", "", "ZONE_RESOURCE_POOL_EXHAUSTED RESOURCE_POOL_EXHAUSTED"),
+    ("capacity", "zone", "", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"),
+    ("capacity", "zone", "", "UNSUPPORTED_OPERATION"),  # taken back while it was being made
+    ("capacity", "region", "", "REGION_RESOURCE_POOL_EXHAUSTED IP_SPACE_EXHAUSTED"),
+    ("quota", "region", _QUOTA, "QUOTA_EXCEEDED"),
+    ("permission", "zone", _ROLE, "PERMISSIONS_ERROR ACCESS_DENIED"),
+    ("permission", "region", _ACT_AS, "SERVICE_ACCOUNT_ACCESS_DENIED"),
+    ("permission", "zone", _POLICY, "CONDITION_NOT_MET"),
+    ("invalid", "region", "", "EXTERNAL_RESOURCE_NOT_FOUND"),  # as is a service account
+    ("invalid", "zone", "", "RESOURCE_NOT_FOUND INVALID_FIELD_VALUE INVALID_USAGE"),
+    ("throttled", "zone", "", "RESOURCE_OPERATION_RATE_EXCEEDED"),
+    ("transient", "zone", "", "RESOURCE_NOT_READY RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"),
+    ("transient", "zone", "", "RESOURCE_ALREADY_EXISTS"),  # one of that name is being removed
+    ("transient", "zone", "", "INTERNAL_ERROR SERVICE_UNAVAILABLE"),
     # details of an HTTP error
-    "SERVICE_DISABLED": ("permission", "region", _ENABLE),
-    "BILLING_DISABLED": ("permission", "region", _BILLING),
-    "CONSUMER_INVALID": ("permission", "region", _PROJECT),
-    "USER_PROJECT_DENIED": ("permission", "region", _PROJECT),
-    "IAM_PERMISSION_DENIED": ("permission", "region", _ROLE),
-    "ACCESS_TOKEN_EXPIRED": ("permission", "region", _LOGIN),
-    "ACCESS_TOKEN_SCOPE_INSUFFICIENT": ("permission", "region", _LOGIN),
-    "ACCESS_TOKEN_TYPE_UNSUPPORTED": ("permission", "region", _LOGIN),
-    "ACCOUNT_STATE_INVALID": ("permission", "region", _LOGIN),
-    "CREDENTIALS_MISSING": ("permission", "region", _LOGIN),
-    "RATE_LIMIT_EXCEEDED": ("throttled", "region", ""),
+    ("permission", "region", _ENABLE, "SERVICE_DISABLED"),
+    ("permission", "region", _BILLING, "BILLING_DISABLED"),
+    ("permission", "region", _PROJECT, "CONSUMER_INVALID USER_PROJECT_DENIED"),
+    ("permission", "region", _ROLE, "IAM_PERMISSION_DENIED"),
+    ("permission", "region", _LOGIN, "ACCESS_TOKEN_EXPIRED ACCESS_TOKEN_SCOPE_INSUFFICIENT"),
+    ("permission", "region", _LOGIN, "ACCESS_TOKEN_TYPE_UNSUPPORTED ACCOUNT_STATE_INVALID"),
+    ("permission", "region", _LOGIN, "CREDENTIALS_MISSING"),
+    ("throttled", "region", "", "RATE_LIMIT_EXCEEDED"),
     # errors of an HTTP error
-    "resourcePoolExhausted": ("capacity", "zone", ""),
-    "insufficientCapacity": ("capacity", "zone", ""),
-    "quotaExceeded": ("quota", "region", _QUOTA),
-    "dailyLimitExceeded": ("quota", "region", _QUOTA),
-    "authError": ("permission", "region", _LOGIN),
-    "forbidden": ("permission", "region", _ROLE),
-    "insufficientPermissions": ("permission", "region", _ROLE),
-    "accessNotConfigured": ("permission", "region", _ENABLE),
-    "conditionNotMet": ("permission", "zone", _POLICY),
-    "invalid": ("invalid", "zone", ""),
-    "invalidUsage": ("invalid", "zone", ""),
-    "badRequest": ("invalid", "zone", ""),
-    "parseError": ("invalid", "zone", ""),
-    "notFound": ("invalid", "zone", ""),
-    "rateLimitExceeded": ("throttled", "region", ""),
-    "userRateLimitExceeded": ("throttled", "region", ""),
-    "concurrentOperationQuotaExceeded": ("throttled", "region", ""),
-    "operationInProgress": ("transient", "zone", ""),
-    "resourceNotReady": ("transient", "zone", ""),
-    "resourceInUseByAnotherResource": ("transient", "zone", ""),
-    "alreadyExists": ("transient", "zone", ""),
-    "backendError": ("transient", "zone", ""),
-    "internalError": ("transient", "zone", ""),
+    ("capacity", "zone", "", "resourcePoolExhausted insufficientCapacity"),
+    ("quota", "region", _QUOTA, "quotaExceeded dailyLimitExceeded"),
+    ("permission", "region", _LOGIN, "authError"),
+    ("permission", "region", _ROLE, "forbidden insufficientPermissions"),
+    ("permission", "region", _ENABLE, "accessNotConfigured"),
+    ("permission", "zone", _POLICY, "conditionNotMet"),
+    ("invalid", "zone", "", "invalid invalidUsage badRequest parseError notFound"),
+    ("throttled", "region", "", "rateLimitExceeded userRateLimitExceeded"),
+    ("throttled", "region", "", "concurrentOperationQuotaExceeded"),
+    ("transient", "zone", "", "operationInProgress resourceNotReady alreadyExists"),
+    ("transient", "zone", "", "resourceInUseByAnotherResource backendError internalError"),
     # the server of tokens
-    "invalid_grant": ("permission", "region", _LOGIN),
-    "invalid_client": ("permission", "region", _LOGIN),
-    "invalid_scope": ("permission", "region", _LOGIN),
-    "invalid_rapt": ("permission", "region", _LOGIN),
-    "unauthorized_client": ("permission", "region", _LOGIN),
-    "access_denied": ("permission", "region", _LOGIN),
-    "unauthorized": ("permission", "region", _LOGIN),
-    "server_error": ("transient", "region", ""),
-    "temporarily_unavailable": ("transient", "region", ""),
-    "internal_failure": ("transient", "region", ""),
+    ("permission", "region", _LOGIN, "invalid_grant invalid_client invalid_scope invalid_rapt"),
+    ("permission", "region", _LOGIN, "unauthorized_client access_denied unauthorized"),
+    ("transient", "region", "", "server_error temporarily_unavailable internal_failure"),
     # what this module makes of errors without a code
-    "clock": ("permission", "region", _CLOCK),
-    "no credentials": ("permission", "region", _LOGIN),
-    "no project": ("permission", "region", _PROJECT),
-    "wrong project": ("permission", "region", f"{_PROJECT}; if it is yours, {_ROLE}"),
-    "page": ("unknown", "region", _PROXY),
-    "certificate": ("unknown", "region", _CERTIFICATES),
-    "connection": ("transient", "region", ""),
-    "timeout": ("transient", "region", ""),
+    ("unknown", "region", _PROXY, "page"),
+    ("unknown", "region", _CERTIFICATES, "certificate"),
+    ("transient", "region", "", "connection timeout"),
+)
+TABLE: ErrorTable = {
+    **_CODES,
+    _NO_CREDENTIALS: ("permission", "region", _LOGIN),
+    _NO_PROJECT: ("permission", "region", _PROJECT),
 }
-"""What each code means: its cause, how much around the place is refused too, and what to do."""
-
-_STATUS_MEANINGS: dict[int, Meaning] = {
+"""Meaning of the codes that Google sends, and of errors without one."""
+STATUSES: ErrorTable = {
     400: TABLE["invalid"],
     401: TABLE["authError"],
     403: TABLE["forbidden"],
@@ -130,24 +108,39 @@ _STATUS_MEANINGS: dict[int, Meaning] = {
     412: TABLE["conditionNotMet"],
     429: TABLE["rateLimitExceeded"],
 }
-_NO_SUCH_PROJECT = re.compile(r"(?:resource|on|for) 'projects/[^/']+'(?: was not found|$)")
-_METRIC = re.compile(r"Quota '([A-Z0-9_-]+)' exceeded", re.IGNORECASE)
-_REGIONAL_METRICS = re.compile(r"CPUS|INSTANCES|IN_USE_ADDRESSES|\w*_TOTAL_GB|\w*_ALL_REGIONS")
+"""Meaning of an HTTP status without a code."""
+
+_QUOTA_CODES = "QUOTA_EXCEEDED quotaExceeded dailyLimitExceeded"
+_QUOTA_FIX = rf"{_QUOTA}; the quota is \1"
+_REGIONAL_METRICS = r"CPUS|INSTANCES|IN_USE_ADDRESSES|\w*_TOTAL_GB|\w*_ALL_REGIONS"
+REFINEMENTS = (
+    Refinement(
+        "notFound forbidden 404",
+        r"(?:resource|on|for) 'projects/[^/']+'(?: was not found|$)",
+        "permission",
+        "region",
+        f"{_PROJECT}; if it is yours, {_ROLE}",
+    ),
+    Refinement(
+        _QUOTA_CODES, r"(?i)Quota '(PREEMPTIBLE_CPUS\w*)' exceeded", scope="market", fix=_QUOTA_FIX
+    ),
+    Refinement(
+        _QUOTA_CODES, rf"(?i)Quota '({_REGIONAL_METRICS})' exceeded", scope="region", fix=_QUOTA_FIX
+    ),
+    Refinement(_QUOTA_CODES, r"(?i)Quota '([A-Z0-9_-]+)' exceeded", scope="family", fix=_QUOTA_FIX),
+    Refinement("invalid_grant", "reasonable timeframe", fix=_CLOCK),
+    Refinement("backendError", "^a page came", fix=_PROXY),
+    Refinement("connection", "^the proxy does not let us through", fix=_PROXY),
+)
 _HTTP_CALL = re.compile(r"^(?:GET|POST|PUT|PATCH|DELETE) https?://\S+: ")
 
 
-class NoProjectError(Exception):
-    """No project is set in which to launch."""
-
-
-def explain(error: Exception) -> CloudError | None:
-    """Say what an error of Google's SDK means; None for one that is not of it.
+def read_error(error: Exception) -> ProviderError | None:
+    """Read code, HTTP status and message out of an error of Google's SDK; None for any other.
 
     Examples
     --------
-    >>> explain(NoProjectError("no project is set")).cause
-    'permission'
-    >>> explain(ValueError("no")) is None
+    >>> read_error(ValueError("no")) is None
     True
     """
     import requests
@@ -155,28 +148,36 @@ def explain(error: Exception) -> CloudError | None:
     from google.auth import exceptions as auth
     from google.protobuf.json_format import ParseError
 
-    if isinstance(error, NoProjectError):
-        return _make_cloud_error("no project", str(error))
+    if isinstance(error, ProviderError):
+        return error
     if isinstance(error, api.GoogleAPICallError):
-        return _explain_call(error)
-    if isinstance(error, auth.DefaultCredentialsError):
-        return _make_cloud_error(
-            "no credentials", _one_line(str(error.args[0] if error.args else error))
-        )
-    if isinstance(error, auth.TransportError):
-        return _explain_connection_error(error)
+        return _read_call(error)
+    if isinstance(error, auth.TransportError | requests.RequestException):
+        return _read_connection_error(error)
     if isinstance(error, auth.RefreshError):
-        return _explain_token_error(error)
+        return _read_token_error(error)
     if isinstance(error, auth.GoogleAuthError):
-        return _make_cloud_error("no credentials", _one_line(str(error)))
+        return ProviderError(str(error.args[0] if error.args else error), code=_NO_CREDENTIALS)
     if isinstance(error, ParseError) or _is_token_response_error(error):
-        return _make_cloud_error("page", "what came is not from Google")
-    if isinstance(error, requests.RequestException):
-        return _explain_connection_error(error)
+        return ProviderError("what came is not from Google", code="page")
     return None
 
 
-def error_codes(error: Any) -> Iterator[str]:
+def is_transient(error: Exception) -> bool:
+    """Whether an error is Google's and passes by itself."""
+    refusal = read_error(error)
+    if refusal is None:
+        return False
+    known = TABLE.get(refusal.code) or STATUSES.get(refusal.status)
+    return (known or status_meaning(refusal.status))[0] in TRANSIENT_CAUSES
+
+
+def no_project_error(path: str) -> ProviderError:
+    """Return the error of a file of credentials that names no project."""
+    return ProviderError(f"no project is set with the credentials in {path}", code=_NO_PROJECT)
+
+
+def _error_codes(error: Any) -> Iterator[str]:
     """Yield the codes of an error of google-api-core, the most telling first."""
     if error.reason:
         yield error.reason
@@ -185,75 +186,40 @@ def error_codes(error: Any) -> Iterator[str]:
             yield each["reason"]
 
 
-def _explain_call(error: Any) -> CloudError:
+def _read_call(error: Any) -> ProviderError:
     status, message = int(error.code or 0), _HTTP_CALL.sub("", str(error.message or error))
-    if _is_html(message):
-        meaning = TABLE["backendError"] if status >= 500 else TABLE["page"]
-        words = f"a page came in place of Google's answer (HTTP {status})"
-        return CloudError(meaning[0], str(status), words, meaning[1], _PROXY)
-    code = next((code for code in error_codes(error) if code in TABLE), "")
-    if (status == 404 or code == "forbidden") and _NO_SUCH_PROJECT.search(message):
-        return _make_cloud_error("wrong project", message, code or str(status))
-    if not code:
-        known = next(error_codes(error), str(status))
-        transient = TABLE["backendError"] if status >= 500 else ("unknown", "zone", "")
-        cause, width, fix = _STATUS_MEANINGS.get(status, transient)
-        return CloudError(cause, known, _one_line(message), width, fix)
-    trouble = _make_cloud_error(code, message)
-    if trouble.cause == "quota" and (metric := _METRIC.search(message)):
-        fix = f"{_QUOTA}; the quota is {metric[1]}"
-        return CloudError("quota", code, trouble.message, _quota_scope(metric[1].upper()), fix)
-    return trouble
+    if is_html(message):
+        return _page_error(status)
+    code, _ = first_known(((code, "") for code in _error_codes(error)), TABLE)
+    return ProviderError(message, code=code, status=status)
 
 
-def _quota_scope(metric: str) -> RefusalScope:
-    """How far a quota reaches, by its name."""
-    if metric.startswith("PREEMPTIBLE_CPUS"):
-        return "market"
-    return "region" if _REGIONAL_METRICS.fullmatch(metric) else "family"
+def _page_error(status: int = 0) -> ProviderError:
+    words = "a page came in place of Google's answer" + (f" (HTTP {status})" if status else "")
+    return ProviderError(words, code="backendError" if status >= 500 else "page")
 
 
-def _explain_token_error(error: Any) -> CloudError:
-    """An answer of the token server, or of what stands before it."""
+def _read_token_error(error: Any) -> ProviderError:
+    """Read an answer of the token server, or of what stands before it."""
     message = str(error.args[0] if error.args else error)
-    if _is_html(message):
-        return _make_cloud_error("page", "a page came in place of Google's answer")
+    if is_html(message):
+        return _page_error()
     code, _, said = message.partition(": ")
-    if "reasonable timeframe" in message:
-        return _make_cloud_error("clock", said or message, code)
     if code not in TABLE:
         code, said = ("server_error" if error.retryable else "invalid_grant"), message
-    return _make_cloud_error(code, message if said in ("", "None") else said)
+    return ProviderError(message if said in ("", "None") else said, code=code)
 
 
-def _explain_connection_error(error: BaseException) -> CloudError:
+def _read_connection_error(error: BaseException) -> ProviderError:
     words = f"{type(error).__name__}: {error}"
-    if "CERTIFICATE_VERIFY_FAILED" in words or "certificate verify failed" in words:
-        return _make_cloud_error(
-            "certificate", "the certificate shown is not one that is trusted here"
+    if "certificate_verify_failed" in words.lower().replace(" ", "_"):
+        return ProviderError(
+            "the certificate shown is not one that is trusted here", code="certificate"
         )
     if "ProxyError" in words or "Tunnel connection failed" in words:
-        trouble = _make_cloud_error(
-            "connection", f"the proxy does not let us through: {_one_line(str(error))}"
-        )
-        return CloudError("transient", trouble.code, trouble.message, "region", _PROXY)
+        return ProviderError(f"the proxy does not let us through: {error}", code="connection")
     late = "Timeout" in words or "timed out" in words
-    return _make_cloud_error("timeout" if late else "connection", _one_line(str(error)))
-
-
-def _make_cloud_error(code: str, message: str, shown: str = "") -> CloudError:
-    cause, width, fix = TABLE[code]
-    return CloudError(cause, shown or code, _one_line(message), width, fix)
-
-
-def _one_line(message: str) -> str:
-    """The message in one line of bearable length."""
-    words = " ".join(message.split())
-    return words if len(words) <= 400 else words[:399] + "…"
-
-
-def _is_html(message: str) -> bool:
-    return bool(re.match(r"\s*<(?:!doctype|html|head|body|\?xml)", message, re.IGNORECASE))
+    return ProviderError(str(error), code="timeout" if late else "connection")
 
 
 def _is_token_response_error(error: BaseException) -> bool:
@@ -266,37 +232,37 @@ def _is_token_response_error(error: BaseException) -> bool:
     return name.startswith(("google.oauth2", "google.auth"))
 
 
-def operation_error(operation: Any) -> Exception:
-    """Return the error of an operation that failed, as the SDK's own futures would raise it.
+def operation_error(operation: Any) -> ProviderError:
+    """Return the error of an operation that failed.
 
     Parameters
     ----------
     operation : google.cloud.compute_v1.Operation
-        Its errors' codes become the reasons of the error.
+        Its first known code becomes that of the error.
     """
-    from google.api_core import exceptions as api
-
-    errors = [
-        {"reason": each.code, "message": each.message, "domain": "operation"}
-        for each in operation.error.errors
-    ]
-    words = "; ".join(each["message"] for each in errors) or operation.http_error_message
-    status = operation.http_error_status_code or 500
-    return api.from_http_status(status, words, errors=errors)
+    errors = operation.error.errors
+    words = "; ".join(each.message for each in errors) or operation.http_error_message
+    code, _ = first_known(((each.code, "") for each in errors), TABLE)
+    return ProviderError(words, code=code, status=operation.http_error_status_code or 500)
 
 
 def has_code(error: Any, *wanted: str) -> bool:
-    """Whether an error of google-api-core has one of some codes.
+    """Whether an error of Google has one of some codes.
 
     ``gone`` stands for the answer that what is asked for is not there, by Google itself and within
     a project that is.
     """
     from google.api_core.exceptions import GoogleAPICallError
 
+    if isinstance(error, ProviderError):
+        return error.code in wanted
     if not isinstance(error, GoogleAPICallError):
         return False
-    gone = "gone" in wanted and error.code == 404 and _explain_call(error).cause == "invalid"
-    return gone or any(code in wanted for code in error_codes(error))
+    refusal = _read_call(error)
+    project = re.search(REFINEMENTS[0].pattern, refusal.message)
+    if "gone" in wanted and refusal.status == 404 and not project:
+        return True
+    return any(code in wanted for code in _error_codes(error))
 
 
 class ignore_codes(AbstractContextManager[None]):
@@ -306,4 +272,5 @@ class ignore_codes(AbstractContextManager[None]):
         self._wanted = wanted
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        """Return whether the error passes."""
         return has_code(error, *self._wanted)

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from ..base import TAGS, LaunchRequest, Machine, MachineConfig
+from ...provider.naming import fit_name, parse_rank, tagged_machine
+from ...provider.values import TAGS, LaunchRequest, Machine, MachineConfig, MachineState
 from . import service_account
 
 NETWORK = "jupyter-sky"
-OWNER, CLUSTER, TOKEN, _, LEASE_END = TAGS
 UBUNTU_IMAGE = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-{}"
 DEEP_LEARNING_IMAGE = (
     "projects/deeplearning-platform-release/global/images/family/"
@@ -21,11 +21,12 @@ DEEP_LEARNING_IMAGE = (
 )
 DEEP_LEARNING_GIB = 50
 SHORTEST_SECONDS, LONGEST_SECONDS = 30, 120 * 86400
-"""What Compute Engine takes as the time after which a machine is deleted."""
+"""Limits, in seconds, of the time after which Compute Engine deletes a machine."""
 _HYPERDISK_ONLY = re.compile(r"(?:a3-ultragpu|(?:a4x?|c4[adn]?|g4|h4d|m4n?|n4[ad]?|x4)-)|.*-metal$")
 """Machine types that take no persistent disks."""
 _NOT_MIGRATABLE = frozenset("h3 h4d x4".split())
 """Series whose machines cannot be moved to another host while it is maintained."""
+_NOT_MOVED = {"on_host_maintenance": "TERMINATE"}
 _STARTING = ("PROVISIONING", "STAGING", "PENDING", "REPAIRING")
 _STOPPED_REASONS = {
     "TERMINATED": "it was powered off; its disk is kept",
@@ -35,14 +36,14 @@ _STOPPED_REASONS = {
 
 
 def resource_prefix(token: str) -> str:
-    """Return what the names of an order's machines begin with, fit for names of the cloud.
+    """Return the prefix of the names of an order's machines.
 
     Examples
     --------
     >>> resource_prefix("train-3f2a91c0"), resource_prefix("Größe_7-3f2a91c0")
     ('train-3f2a91c0', 'gr-e-7-3f2a91c0-693c00')
     """
-    return _fit_alphabet(token, r"[^a-z0-9]+", 56)
+    return fit_name(token, 56)
 
 
 def format_label(value: str) -> str:
@@ -55,16 +56,7 @@ def format_label(value: str) -> str:
     """
     if re.fullmatch(r"[a-z0-9_-]{0,63}", value):
         return value
-    return _fit_alphabet(value, r"[^a-z0-9_]+", 63)
-
-
-def _fit_alphabet(text: str, others: str, longest: int) -> str:
-    """The text in the cloud's alphabet; where that changes it, with a hash that keeps it apart."""
-    fit = re.sub(others, "-", text.lower()).strip("-")
-    fit = fit if re.match(r"[a-z]", fit) else f"sky-{fit}"
-    if fit == text and len(fit) <= longest:
-        return fit
-    return f"{fit[: longest - 7].rstrip('-')}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+    return fit_name(value, 63, r"[^a-z0-9_]+")
 
 
 def machine_name(token: str, rank: int) -> str:
@@ -92,95 +84,76 @@ def select_image(order: LaunchRequest) -> str:
     return UBUNTU_IMAGE.format("arm64" if order.offer.arch == "arm64" else "amd64")
 
 
-def ssh_rule_name(machine_config: MachineConfig) -> str:
+def ssh_rule_name(config: MachineConfig) -> str:
     """Return the name of the firewall rule by which some networks reach port 22."""
-    ranges = ",".join(sorted(machine_config.ssh_from))
+    ranges = ",".join(sorted(config.ssh_from))
     return f"{NETWORK}-ssh-{hashlib.sha256(ranges.encode()).hexdigest()[:8]}"
 
 
 def instance_body(
-    order: LaunchRequest, machine_config: MachineConfig, zone: str, rank: int, account: str = ""
+    order: LaunchRequest, config: MachineConfig, zone: str, rank: int, account: str = ""
 ) -> Any:
     """Return the machine of a rank, as Compute Engine takes it; with a service account or none."""
     import google.cloud.compute_v1 as compute_v1
 
     machine, gpu, count = split_type(order.offer.instance_type)
-    labels = {key: format_label(value) for key, value in machine_config.tags.items()}
-    attached = [
-        compute_v1.AcceleratorConfig(
-            accelerator_type=f"zones/{zone}/acceleratorTypes/{gpu}", accelerator_count=count
-        )
-    ]
-    interface = compute_v1.NetworkInterface(
-        network=f"global/networks/{NETWORK}",
-        access_configs=[compute_v1.AccessConfig(name="External NAT", type_="ONE_TO_ONE_NAT")],
-    )
+    labels = {key: format_label(value) for key, value in config.tags.items()}
+    kind = f"zones/{zone}/acceleratorTypes/{gpu}"
+    interface = {
+        "network": f"global/networks/{NETWORK}",
+        "access_configs": [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}],
+    }
     return compute_v1.Instance(
         name=machine_name(order.token, rank),
         machine_type=f"zones/{zone}/machineTypes/{machine}",
-        disks=[_disk(order, machine_config, zone, machine, labels)],
+        disks=[_disk(order, config, zone, machine, labels)],
         network_interfaces=[interface],
-        guest_accelerators=attached if gpu else [],
+        guest_accelerators=[{"accelerator_type": kind, "accelerator_count": count}] if gpu else [],
         scheduling=_scheduling(order, machine),
         service_accounts=service_account.service_account_entry(account),
         labels=labels,
-        metadata=compute_v1.Metadata(items=_metadata(machine_config)),
-        tags=compute_v1.Tags(items=[ssh_rule_name(machine_config), resource_prefix(order.token)]),
+        metadata={"items": _metadata(config)},
+        tags={"items": [ssh_rule_name(config), resource_prefix(order.token)]},
     )
 
 
 def _disk(
-    order: LaunchRequest,
-    machine_config: MachineConfig,
-    zone: str,
-    machine: str,
-    labels: dict[str, str],
-) -> Any:
-    import google.cloud.compute_v1 as compute_v1
-
+    order: LaunchRequest, config: MachineConfig, zone: str, machine: str, labels: dict[str, str]
+) -> dict[str, Any]:
     kind = "hyperdisk-balanced" if _HYPERDISK_ONLY.match(machine) else "pd-balanced"
     least = DEEP_LEARNING_GIB if select_image(order) == DEEP_LEARNING_IMAGE else 10
-    return compute_v1.AttachedDisk(
-        boot=True,
-        auto_delete=True,
-        initialize_params=compute_v1.AttachedDiskInitializeParams(
-            source_image=select_image(order),
-            disk_size_gb=max(least, math.ceil(machine_config.disk)),
-            disk_type=f"zones/{zone}/diskTypes/{kind}",
-            labels=labels,
-        ),
-    )
+    source = {
+        "source_image": select_image(order),
+        "disk_size_gb": max(least, math.ceil(config.disk)),
+        "disk_type": f"zones/{zone}/diskTypes/{kind}",
+        "labels": labels,
+    }
+    return {"boot": True, "auto_delete": True, "initialize_params": source}
 
 
-def _scheduling(order: LaunchRequest, machine: str) -> Any:
-    """When it ends: at the latest after its lease, deleted by the cloud itself."""
-    import google.cloud.compute_v1 as compute_v1
-
+def _scheduling(order: LaunchRequest, machine: str) -> dict[str, Any]:
+    """Return when it ends: at the latest after its lease, deleted by the cloud itself."""
     lease = min(max(math.ceil(order.lease), SHORTEST_SECONDS), LONGEST_SECONDS)
     fixed = machine.partition("-")[0] in _NOT_MIGRATABLE or machine.endswith("-metal")
-    scheduling = compute_v1.Scheduling(
-        provisioning_model="SPOT" if order.offer.spot else "STANDARD",
-        instance_termination_action="DELETE",
-        max_run_duration=compute_v1.Duration(seconds=lease),
-        automatic_restart=False,  # what starts again has lost what the cells computed
-    )
-    if order.offer.spot or order.offer.gpu or fixed:
-        scheduling.on_host_maintenance = "TERMINATE"
-    return scheduling
+    moved = {} if not (order.offer.spot or order.offer.gpu or fixed) else _NOT_MOVED
+    return moved | {
+        "provisioning_model": "SPOT" if order.offer.spot else "STANDARD",
+        "instance_termination_action": "DELETE",
+        "max_run_duration": {"seconds": lease},
+        "automatic_restart": False,  # what starts again has lost what the cells computed
+    }
 
 
-def _metadata(machine_config: MachineConfig) -> list[Any]:
-    """What the machine can read of itself; tags too, as labels cannot hold all of them."""
-    import google.cloud.compute_v1 as compute_v1
-
+def _metadata(config: MachineConfig) -> list[dict[str, str]]:
+    """Return what the machine can read; tags too, as labels cannot hold all of them."""
     values = {
-        "user-data": machine_config.user_data,
-        "ssh-keys": f"{machine_config.user}:{machine_config.public_key}",
+        "user-data": config.user_data,
+        "ssh-keys": f"{config.user}:{config.public_key}",
         "block-project-ssh-keys": "TRUE",
         "enable-oslogin": "FALSE",
-        **machine_config.tags,
+        **config.tags,
     }
-    return [compute_v1.Items(key=key, value=value) for key, value in values.items() if value]
+    return [{"key": key, "value": value} for key, value in values.items() if value]
 
 
 def read_tags(instance: Any) -> Mapping[str, str]:
@@ -199,30 +172,22 @@ def parse_machine(instance: Any, zone: str) -> Machine:
 
     One that was powered off is said to have ended, though its disk is still there.
     """
-    noted, status = read_tags(instance), instance.status
+    status = instance.status
     interface = next(iter(instance.network_interfaces), None)
     access = next(iter(interface.access_configs), None) if interface else None
-    rank = instance.name.rpartition("-")[2]
-    lease_end = noted.get(LEASE_END, "")
     stopped = instance.last_stop_timestamp
-    return Machine(
+    state: MachineState = "starting" if status in _STARTING else "running"
+    return tagged_machine(
+        read_tags(instance),
         id=f"{zone}/{instance.name}",
         cloud="gcp",
-        cluster=noted.get(CLUSTER, ""),
-        rank=int(rank) if rank.isdigit() else 0,
-        state="ended"
-        if status in _STOPPED_REASONS
-        else "starting"
-        if status in _STARTING
-        else "running",
+        rank=parse_rank(instance.name),
+        state="ended" if status in _STOPPED_REASONS else state,
         started=parse_timestamp(instance.creation_timestamp),
         ended=parse_timestamp(stopped) if status in _STOPPED_REASONS and stopped else None,
         reason=_STOPPED_REASONS.get(status, ""),
         address=access.nat_i_p if access else "",
         private=interface.network_i_p if interface else "",
-        token=noted.get(TOKEN, ""),
-        owner=noted.get(OWNER, ""),
-        lease_end=float(lease_end) if lease_end.isdigit() else None,
     )
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection
+from threading import Event
 from typing import Any
 
-from ..base import LaunchRequest, MachineConfig, Tick
+from ...provider.naming import OWNER, TOKEN
+from ...provider.values import LaunchRequest, MachineConfig
 from . import instances as machine
 from .clients import GcpClients, match_any
 from .errors import has_code, ignore_codes
@@ -21,25 +23,25 @@ LAUNCH_GRACE_SECONDS = 900.0
 
 
 def ensure_network(
-    access: GcpClients, order: LaunchRequest, machine_config: MachineConfig, tick: Tick
+    access: GcpClients, order: LaunchRequest, config: MachineConfig, stop: Event
 ) -> None:
     """Make the network and the rules of an order, those that are missing."""
-    wanted = {rule.name: rule for rule in _firewall_rules(order, machine_config)}
+    wanted = {rule["name"]: rule for rule in _firewall_rules(order, config)}
     for there in access.call("Firewalls", "list", filter=match_any("name", wanted)):
         wanted.pop(there.name, None)
     if not wanted:  # a network with rules exists
         return
-    _ensure_network(access, tick)
+    _ensure_network(access, stop)
     made = []
     for rule in wanted.values():
         with ignore_codes("alreadyExists"):  # another notebook was faster
             asked = {"firewall_resource": rule}
             made.append(
                 access.retry_until_ready(
-                    lambda asked=asked: access.call("Firewalls", "insert_unary", **asked), tick
+                    lambda asked=asked: access.call("Firewalls", "insert_unary", **asked), stop
                 )
             )
-    access.await_operations(made, tick=tick)
+    access.await_operations(made, stop)
 
 
 def remove_rule(access: GcpClients, name: str) -> bool:
@@ -66,57 +68,48 @@ def list_unused_rules(access: GcpClients, owner: str, alive: Collection[str]) ->
         rule.name
         for rule in access.call("Firewalls", "list")
         if rule.network.endswith(f"/{machine.NETWORK}")
-        and (noted := _rule_tags(rule)).get(machine.OWNER) == owner
-        and noted.get(machine.TOKEN) not in alive
+        and (noted := _rule_tags(rule)).get(OWNER) == owner
+        and noted.get(TOKEN) not in alive
         and machine.parse_timestamp(rule.creation_timestamp) < old
     ]
 
 
-def _ensure_network(access: GcpClients, tick: Tick) -> None:
-    import google.cloud.compute_v1 as compute_v1
-
-    network = compute_v1.Network(name=machine.NETWORK, auto_create_subnetworks=True)
+def _ensure_network(access: GcpClients, stop: Event) -> None:
+    network = {"name": machine.NETWORK, "auto_create_subnetworks": True}
     try:
         made = access.call("Networks", "insert_unary", network_resource=network)
     except Exception as error:
         if not has_code(error, "alreadyExists"):
             raise
         return  # while it is being made, rules are not taken yet: see `retry_until_ready`
-    access.await_operations([made], tick=tick)
+    access.await_operations([made], stop)
 
 
-def _firewall_rules(order: LaunchRequest, machine_config: MachineConfig) -> list[Any]:
-    import google.cloud.compute_v1 as compute_v1
-
-    network, ssh, cluster = (
-        f"global/networks/{machine.NETWORK}",
-        machine.ssh_rule_name(machine_config),
-        machine.resource_prefix(order.token),
-    )
-    port = compute_v1.Allowed(I_p_protocol="tcp", ports=["22"])
-    rules = []
-    if machine_config.ssh_from:
+def _firewall_rules(order: LaunchRequest, config: MachineConfig) -> list[dict[str, Any]]:
+    network, ssh = f"global/networks/{machine.NETWORK}", machine.ssh_rule_name(config)
+    cluster, rules = machine.resource_prefix(order.token), list[dict[str, Any]]()
+    if config.ssh_from:
         rules.append(
-            compute_v1.Firewall(
-                name=ssh,
-                network=network,
-                description="SSH to machines of jupyter_sky",
-                source_ranges=list(machine_config.ssh_from),
-                target_tags=[ssh],
-                allowed=[port],
-            )
+            {
+                "name": ssh,
+                "network": network,
+                "description": "SSH to machines of jupyter_sky",
+                "source_ranges": list(config.ssh_from),
+                "target_tags": [ssh],
+                "allowed": [{"I_p_protocol": "tcp", "ports": ["22"]}],
+            }
         )
     if order.resources.nodes > 1:
-        noted = {key: machine_config.tags[key] for key in (machine.OWNER, machine.TOKEN)}
+        noted = {key: config.tags[key] for key in (OWNER, TOKEN)}
         rules.append(
-            compute_v1.Firewall(
-                name=cluster,
-                network=network,
-                description=json.dumps(noted),
-                source_tags=[cluster],
-                target_tags=[cluster],
-                allowed=[compute_v1.Allowed(I_p_protocol="all")],
-            )
+            {
+                "name": cluster,
+                "network": network,
+                "description": json.dumps(noted),
+                "source_tags": [cluster],
+                "target_tags": [cluster],
+                "allowed": [{"I_p_protocol": "all"}],
+            }
         )
     return rules
 

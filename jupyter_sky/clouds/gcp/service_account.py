@@ -14,10 +14,10 @@ from typing import Any
 from ...config.settings import Sky
 from ...provider.facts import GcpFacts
 from ..self_delete import wrap_in_shell
-from .errors import has_code
+from .errors import read_error
 
 SCOPE = "https://www.googleapis.com/auth/compute"
-"""All that the account's tokens are good for on our machines, whatever else it may do."""
+"""Scope of the account's tokens on our machines, whatever else it may do."""
 COMPUTE = "https://compute.googleapis.com"
 _ACCOUNT_REFUSAL = re.compile(
     r"'serviceAccount' was not found|serviceAccounts?\.actAs|setServiceAccount|\.serviceAccounts\["
@@ -29,11 +29,9 @@ def configured_account() -> str:
     return Sky.load().provider_setting(GcpFacts.name, "service_account")
 
 
-def service_account_entry(account: str) -> list[Any]:
+def service_account_entry(account: str) -> list[dict[str, Any]]:
     """Return an account as Compute Engine takes it with a machine."""
-    import google.cloud.compute_v1 as compute_v1
-
-    return [compute_v1.ServiceAccount(email=account, scopes=[SCOPE])] if account else []
+    return [{"email": account, "scopes": [SCOPE]}] if account else []
 
 
 def is_refused(error: Exception) -> bool:
@@ -44,10 +42,12 @@ def is_refused(error: Exception) -> bool:
     >>> is_refused(ValueError("no"))
     False
     """
-    if has_code(error, "SERVICE_ACCOUNT_ACCESS_DENIED"):
-        return True
-    told = getattr(error, "message", "")
-    return getattr(error, "code", 0) in (400, 403, 404) and bool(_ACCOUNT_REFUSAL.search(str(told)))
+    refusal = read_error(error)
+    if refusal is None:
+        return False
+    denied = refusal.code == "SERVICE_ACCOUNT_ACCESS_DENIED"
+    told = refusal.status in (400, 403, 404) and _ACCOUNT_REFUSAL.search(refusal.message)
+    return denied or bool(told)
 
 
 @contextmanager

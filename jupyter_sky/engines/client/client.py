@@ -25,11 +25,11 @@ from .zmq_loop import ZmqLoop
 Message = dict[str, Any]
 Sink = Callable[[Message], None]
 ReplyHandler = Callable[[Message | Exception], None]
-"""Takes what an engine answers to a command, one message after the other, or why none comes."""
+"""Receives each reply of an engine to a command, or the error if none comes."""
 
 REPLY_TIMEOUT_SECONDS = 10.0
 DIRECT_TIMEOUT_SECONDS = 0.5
-"""How long an engine may take to answer directly; it has just answered the other way."""
+"""Limit of an engine's first direct answer; it has just answered by the controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class DirectRoute:
     commands: zmq.Socket
     outputs: zmq.Socket
     topic: bytes
-    """What the engine's messages begin with when they come by the controller."""
+    """Prefix of the engine's messages when they come by the controller."""
 
 
 class DirectClient(Client):

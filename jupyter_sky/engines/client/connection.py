@@ -23,18 +23,16 @@ import zmq
 from ipyparallel import error as ipp_error
 
 from ...errors import SkyClusterLost, SkyEngineLost, SkyError, SkyTimeout, SkyVersionError
-from ..controller.journal import RECORDED_TYPES
-from .client import REPLY_TIMEOUT_SECONDS, DirectClient, Message, Sink
+from .cell_execution import CellExecution
+from .client import REPLY_TIMEOUT_SECONDS, DirectClient, Sink
 
 OUTPUT_CHECK_SECONDS = 5.0
 INTERNAL_OPS = ("ping", "packed")
 """Requests that this package sends by itself: they are no use of the cluster."""
 MAX_ENDED_SINKS = 500
-"""How many ended cells still receive what their threads print."""
-
-
+"""Number of ended cells that still receive what their threads print."""
 wait_callback: ContextVar[Callable[[], None] | None] = ContextVar("meanwhile", default=None)
-"""What to call again and again while waiting; it may raise to end the wait."""
+"""Function that is called periodically while waiting; it may raise to end the wait."""
 WAIT_CALLBACK_SECONDS = 0.25
 
 
@@ -62,36 +60,23 @@ class ClusterConnection:
     def __init__(
         self, cluster: str, connection_file: Path | dict[str, Any], timeout: float = 10.0
     ) -> None:
-        from ..wire import connection_file as files
-
         self.cluster = cluster
         self.down_reason: Callable[[], str] = lambda: ""
-        """Says why the connection is down, while it is and heals."""
-        try:
-            known, folder = connection_file, None
-            if not isinstance(known, dict):
-                folder = known.parent
-                known = files.read(known, cluster)
-            self.client = DirectClient(known, timeout=timeout, folder=folder)
-        except (OSError, TimeoutError, ipp_error.TimeoutError) as error:
-            raise SkyClusterLost(f"cluster {cluster} does not answer") from error
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-            raise SkyClusterLost(
-                f"what answers for cluster {cluster} is no controller of its: {error}"
-            ) from error
+        """Reason why the connection is down, while it is and heals."""
+        self.client = _open_client(cluster, connection_file, timeout)
         # both are kept short by us, not by ipyparallel, which never forgets a message's id
         self.client.history = _EmptyList()
         self.client.on_widget = lambda: self.record_use("a widget")
         self._lost = threading.Event()
         self.lost_reason = ""
-        """That it is lost, and why, once it has been declared so."""
+        """Sentence that the cluster is lost, and why; empty until it is declared so."""
         self._waiting: set[Future] = set()
         self._requests: set[Future] = set()
         self.used_at: float | None = None
-        """When this notebook last used the cluster, by the monotonic clock."""
+        """Time of this notebook's last use of the cluster, by the monotonic clock."""
         self.used_for = ""
         self.pools: list[Callable[[], str]] = []
-        """Each names the use that goes on of one pool of nodes, if any does."""
+        """Functions that name the current use of a pool of nodes; empty when there is none."""
         self._verified_outputs: set[bytes] = set()
         self._monitor = self._open_monitor()
         try:
@@ -116,7 +101,7 @@ class ClusterConnection:
         ----------
         timeout
             Seconds to wait for an answer.
-        patient
+        wait_reconnect
             Wait on while the connection is down: what was asked arrives when it has healed.
 
         Raises
@@ -141,7 +126,7 @@ class ClusterConnection:
             raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {answer['failed']}")
         return answer
 
-    # -- its use ---------------------------------------------------------------------------
+    # -- use of the cluster ------------------------------------------------------------------------
 
     def record_use(self, what: str) -> None:
         """Note that this notebook uses the cluster: that keeps it up for its idle limit."""
@@ -161,12 +146,14 @@ class ClusterConnection:
         """Return the ranks whose engines are connected now."""
         return sorted(self.client.connected_ranks)
 
-    def wait_ranks(self, ranks: Iterable[int], timeout: float, alive: Callable[[], None]) -> None:
+    def wait_ranks(
+        self, ranks: Iterable[int], timeout: float, check_alive: Callable[[], None]
+    ) -> None:
         """Wait until the engines of `ranks` are connected.
 
-        `alive` is called again and again while waiting; it raises when there is no hope.
+        `check_alive` is called periodically while waiting; it raises when there is no hope.
         """
-        wanted, deadline, asked = set(ranks), time.monotonic() + timeout, 0.0
+        wanted, deadline, last_check = set(ranks), time.monotonic() + timeout, 0.0
         while not wanted <= self.client.connected_ranks:
             now = time.monotonic()
             if now > deadline:
@@ -174,9 +161,9 @@ class ClusterConnection:
                     f"engine {min(wanted - self.client.connected_ranks)} of cluster {self.cluster} "
                     f"has not come up within {timeout:g} s"
                 )
-            if now - asked > 0.25:
-                asked = now
-                alive()
+            if now - last_check > 0.25:
+                last_check = now
+                check_alive()
                 self._refresh_engines()
             time.sleep(0.005)
         unproven = [rank for rank in wanted if self._ident(rank) not in self._verified_outputs]
@@ -197,10 +184,10 @@ class ClusterConnection:
         """
         future = self.client.send_query("connection_request")
         try:
-            known = self.wait(future, REPLY_TIMEOUT_SECONDS)["content"]["engines"]
+            engines = self.wait(future, REPLY_TIMEOUT_SECONDS)["content"]["engines"]
         except FutureTimeout:
             return
-        self.client.run_in_loop(lambda: self.client.update_engines(known))
+        self.client.run_in_loop(lambda: self.client.update_engines(engines))
 
     def _verify_output(self, rank: int, busy: bool) -> None:
         """Wait until what an engine prints arrives here.
@@ -214,11 +201,11 @@ class ClusterConnection:
             answer = self.wait(
                 self.send_value_request(rank, "ping", sink=lambda _: arrived.set()), 10.0
             )
-            told = self.reply_content(answer).get("ports")
-            if told and ports is None and self.client.is_local:
-                self.client.connect_directly(rank, ident.decode(), told)
-                arrived.clear()  # of the way that is used from now on
-            ports = told
+            named_ports = self.reply_content(answer).get("ports")
+            if named_ports and ports is None and self.client.is_local:
+                self.client.connect_directly(rank, ident.decode(), named_ports)
+                arrived.clear()  # outputs must arrive by the route that is used from now on
+            ports = named_ports
             arrived.wait(0.05)
         self._verified_outputs.add(ident)
 
@@ -279,10 +266,10 @@ class ClusterConnection:
         if op not in INTERNAL_OPS:
             self._requests.add(future)
             self.record_use("variables")
-            future.add_done_callback(self._on_reply)
+            future.add_done_callback(self._end_request)
         return future
 
-    def _on_reply(self, request: Future) -> None:
+    def _end_request(self, request: Future) -> None:
         self._requests.discard(request)
         self.record_use("variables")
 
@@ -367,26 +354,26 @@ class ClusterConnection:
 
     def _open_monitor(self) -> Any:
         """Return a monitor socket for disconnections."""
-        watched = self.client.query_socket
-        return self.client.run_in_loop(lambda: watched.get_monitor_socket(zmq.EVENT_DISCONNECTED))
+        socket = self.client.query_socket
+        return self.client.run_in_loop(lambda: socket.get_monitor_socket(zmq.EVENT_DISCONNECTED))
 
     def was_cut(self) -> bool:
         """Return whether the connection was cut since the last call; for one thread only."""
-        found = False
+        was_cut = False
         while self._monitor.poll(0):
             self._monitor.recv_multipart()
-            found = True
-        return found
+            was_cut = True
+        return was_cut
 
     def stop_monitor(self) -> None:
         """Close the monitor of disconnections."""
-        watched, monitor = self.client.query_socket, self._monitor
+        socket, monitor = self.client.query_socket, self._monitor
 
         def end() -> None:
             # first: ZeroMQ's own thread, which all connections of this process share, would wait
             # for ever for somebody to take word of the next cut
-            if not watched.closed:
-                watched.disable_monitor()
+            if not socket.closed:
+                socket.disable_monitor()
             monitor.close(linger=0)
 
         if self.client.is_closed:
@@ -399,55 +386,23 @@ class ClusterConnection:
         self.client.close(linger=0)
 
 
-class CellExecution:
-    """One cell on one engine.
+def _open_client(
+    cluster: str, connection_file: Path | dict[str, Any], timeout: float
+) -> DirectClient:
+    """Return the client of a cluster, connected to its controller."""
+    from ..wire import connection_file as files
 
-    Attributes
-    ----------
-    reply : Future
-        The message with its outcome.
-    output : Future
-        Done when everything that it has printed has been shown: as soon as as many messages have
-        come as its reply counts, at the latest when the engine says that it is idle.
-    """
-
-    def __init__(self, rank: int, msg_id: str, sink: Sink) -> None:
-        self.rank, self.msg_id = rank, msg_id
-        self.reply: Future = Future()
-        self.output: Future = Future()
-        self._sink, self._received = sink, 0
-
-    def set_futures(self, reply: Future) -> None:
-        """Set the futures of the cell, before it is sent: it may end before `execute` returns."""
-        self.reply, self.output = reply, reply.output  # type: ignore[attr-defined]
-        reply.add_done_callback(lambda _: self._check_complete())
-
-    def receive(self, message: Message) -> None:
-        """Process one message of the cell."""
-        self._sink(message)
-        if message["header"]["msg_type"] in RECORDED_TYPES:
-            self._received += 1
-            self._check_complete()
-
-    def _check_complete(self) -> None:
-        if self.reply.done() and not self.output.done() and not self.reply.exception():
-            reply = self.reply.result()
-            content = reply["content"] if isinstance(reply, dict) else {}
-            printed = (content.get("sky") or {}).get("printed", math.inf)
-            if self._received >= printed or content.get("status") == "aborted":
-                self.output.set_result(None)
-
-    def on_aborted(self, answer: Future) -> None:
-        """Record the engine's reply to an abort request."""
-        message = answer.result()
-        waiting = message["content"].get("waiting", ()) if isinstance(message, dict) else ()
-        if self.msg_id in waiting:
-            for future, result in (
-                (self.reply, {"content": {"status": "aborted"}}),
-                (self.output, None),
-            ):
-                if not future.done():
-                    future.set_result(result)
+    try:
+        if isinstance(connection_file, dict):
+            return DirectClient(connection_file, timeout=timeout)
+        settings = files.read(connection_file, cluster)
+        return DirectClient(settings, timeout=timeout, folder=connection_file.parent)
+    except (OSError, TimeoutError, ipp_error.TimeoutError) as error:
+        raise SkyClusterLost(f"cluster {cluster} does not answer") from error
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise SkyClusterLost(
+            f"cluster {cluster} does not answer at its address: {error}"
+        ) from error
 
 
 def _wait_interruptibly(future: Future, timeout: float | None) -> Any:

@@ -74,7 +74,9 @@ class Observer:
             message = self._session.msg("sky_request", content={"op": op, **content})
             try:
                 self._session.send(self._socket, message)
-                answer = self._answer(message["header"]["msg_id"], time.monotonic() + timeout)
+                answer = self._receive_reply(
+                    message["header"]["msg_id"], time.monotonic() + timeout
+                )
             except zmq.ZMQError as error:  # closed by another thread, to which it did not answer
                 raise SkyClusterLost(f"cluster {self.cluster} does not answer: {error}") from None
         if answer is None:
@@ -83,14 +85,14 @@ class Observer:
             raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {answer['failed']}")
         return answer
 
-    def _answer(self, asked: str, deadline: float) -> dict[str, Any] | None:
+    def _receive_reply(self, msg_id: str, deadline: float) -> dict[str, Any] | None:
         """Wait for the reply to one request; discard late replies to earlier requests."""
         while (left := deadline - time.monotonic()) > 0 and self._socket.poll(int(left * 1000) + 1):
             try:
                 _, frames = self._session.feed_identities(self._socket.recv_multipart())
                 message = self._session.deserialize(frames, content=True)
                 parent, content = message["parent_header"], message["content"]
-                if parent.get("msg_id") == asked and isinstance(content, dict):
+                if parent.get("msg_id") == msg_id and isinstance(content, dict):
                     return content
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 continue  # not signed with the key of this cluster, or no message of Jupyter's

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SkyError, SkyUnreachable
-from ...remote.ssh import runtime_dir
+from ...remote.ssh_address import runtime_dir
 from ..wire.connection_file import PORTS, validate
 
 CONNECT_SECONDS = 30.0

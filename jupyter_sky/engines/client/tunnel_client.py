@@ -55,15 +55,15 @@ class TunnelClient:
     async def run(self) -> None:
         """Keep connected and serve local sockets until a command ends this process."""
         os.chdir(self.folder)  # the path of a socket must be short
-        carrying = asyncio.ensure_future(self._keep_connected())
+        connecting = asyncio.ensure_future(self._keep_connected())
         await self._read_commands()
         self.multiplexer.send_goodbye()
         await asyncio.sleep(0.05)  # for it to leave
         for server in self._servers:
             server.close()
         self.multiplexer.close_all()
-        carrying.cancel()
-        await asyncio.gather(carrying, return_exceptions=True)
+        connecting.cancel()
+        await asyncio.gather(connecting, return_exceptions=True)
         if self._process is not None:
             await self._process.wait()
             self._process._transport.close()  # type: ignore[attr-defined]
@@ -101,7 +101,7 @@ class TunnelClient:
         while True:
             begun = time.monotonic()
             if not self._servers and begun - first > UNUSED_SECONDS:
-                report("lost it was for nobody")
+                report("lost no cluster was ever connected to")
                 return
             reason = await self._connect()
             if reason is None:
@@ -139,8 +139,8 @@ class TunnelClient:
                 watch.cancel()
             self._kill()
         await process.wait()
-        said = (await errors).decode(errors="replace").strip()
-        return said.replace("\n", " | ") or "the connection was cut"
+        message = (await errors).decode(errors="replace").strip()
+        return message.replace("\n", " | ") or "the connection was cut"
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         """End a connection that has been silent for too long."""

@@ -44,10 +44,10 @@ class ConnectedNotebook:
 
     Attributes
     ----------
-    heard
-        When that was, by the monotonic clock.
+    last_heartbeat
+        Time of its last heartbeat, by the monotonic clock.
     uses
-        The use that went on then, such as ``2 calls``; empty when there was none.
+        Use that went on then, such as ``2 calls``; empty when there was none.
     """
 
     last_heartbeat: float
@@ -71,13 +71,13 @@ class Activity:
         self.kept_until = 0.0
         self._notebooks: dict[str, ConnectedNotebook] = {}
 
-    def record_use(self, what: str, at: float) -> None:
+    def record_use(self, label: str, at: float) -> None:
         """Record a use; one that is earlier than the last use changes nothing."""
         if at >= self.last_use:
-            self.last_use, self.last_use_label = at, what
+            self.last_use, self.last_use_label = at, label
 
     def record_heartbeat(
-        self, notebook: str, now: float, ago: float | None, what: str, uses: str
+        self, notebook: str, now: float, ago: float | None, label: str, uses: str
     ) -> None:
         """Record the heartbeat of a notebook.
 
@@ -85,8 +85,8 @@ class Activity:
         ----------
         ago
             Seconds since it last used the cluster; None if it never did.
-        what
-            That use.
+        label
+            Name of that use.
         uses
             The use that goes on; empty when none does.
         """
@@ -94,7 +94,7 @@ class Activity:
         if uses:
             self.record_use(f"{uses} of {notebook_name(notebook)}", now)
         elif ago is not None:
-            self.record_use(f"{what} of {notebook_name(notebook)}", now - max(0.0, ago))
+            self.record_use(f"{label} of {notebook_name(notebook)}", now - max(0.0, ago))
 
     def keep_until(self, until: float) -> None:
         """Keep the cluster up until a time, even if idle."""
@@ -119,8 +119,8 @@ class Activity:
     def connected_notebooks(self, now: float) -> dict[str, str]:
         """Return the connected notebooks with their current uses; drop those that timed out."""
         self._notebooks = {
-            name: one
-            for name, one in self._notebooks.items()
-            if now - one.last_heartbeat < NOTEBOOK_TIMEOUT_SECONDS
+            name: notebook
+            for name, notebook in self._notebooks.items()
+            if now - notebook.last_heartbeat < NOTEBOOK_TIMEOUT_SECONDS
         }
-        return {name: one.uses for name, one in self._notebooks.items()}
+        return {name: notebook.uses for name, notebook in self._notebooks.items()}

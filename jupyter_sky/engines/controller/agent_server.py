@@ -33,11 +33,13 @@ class RemoteEngine:
     Attributes
     ----------
     returncode : int or None
-        How it ended, as `subprocess.Popen` has it.
-    cell : Entry or None
-        What it executes.
-    words : str
-        What its node says of its end.
+        Exit code, as of `subprocess.Popen`; None while it runs.
+    cell : CurrentCell or None
+        Cell that it executes.
+    log_tail : str
+        Last lines of its log.
+    kill_reason : str
+        Reason why its node agent has killed it, if it has.
     """
 
     def __init__(self, server: AgentServer, rank: int, serial: int) -> None:
@@ -61,13 +63,13 @@ class RemoteEngine:
         """Kill the engine and the processes of its cells."""
         self._server.send_command(self.rank, op="end", serial=self.serial)
 
-    def update(self, told: dict[str, Any]) -> None:
+    def update(self, report: dict[str, Any]) -> None:
         """Apply a report of its node agent."""
-        self.pid = told["pid"]
-        cell = told["cell"]
+        self.pid = report["pid"]
+        cell = report["cell"]
         self.cell = CurrentCell(cell[0], cell[1]) if cell else None
-        self.log_tail, self.kill_reason = told["log_tail"], told["kill_reason"]
-        self.returncode = told["code"]
+        self.log_tail, self.kill_reason = report["log_tail"], report["kill_reason"]
+        self.returncode = report["code"]
 
 
 class AgentServer:
@@ -76,9 +78,9 @@ class AgentServer:
     Parameters
     ----------
     address
-        Where the other nodes reach this one.
+        Address at which other nodes reach this one.
     ranks
-        Of the engines elsewhere.
+        Ranks of the engines on other nodes.
     """
 
     def __init__(self, address: str, ranks: list[int]) -> None:
@@ -136,8 +138,8 @@ class AgentServer:
                 identity, data = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            told = json.loads(data)
-            rank = told["rank"]
+            report = json.loads(data)
+            rank = report["rank"]
             if rank not in self._heard:
                 continue
             if rank in self._given_up:
@@ -147,17 +149,17 @@ class AgentServer:
             self._identities[rank] = identity
             self._send(identity, b'{"op": "beat"}')
             if (
-                self._controller_message and not told["has_controller"]
+                self._controller_message and not report["has_controller"]
             ):  # also if it was lost on its way
                 self._send(identity, self._controller_message)
             for command in self._waiting.pop(rank, []):
                 self._send(identity, command)
             self._waiting[rank] = []
-            if told.get("metrics"):
-                add(rank, told["metrics"])
+            if report.get("metrics"):
+                add(rank, report["metrics"])
             engine = self._engines.get(rank)
-            if engine is not None and told.get("serial") == engine.serial:
-                engine.update(told)
+            if engine is not None and report.get("serial") == engine.serial:
+                engine.update(report)
 
     def missing_node(self) -> str:
         """Return a node that has not connected within `ARRIVAL_SECONDS`, if any."""
@@ -169,33 +171,33 @@ class AgentServer:
     def newly_lost(self) -> list[int]:
         """Return the nodes that are lost since the last call."""
         now = time.monotonic()
-        found = [
+        ranks = [
             rank
             for rank in self._identities.keys() - self._lost
             if now - self._heard[rank] > SILENCE_SECONDS
         ]
-        self._lost.update(found)
-        return found
+        self._lost.update(ranks)
+        return ranks
 
     def newly_returned(self) -> list[int]:
         """Return lost nodes that have returned since the last call."""
         now = time.monotonic()
-        found = [
+        ranks = [
             rank
             for rank in self._lost - self._given_up
             if now - self._heard[rank] < SILENCE_SECONDS
         ]
-        self._lost.difference_update(found)
-        return found
+        self._lost.difference_update(ranks)
+        return ranks
 
     def newly_given_up(self) -> list[int]:
         """Return lost nodes whose time to return has passed since the last call."""
         now = time.monotonic()
-        found = [
+        ranks = [
             rank for rank in self._lost - self._given_up if now - self._heard[rank] > REJOIN_SECONDS
         ]
-        self._given_up.update(found)
-        return found
+        self._given_up.update(ranks)
+        return ranks
 
     def stop_agents(self) -> None:
         """Stop all node agents."""

@@ -19,19 +19,18 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...remote.supervisor import descendants, describe_exit, kill_all, processes_with_env, tail_log
+from ...remote.supervisor import descendants, kill_all
 from ...remote.supervisor import write_private as write
-from ..node.current_cell import CurrentCell, cell_file_path, read_current_cell
+from ..node.current_cell import CurrentCell
 from ..node.engine import import_dependencies
-from ..node.engine_process import Process, load_config, memory_usage, start_engine
+from ..node.engine_process import load_config
 from ..node.keepalive import KeepAlive
 from ..node.metrics import PERIOD_SECONDS, MetricsHistory, NodeMetrics
 from .activity import Activity, notebook_name
-from .agent_server import GIVEN_UP, REJOIN_SECONDS, SILENCE_SECONDS, AgentServer, RemoteEngine
+from .cluster_engines import ClusterEngines
 from .deadline import BUDGET_SPENT_REASON, Deadline
 from .journal import Journal
 from .logins import LOGIN_POLL_SECONDS, LoginMonitor
@@ -40,30 +39,7 @@ from .runs import Run, Runs
 if TYPE_CHECKING:
     from ...functions.shared.shared_state_server import SharedStateProcess
 
-MEMORY_PERIOD_SECONDS = 1.0
-MAX_RAPID_DEATHS = 3
-"""An engine that dies this often before it is up is not started again."""
-
-
-@dataclass(slots=True)
-class EngineRecord:
-    """Process of an engine and its state."""
-
-    rank: int
-    process: Process | RemoteEngine
-    process_marker: tuple[str, str] = ("", "")
-    """What tells its descendants: see `jupyter_sky.remote.supervisor.processes_with_env`."""
-    log_start: int = 0
-    cell: CurrentCell | None = None
-    """What it executes, as far as was seen."""
-    rapid_deaths: int = 0
-    """How often in a row it has died before it was up."""
-    exit_reason: str = ""
-    """Why the one before it ended, in words for the user."""
-    kill_reason: str = ""
-    """Why the controller is about to kill it."""
-    lost_reason: str = ""
-    """Why its node is lost; empty while it is not."""
+SUPERVISOR_KILLED = "its supervisor was killed"
 
 
 class ClusterController:
@@ -80,8 +56,7 @@ class ClusterController:
     """
 
     def __init__(self, config: dict[str, Any], config_path: Path, loaded: bool = False) -> None:
-        self.config, self.config_path = config, config_path
-        self.directory = Path(config["directory"])
+        self.config, self.directory = config, Path(config["directory"])
         self.journal = Journal(self.directory / "journal")
         self.activity = Activity(float(config["idle"]), time.monotonic())
         self.deadline = Deadline()
@@ -91,20 +66,14 @@ class ClusterController:
         self.keepalive = KeepAlive(self.directory / "supervisor.json")
         self.stopping = ""
         self.parent = os.getppid()
-        self._spawn_count = 0
-        self._remote_ranks: list[int] = config.get("elsewhere", [])
-        self._ranks = [rank for rank in range(config["nodes"]) if rank not in self._remote_ranks]
-        engines = {rank: self._spawn(rank, loaded) for rank in self._ranks}  # no sockets yet
-        self.agent_server = self._start_agent_server() if self._remote_ranks else None
+        self.engines = ClusterEngines(config, config_path, loaded)
+        self.engines.on_death = self._on_engine_death
         self._tunnel_server = self._start_tunnel_server() if config.get("tunnel") else None
         self._shared_state: SharedStateProcess | None = None
         cpus = config.get("cpus") or [None] * config["nodes"]
-        self._metrics = NodeMetrics([cpus[rank] for rank in self._ranks])
+        self._metrics = NodeMetrics([cpus[rank] for rank in self.engines.local_ranks])
         self._history = MetricsHistory()
-        self.engines = engines | {rank: self._spawn(rank) for rank in self._remote_ranks}
-        self._last_memory = 0.0
-        self.is_registered: Callable[[int], bool] = lambda rank: False
-        self.on_death: Callable[[int], None] = lambda rank: None
+        self.unregister: Callable[[int], None] = lambda rank: None
         self.drain_outputs: Callable[[], None] = lambda: None
         self.stop_loop: Callable[[], None] = lambda: None
 
@@ -119,29 +88,9 @@ class ClusterController:
         ]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
-    def _spawn(self, rank: int, loaded: bool = False) -> EngineRecord:
-        self._spawn_count += 1
-        if rank in self._remote_ranks:
-            assert self.agent_server is not None
-            return EngineRecord(rank, self.agent_server.spawn(rank, self._spawn_count))
-        started = start_engine(self.directory, self.config_path, rank, self._spawn_count, loaded)
-        return EngineRecord(rank, *started)
-
-    def _start_agent_server(self) -> AgentServer:
-        """Write the address of the agent server to a file that is copied to other nodes."""
-        agent_server = AgentServer(self.config["private"], self._remote_ranks)
-        write(self.directory / "security" / "agents.json", agent_server.endpoint)
-        return agent_server
-
     def publish_controller(self) -> None:
         """Send the address of the controller to engines on other nodes."""
-        if self.agent_server is not None:
-            address = self.config["private"]
-            engine = json.loads((self.directory / "security" / "engine.json").read_text())
-            engine |= {"interface": f"tcp://{address}", "location": address}
-            # first: node agents that have connected meanwhile get the address at once
-            self.agent_server.receive_reports(self._history.add)
-            self.agent_server.set_controller(engine)
+        self.engines.publish_controller(self._history.add)
 
     # -- periodic checks ---------------------------------------------------------------------------
 
@@ -149,77 +98,69 @@ class ClusterController:
         """Check engines, limits of runs, idle time and keep-alive."""
         if self.stopping:
             return
+        now = time.monotonic()
         self.keepalive.renew()
-        for rank, sample in zip(self._ranks, self._metrics.tick(), strict=False):
+        for rank, sample in zip(self.engines.local_ranks, self._metrics.tick(), strict=False):
             self._history.add(rank, sample)
-        if self.agent_server is not None:
-            self.agent_server.receive_reports(self._history.add)
-            if missing := self.agent_server.missing_node():
-                self.stop(missing)
-                return
-            self._check_nodes(self.agent_server)
-        self._read_current_cells()
-        for engine in list(self.engines.values()):
-            if not engine.lost_reason and engine.process.poll() is not None:
-                self._replace_engine(engine)
+        if reason := self._check_engines(now):
+            self.stop(reason)
+            return
         if self._tunnel_server is not None and self._tunnel_server.poll() is not None:
             self._tunnel_server = self._start_tunnel_server()
         if self._shared_state is not None:
             self._shared_state.tick()
-        now = time.monotonic()
-        if self.config.get("memory") and now - self._last_memory > MEMORY_PERIOD_SECONDS:
-            self._last_memory = now
-            self._check_memory()
+        self._stop_overdue_runs()
+        self._record_uses(now)
+        if reason := self._end_reason(now):
+            self.stop(reason)
+
+    def _check_engines(self, now: float) -> str:
+        """Check engines and nodes; return the reason why the cluster cannot go on, if any."""
+        if reason := self.engines.check_nodes(self._history.add):
+            return reason
+        self._read_current_cells()
+        if reason := self.engines.replace_dead():
+            return reason
+        self.engines.check_memory(now)
+        return ""
+
+    def _stop_overdue_runs(self) -> None:
+        """Interrupt runs that are past their limit, and kill those that go on."""
         for run, facts, kill in self.runs.iter_overdue():
-            if kill:
-                why = f"its cell went on after the {facts['limit']:g} s that it was allowed"
-                self._op_kill({"run": run, "ranks": facts["ranks"], "why": why})
-            else:
-                self._op_interrupt({"run": run, "ranks": facts["ranks"]})
+            for engine in self.engines.running(run, facts["ranks"]):
+                if kill:
+                    limit = facts["limit"]
+                    engine.kill(f"its cell went on after the {limit:g} s that it was allowed")
+                else:
+                    engine.signal(signal.SIGINT)
+
+    def _record_uses(self, now: float) -> None:
+        """Write the outputs of cells to disk, and record cells and logins as uses."""
         running = dict(self.runs.running())
         self.journal.flush(running.keys())
         for run in running.values():
             self.activity.record_use(_cell_label(run.facts), now)
         for login in self._logins.poll(now):
             self.activity.record_use(str(login), now - login.idle)
+
+    def _end_reason(self, now: float) -> str:
+        """Return the reason why the cluster is to end now, if any."""
         if os.getppid() != self.parent:
-            self.stop("its supervisor was killed")
-        elif self.deadline.is_over():
-            self.stop(BUDGET_SPENT_REASON)
-        elif self.activity.seconds_left(now) < 0:
-            self.stop("idle")
+            return SUPERVISOR_KILLED
+        if self.deadline.is_over():
+            return BUDGET_SPENT_REASON
+        return "idle" if self.activity.seconds_left(now) < 0 else ""
 
     def _describe_use(self) -> dict[str, Any]:
         """Return current uses, last use and idle time left."""
         cells = [_cell_label(run.facts) for _, run in self.runs.running()]
-        shells = [str(login) for login in self._logins.found if login.idle <= LOGIN_POLL_SECONDS]
+        shells = [str(login) for login in self._logins.current if login.idle <= LOGIN_POLL_SECONDS]
         return self.activity.report(time.monotonic(), cells, shells)
-
-    def _check_nodes(self, agent_server: AgentServer) -> None:
-        """Fail cells on lost nodes, and start engines on nodes that are back."""
-        for rank in agent_server.newly_lost():
-            engine = self.engines[rank]
-            engine.lost_reason = f"it has not answered for {SILENCE_SECONDS:g} s"
-            engine.exit_reason = f"node {rank} is lost: {engine.lost_reason}"
-            self.runs.mark_rank_lost(rank)
-            self.on_death(rank)
-        for rank in agent_server.newly_given_up():
-            minutes = REJOIN_SECONDS / 60
-            self.engines[rank].lost_reason = f"it was {GIVEN_UP} after {minutes:g} min of silence"
-        for rank in agent_server.newly_returned():
-            # what its engine did meanwhile has failed: it begins anew, and so does its node
-            words = f"node {rank} is back; {self.engines[rank].lost_reason}"
-            self.engines[rank] = self._spawn(rank)
-            self.engines[rank].exit_reason = words
 
     def _read_current_cells(self) -> None:
         """Read the current-cell files of the engines."""
-        for engine in self.engines.values():
-            before = engine.cell
-            if isinstance(engine.process, RemoteEngine):
-                now = None if engine.lost_reason else engine.process.cell
-            else:
-                now = read_current_cell(cell_file_path(self.directory, engine.rank))
+        for engine in self.engines.by_rank.values():
+            before, now = engine.cell, engine.read_cell(self.directory)
             if now == before:
                 continue
             engine.cell = now
@@ -238,54 +179,10 @@ class ClusterController:
         assert run is not None
         return run
 
-    def _replace_engine(self, engine: EngineRecord) -> None:
-        """Handle the end of an engine: record why, fail its cells, start another."""
-        code, up = engine.process.returncode or 0, self.is_registered(engine.rank)
-        remote = engine.process if isinstance(engine.process, RemoteEngine) else None
-        engine.kill_reason = engine.kill_reason or (remote.kill_reason if remote else "")
-        words = engine.kill_reason or f"it {describe_exit(code)}"
-        if code == -signal.SIGKILL and not engine.kill_reason:
-            words += " (perhaps the machine ran out of memory)"
-        if code > 0 and not up:
-            log = self.directory / f"engine-{engine.rank}.log"
-            words += remote.log_tail if remote else tail_log(log, engine.log_start)
-        self._kill_processes(engine)
-        self.runs.mark_rank_lost(engine.rank)
-        deaths = 0 if up else engine.rapid_deaths + 1
-        if deaths >= MAX_RAPID_DEATHS:
-            self.stop(f"engine {engine.rank} does not start: {words}")
-            return
-        fresh = self.engines[engine.rank] = self._spawn(engine.rank)
-        fresh.rapid_deaths, fresh.exit_reason = deaths, words
-        self.on_death(engine.rank)  # clients learn of it at once, not by missed heartbeats
-
-    def _kill_processes(self, engine: EngineRecord) -> None:
-        """Kill an engine and the processes of its cells."""
-        if isinstance(engine.process, RemoteEngine):
-            engine.process.kill()
-        else:
-            self.killpg(engine, signal.SIGKILL)
-            kill_all(processes_with_env(*engine.process_marker))
-
-    def _check_memory(self) -> None:
-        bound = self.config["memory"] * 2**30
-        for engine in self.engines.values():
-            if isinstance(engine.process, RemoteEngine):  # its node agent does that
-                continue
-            used = memory_usage(engine.process.pid, bound)
-            if used > bound:
-                engine.kill_reason = (
-                    f"it used {used / 2**30:.1f} GiB of the "
-                    f"{self.config['memory']:g} GiB asked for with --memory"
-                )
-                self.killpg(engine, signal.SIGKILL)
-
-    def kill_engine(self, rank: int, why: str) -> None:
-        """Kill an engine that does not respond; it is replaced."""
-        engine = self.engines.get(rank)
-        if engine is not None:
-            engine.kill_reason = engine.kill_reason or why
-            self.killpg(engine, signal.SIGKILL)
+    def _on_engine_death(self, rank: int) -> None:
+        """Fail the cells of an engine, and unregister it."""
+        self.runs.mark_rank_lost(rank)
+        self.unregister(rank)
 
     def stop(self, reason: str) -> None:
         """End the cluster and its processes; the supervisor kills any that remain."""
@@ -294,10 +191,7 @@ class ClusterController:
         self.stopping = reason
         with suppress(OSError):  # a full disk must not keep the cluster up
             write(self.directory / "ended.json", {"time": time.time(), "reason": reason})
-        for engine in self.engines.values():
-            self._kill_processes(engine)
-        if self.agent_server is not None:
-            self.agent_server.stop_agents()
+        self.engines.stop()
         kill_all(descendants(os.getpid()))
         self.drain_outputs()  # what was printed last
         self.journal.flush(())
@@ -305,16 +199,7 @@ class ClusterController:
 
     def on_signal(self) -> None:
         """End because of a signal: a user's, or the system's when the supervisor is gone."""
-        self.stop("stopped" if os.getppid() == self.parent else "its supervisor was killed")
-
-    @staticmethod
-    def killpg(engine: EngineRecord, signum: int) -> None:
-        """Send a signal to an engine and to the processes of its cells."""
-        if isinstance(engine.process, RemoteEngine):
-            engine.process.signal(signum)
-            return
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(engine.process.pid, signum)
+        self.stop("stopped" if os.getppid() == self.parent else SUPERVISOR_KILLED)
 
     # -- messages of cells -------------------------------------------------------------------------
 
@@ -339,7 +224,7 @@ class ClusterController:
         if message["header"]["msg_type"] == "status":
             if message["content"]["execution_state"] == "idle":
                 cell = CurrentCell(message["parent_header"]["msg_id"], facts)
-                self._record_cell(cell, facts["rank"] in self.engines).mark_finished(
+                self._record_cell(cell, facts["rank"] in self.engines.by_rank).mark_finished(
                     cell.msg_id, quiet=True
                 )
             return
@@ -362,7 +247,7 @@ class ClusterController:
             "cluster": self.config["cluster"],
             "python": platform.python_version(),
             "version": __version__,
-            "nodes": len(self.engines),
+            "nodes": len(self.engines.by_rank),
             "running": [run for run, _ in self.runs.running()],
         }
 
@@ -414,29 +299,17 @@ class ClusterController:
 
     def _op_interrupt(self, content: dict[str, Any]) -> dict[str, Any]:
         """Interrupt a run; return the ranks that execute it."""
-        told = self._running_engines(content)
-        for engine in told:
-            self.killpg(engine, signal.SIGINT)
-        return {"interrupted": [engine.rank for engine in told]}
+        engines = self.engines.running(content["run"], content["ranks"])
+        for engine in engines:
+            engine.signal(signal.SIGINT)
+        return {"interrupted": [engine.rank for engine in engines]}
 
     def _op_kill(self, content: dict[str, Any]) -> dict[str, Any]:
         """Kill the engines that execute a run; they are replaced."""
-        killed = self._running_engines(content)
-        for engine in killed:
-            self.kill_engine(engine.rank, content.get("why", "it was told to"))
-        return {"killed": [engine.rank for engine in killed]}
-
-    def _running_engines(self, content: dict[str, Any]) -> list[EngineRecord]:
-        """Return the live engines of `ranks`; with a run, those that execute it."""
-        return [
-            engine
-            for engine in self.engines.values()
-            if engine.rank in content["ranks"]
-            and (
-                content["run"] is None
-                or (engine.cell is not None and engine.cell.facts["run"] == content["run"])
-            )
-        ]
+        engines = self.engines.running(content["run"], content["ranks"])
+        for engine in engines:
+            engine.kill(content.get("why", "it was told to"))
+        return {"killed": [engine.rank for engine in engines]}
 
     def _op_shared_state(self, content: dict[str, Any]) -> dict[str, Any]:
         """Return the endpoint of the shared state and the ports for rendezvous."""
@@ -447,18 +320,7 @@ class ClusterController:
         return self._shared_state.endpoint
 
     def _op_engines(self, content: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "engines": [
-                {
-                    "rank": engine.rank,
-                    "pid": engine.process.pid,
-                    "running": engine.cell.facts["run"] if engine.cell else None,
-                    "exit_reason": engine.exit_reason,
-                    "lost": engine.lost_reason,
-                }
-                for engine in self.engines.values()
-            ]
-        }
+        return {"engines": self.engines.describe()}
 
 
 def _cell_label(facts: dict[str, Any]) -> str:

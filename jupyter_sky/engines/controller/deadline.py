@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 BUDGET_SPENT_REASON = "the day's budget is spent"
-"""Why a cluster has ended, for its records."""
+"""Recorded reason of the end of a cluster."""
 
 
 class Deadline:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from .controller import ClusterController
 
 HEARTBEAT_MS = 250
-"""How often engines are asked whether they live."""
+"""Period of the heartbeats to engines, in milliseconds."""
 STARTUP_HEARTBEAT_MS, STARTUP_SECONDS = 50, 60.0
-"""An engine is known from the first beat that it answers: while one is awaited, they are quick."""
+"""Shorter period while engines start: one is known from the first heartbeat that it answers."""
 HEARTBEAT_TIMEOUT_SECONDS = 10.0
 """An engine that lives but has not answered for so long is given up."""
 TICK_SECONDS = 0.05
@@ -48,9 +48,9 @@ class SkyHub(_Hub):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.controller.is_registered = lambda rank: rank in self.engines
-        self.controller.on_death = lambda rank: self.unregister_engine(
-            b"head", {"content": {"id": rank}}
+        self.controller.engines.is_registered = lambda rank: rank in self.engines
+        self.controller.unregister = lambda rank: self.unregister_engine(
+            b"controller", {"content": {"id": rank}}
         )
         self.controller.drain_outputs = self.drain
         self.query_handlers["sky_request"] = self.sky_request
@@ -106,7 +106,7 @@ class SkyHub(_Hub):
         """Replace the engine: one that is merely unregistered would never come back."""
         rank = self.hearts.get(heart)
         if rank is not None:
-            self.controller.kill_engine(
+            self.controller.engines.kill(
                 rank, f"it has not answered for {HEARTBEAT_TIMEOUT_SECONDS:g} s"
             )
 
@@ -236,7 +236,7 @@ def _allowed_misses(period: int) -> int:
 
 def _curve_options(controller: ClusterController) -> list[str]:
     """Return settings of encrypted sockets for engines on other nodes."""
-    if controller.agent_server is None:
+    if controller.engines.agent_server is None:
         return []
     address = listen_address(controller.config["private"])
     return ["--IPController.enable_curve=True", f"--IPController.engine_ip={address}"]

@@ -52,7 +52,7 @@ class LoginMonitor:
 
     def __init__(self, directory: Path, enabled: bool) -> None:
         self.enabled = enabled
-        self.found: list[Login] = []
+        self.current: list[Login] = []
         self._directory, self._looked = str(directory), 0.0
 
     def poll(self, now: float) -> list[Login]:
@@ -60,8 +60,8 @@ class LoginMonitor:
         if not self.enabled or now - self._looked < LOGIN_POLL_SECONDS:
             return []
         self._looked = now
-        self.found = find_logins("" if keepalive_folder().is_dir() else self._directory)
-        return self.found
+        self.current = find_logins("" if keepalive_folder().is_dir() else self._directory)
+        return self.current
 
 
 def find_logins(directory: str = "") -> list[Login]:
@@ -76,8 +76,8 @@ def find_logins(directory: str = "") -> list[Login]:
     """
     if not any(entry.isdigit() for entry in _read_names(_TERMINALS)):
         return []
-    found = (_login(int(name), directory) for name in _read_names(Path("/proc")) if name.isdigit())
-    return [login for login in found if login is not None]
+    logins = (_login(int(name), directory) for name in _read_names(Path("/proc")) if name.isdigit())
+    return [login for login in logins if login is not None]
 
 
 def _read_names(folder: Path) -> list[str]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAX_RUNS = 1000
-"""About how many runs the controller remembers; of older ones the journal's file remains."""
+"""Approximate number of remembered runs; of older ones the journal's file remains."""
 SETTLE_SECONDS = 1.0
-"""How long after its reply a cell's last outputs may come: they take another way."""
+"""Time after its reply for a cell's last outputs, which come by another route."""
 LIMIT_GRACE_SECONDS = 15.0
-"""A notebook that lives has this long to hold a cell to its limit before the controller does it."""
+"""Time for the notebook to stop a cell at its limit, before the controller does it."""
 KILL_SECONDS = 5.0
-"""How long after its interrupt an overdue cell is killed."""
+"""Time between the interrupt of an overdue cell and its kill."""
 
 _STATUS_BY_REPLY = {"ok": "ok", "aborted": "cancelled", "abort": "cancelled"}
 
@@ -42,11 +42,11 @@ class Run:
     Attributes
     ----------
     facts : dict
-        What the notebook says of it; ``limit`` is the longest that it may take, in seconds.
+        Facts from the notebook; ``limit`` is the longest that it may take, in seconds.
     outcome : str
-        How it will have ended: ``ok``, ``error``, ``interrupted``, ``cancelled`` or ``lost``.
+        Its status once it has ended: ``ok``, ``error``, ``interrupted``, ``cancelled`` or ``lost``.
     began : float or None
-        When an engine took it up, by the monotonic clock.
+        Time at which an engine started it, by the monotonic clock.
     """
 
     facts: dict[str, Any]
@@ -70,7 +70,7 @@ class Run:
         part = self.ranks.get(msg_id)
         if part is not None:
             part.is_drained = part.is_drained or quiet
-            if part.replied is None:  # its reply goes another way
+            if part.replied is None:  # its reply comes by another route
                 part.replied, self.ended = time.monotonic(), time.time()
 
     def mark_failed(self, ename: str) -> None:

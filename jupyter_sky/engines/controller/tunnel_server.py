@@ -24,7 +24,7 @@ from ..wire.multiplexer import HELLO, MAGIC, Multiplexer, set_nodelay
 from ..wire.private_sockets import output_socket_name
 
 SESSION_SECONDS = 7200.0
-"""How long the streams of a notebook that is away are kept."""
+"""Time for which the streams of a disconnected notebook are kept."""
 SOCKET_NAME = "tunnel"
 
 
@@ -65,8 +65,8 @@ class TunnelServer:
             magic, name, received, _ = HELLO.unpack(await reader.readexactly(HELLO.size))
             if magic != MAGIC:
                 return
-            known = name in self.sessions
-            if not known and received:  # we have lost what it counts on
+            is_known = name in self.sessions
+            if not is_known and received:  # this server has lost the state of the session
                 writer.write(HELLO.pack(MAGIC, name, 0, 1))
                 await writer.drain()
                 return
@@ -112,9 +112,7 @@ class TunnelServer:
 
 async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to a local port, or to the Unix socket that stands for it."""
-    path = (
-        f"security/{output_socket_name(port)}"  # from the cluster's folder, where this process is
-    )
+    path = f"security/{output_socket_name(port)}"  # below the working folder of this process
     if os.path.exists(path):
         return await asyncio.open_unix_connection(path)
     return await asyncio.open_connection("127.0.0.1", port)
@@ -132,7 +130,7 @@ async def _receive_pipes(conn: socket.socket) -> tuple[asyncio.StreamReader, asy
         loop.remove_reader(conn)
     _, fds, _, _ = socket.recv_fds(conn, 1, 2)
     if len(fds) != 2:
-        raise OSError("no ends were handed over")
+        raise OSError("no pipes were received")
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
     await loop.connect_read_pipe(lambda: protocol, os.fdopen(fds[0], "rb", buffering=0))
@@ -146,8 +144,8 @@ def attach(directory: Path) -> int:
     """Pass standard input and output to the tunnel server; wait until it closes them."""
     os.chdir(directory)
     with socket.socket(socket.AF_UNIX) as conn:
-        deadline, gone = time.monotonic() + 10, select.poll()
-        gone.register(0, 0)  # reports when the other end has closed
+        deadline, closed = time.monotonic() + 10, select.poll()
+        closed.register(0, 0)  # reports when the other end has closed
         while True:
             try:
                 conn.connect(SOCKET_NAME)
@@ -156,15 +154,13 @@ def attach(directory: Path) -> int:
                 if time.monotonic() > deadline:
                     print("the cluster has no tunnel server", file=sys.stderr)
                     return 1
-                if gone.poll(20):
+                if closed.poll(20):
                     return 1
         ends = array.array("i", [0, 1])
         conn.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])
         null = os.open(os.devnull, os.O_RDWR)
-        for end in (
-            0,
-            1,
-        ):  # the tunnel server alone holds them now, and so its end of them is their end
+        # only the tunnel server holds the pipes now: they close when it closes them
+        for end in (0, 1):
             os.dup2(null, end)
         with contextlib.suppress(OSError):
             conn.recv(1)
@@ -173,8 +169,8 @@ def attach(directory: Path) -> int:
 
 def main(argv: list[str]) -> int:
     """Run ``serve`` or ``attach``."""
-    what, directory = argv[0], Path(argv[1])
-    if what == "attach":
+    command, directory = argv[0], Path(argv[1])
+    if command == "attach":
         return attach(directory)
     from ..node.engine import exit_with_parent
 

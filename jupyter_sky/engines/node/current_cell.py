@@ -24,7 +24,7 @@ class CurrentCell:
     msg_id : str
         The id of the request that it came with.
     facts : dict
-        What its notebook says of it: ``run``, ``rank``, ``ranks``, ``limit``.
+        Facts from its notebook: ``run``, ``rank``, ``ranks``, ``limit``.
     """
 
     msg_id: str
@@ -47,7 +47,7 @@ class CurrentCellFile:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def write(self, msg_id: str, facts: str) -> None:
-        """Write that a cell begins; `pool_facts` is JSON."""
+        """Write that a cell begins; `facts` is JSON."""
         # the id at both ends: a reader that comes in the middle of a write can tell
         _write_ignoring_errors(self._file, f"{msg_id}\n{facts}\n{msg_id}".encode() + _END)
 

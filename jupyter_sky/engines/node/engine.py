@@ -20,7 +20,7 @@ from .instance import InstanceInfo
 from .lazy_imports import blocked_import, gc_disabled, make_lazy
 
 CONNECTION_FILE_SECONDS = 60.0
-"""How long an engine waits for word of where its controller is."""
+"""Time that an engine waits for the address of its controller."""
 
 
 def apply_limits(cpus: list[int] | None, memory_gib: float | None) -> None:

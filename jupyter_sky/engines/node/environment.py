@@ -38,7 +38,7 @@ def install_packages(
     Parameters
     ----------
     what
-        Who asks, for messages.
+        Option or object that requests them, for messages.
     without
         Names that no index is asked for, though packages depend on them.
     settings
@@ -118,19 +118,21 @@ def _install(
         commands.append([*pip, "--disable-pip-version-check", "--no-input"])
     if not commands:
         raise SkyError(f"{what} needs uv or pip on the engine, and neither is there")
+    output = ""
     for command in commands:
-        outcome = subprocess.run(
+        result = subprocess.run(
             [*command, *packages],
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**os.environ, "NO_COLOR": "1", "PIP_NO_COLOR": "1", **settings},
         )
-        if outcome.returncode == 0:
+        if result.returncode == 0:
             return
-    last = "\n".join(outcome.stdout.strip().splitlines()[-SHOWN_LINES:])
-    asked = " ".join(packages)
-    raise SkyError(without_credentials(f"{what} {asked} cannot be installed:\n{last}"))
+        output = result.stdout
+    last = "\n".join(output.strip().splitlines()[-SHOWN_LINES:])
+    requirements = " ".join(packages)
+    raise SkyError(without_credentials(f"{what} {requirements} cannot be installed:\n{last}"))
 
 
 def dependency_overrides(names: Sequence[str]) -> str:

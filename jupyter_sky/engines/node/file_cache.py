@@ -31,9 +31,11 @@ def digest(parts: Iterable[str | bytes]) -> str:
     return state.hexdigest()
 
 
-def tree_digest(known: FileEntries) -> str:
+def tree_digest(entries: FileEntries) -> str:
     """Return the hash of a tree of files."""
-    return digest(f"{name}\n{found}\n{mode:o}" for name, (found, mode) in sorted(known.items()))
+    return digest(
+        f"{name}\n{content}\n{mode:o}" for name, (content, mode) in sorted(entries.items())
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,12 @@ class FileTree:
     @classmethod
     def of(cls, files: Mapping[str, Path]) -> FileTree:
         """Build a tree of files, reading those that have changed since they were last read."""
-        known: dict[str, tuple[str, int]] = {}
+        entries: dict[str, tuple[str, int]] = {}
         for name, file in files.items():
             status = file.stat()
-            found = _file_digest(file, status.st_size, status.st_mtime_ns, status.st_ino)
-            known[name] = (found, status.st_mode & 0o777)
-        return cls(files, known)
+            content = _file_digest(file, status.st_size, status.st_mtime_ns, status.st_ino)
+            entries[name] = (content, status.st_mode & 0o777)
+        return cls(files, entries)
 
     @property
     def digest(self) -> str:
@@ -65,19 +67,19 @@ class FileTree:
     def size(self, digests: Iterable[str] | None = None) -> int:
         """Return the total bytes of `digests`; by default of all contents."""
         paths = self.by_digest()
-        return sum(paths[each].stat().st_size for each in (paths if digests is None else digests))
+        return sum(paths[name].stat().st_size for name in (paths if digests is None else digests))
 
     def parts(self, digests: Iterable[str], limit: int) -> Iterator[list[tuple[str, int, bytes]]]:
         """Yield batches of pieces of at most `limit` bytes: digest, start, piece."""
         batch: list[tuple[str, int, bytes]] = []
         paths, size = self.by_digest(), 0
-        for each in digests:
-            with paths[each].open("rb") as file:
+        for name in digests:
+            with paths[name].open("rb") as file:
                 start = 0
                 while True:
                     piece = file.read(limit - size)
                     if piece or not start:
-                        batch.append((each, start, piece))
+                        batch.append((name, start, piece))
                     start, size = start + len(piece), size + len(piece)
                     if size < limit:
                         break
@@ -105,12 +107,12 @@ def cache_folder() -> Path:
     return Path.home() / ".cache" / "jupyter_sky"
 
 
-def missing_digests(known: FileEntries) -> list[str]:
+def missing_digests(entries: FileEntries) -> list[str]:
     """Return the digests of files that are not cached."""
-    if (cache_folder() / "trees" / tree_digest(known)).exists():
+    if (cache_folder() / "trees" / tree_digest(entries)).exists():
         return []
-    wanted = dict.fromkeys(found for found, _ in known.values())
-    return [each for each in wanted if not (cache_folder() / "files" / each).exists()]
+    digests = dict.fromkeys(name for name, _ in entries.values())
+    return [name for name in digests if not (cache_folder() / "files" / name).exists()]
 
 
 def store_contents(contents: Mapping[str, bytes]) -> None:
@@ -178,17 +180,17 @@ def _changed() -> SkyBootstrapError:
     return SkyBootstrapError("a file has changed while it was sent", hint="try again")
 
 
-def build_folder(known: FileEntries) -> str:
+def build_folder(entries: FileEntries) -> str:
     """Build a folder of cached files unless it exists; return its path."""
-    target = cache_folder() / "trees" / tree_digest(known)
+    target = cache_folder() / "trees" / tree_digest(entries)
     if not target.exists():
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(dir=target.parent))
-        for name, (found, mode) in known.items():
+        for name, (content, mode) in entries.items():
             path = work / name
             path.parent.mkdir(parents=True, exist_ok=True)
             # a copy: what is written there must not change what is kept
-            shutil.copyfile(cache_folder() / "files" / found, path)
+            shutil.copyfile(cache_folder() / "files" / content, path)
             path.chmod(mode)
         try:
             work.rename(target)

@@ -36,7 +36,7 @@ TEMPLATES = (".env.example", ".env.sample", ".env.template")
 
 
 def is_secret(name: str) -> bool:
-    """Say whether a file or folder of this name commonly holds keys or passwords.
+    """Return whether a file or folder of this name commonly holds keys or passwords.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def build_manifest(root: Path, paths: Iterable[str]) -> Manifest:
     SkyUsageError
         A path does not exist, or lies outside `root`.
     """
-    found = Manifest()
+    manifest = Manifest()
     root = root.resolve()
     for text in paths:
         path = (root / text).resolve()
@@ -113,28 +113,30 @@ def build_manifest(root: Path, paths: Iterable[str]) -> Manifest:
                 f"--sync {text}: it lies outside the notebook's folder {root}",
                 hint="only files below the notebook's folder keep their place on the cluster",
             )
-        for file in _files(root, path, found):
+        for file in _files(root, path, manifest):
             status = file.stat()
             name = file.relative_to(root).as_posix()
-            found.files[name] = [status.st_size, status.st_mtime_ns, status.st_mode & 0o777]
-    named = [name for name in found.secrets if name not in found.files]  # maybe beside its folder
-    return Manifest(found.files, sorted(set(named)), sorted(set(found.links)))
+            manifest.files[name] = [status.st_size, status.st_mtime_ns, status.st_mode & 0o777]
+    named = [
+        name for name in manifest.secrets if name not in manifest.files
+    ]  # maybe beside its folder
+    return Manifest(manifest.files, sorted(set(named)), sorted(set(manifest.links)))
 
 
-def _files(root: Path, path: Path, found: Manifest) -> Iterator[Path]:
+def _files(root: Path, path: Path, manifest: Manifest) -> Iterator[Path]:
     """Yield the files of a path; add those left out to `found`."""
     if path.is_file():
         yield path
         return
-    asked = is_secret(path.name)  # named by the user: what is in it is meant
+    is_requested = is_secret(path.name)  # named by the user, with its contents
     for folder, names, files in os.walk(path):
         below = Path(folder)
         kept = []
         for name in sorted(set(names) - SKIPPED):
             if (below / name).is_symlink():
-                found.links.append((below / name).relative_to(root).as_posix())
-            elif is_secret(name) and not asked:
-                found.secrets.append((below / name).relative_to(root).as_posix())
+                manifest.links.append((below / name).relative_to(root).as_posix())
+            elif is_secret(name) and not is_requested:
+                manifest.secrets.append((below / name).relative_to(root).as_posix())
             else:
                 kept.append(name)
         names[:] = kept
@@ -142,16 +144,16 @@ def _files(root: Path, path: Path, found: Manifest) -> Iterator[Path]:
             name = file.relative_to(root).as_posix()
             if not file.is_file():
                 continue
-            if not asked and is_secret(file.name):
-                found.secrets.append(name)
+            if not is_requested and is_secret(file.name):
+                manifest.secrets.append(name)
             elif file.is_symlink() and not points_inside(file, root):
-                found.links.append(name)
+                manifest.links.append(name)
             else:
                 yield file
 
 
 def points_inside(link: Path, root: Path) -> bool:
-    """Say whether a link leads to a file of a folder that would be sent by its own name."""
+    """Return whether a link leads to a file of a folder that would be sent by its own name."""
     target, root = link.resolve(), root.resolve()
     if not target.is_relative_to(root):
         return False
@@ -171,9 +173,9 @@ class Workspace:
         self.root = Path.cwd()
         self.seen: dict[str, list] = {}
 
-    def missing(self, wanted: dict[str, list]) -> list[str]:
-        """Return the files of `wanted` that are missing or differ in size or time."""
-        return [name for name, facts in wanted.items() if not self._is_current(name, facts)]
+    def missing(self, manifest: dict[str, list]) -> list[str]:
+        """Return the files of a manifest that are missing or differ in size or time."""
+        return [name for name, facts in manifest.items() if not self._is_current(name, facts)]
 
     def _is_current(self, name: str, facts: list) -> bool:
         try:
@@ -196,19 +198,19 @@ class Workspace:
         path.chmod(mode)
 
     def apply_sync(
-        self, wanted: dict[str, list], written: Iterable[str], paths: Iterable[str] = ()
+        self, manifest: dict[str, list], written: Iterable[str], paths: Iterable[str] = ()
     ) -> list[str]:
         """Remove files that are no longer synced, and forget changed modules.
 
         Parameters
         ----------
-        wanted
-            The manifest.
+        manifest
+            Files that are synced now.
         written
             Files of it that were written now; they get their times.
         paths
-            What the manifest was made from. Files below that were brought earlier, have not been
-            touched here since and are no longer wanted are removed.
+            Paths that the manifest was made from. Files below them that were synced earlier, have
+            not been changed here since and are not in the manifest are removed.
 
         Returns
         -------
@@ -216,16 +218,16 @@ class Workspace:
             The modules that the next import reads anew.
         """
         for name in written:
-            os.utime(self._resolve_inside(name), ns=(wanted[name][1], wanted[name][1]))
-        changed = {name for name, facts in wanted.items() if self.seen.get(name) != facts}
+            os.utime(self._resolve_inside(name), ns=(manifest[name][1], manifest[name][1]))
+        changed = {name for name, facts in manifest.items() if self.seen.get(name) != facts}
         roots = [PurePosixPath(path) for path in paths]
-        for name in set(self.seen) - set(wanted):
+        for name in set(self.seen) - set(manifest):
             if any(PurePosixPath(name).is_relative_to(root) for root in roots):
                 facts = self.seen.pop(name)
                 if self._is_current(name, facts):
                     self._resolve_inside(name).unlink()
                     changed.add(name)
-        self.seen |= wanted
+        self.seen |= manifest
         return self._forget(changed)
 
     def _forget(self, changed: Iterable[str]) -> list[str]:
@@ -258,13 +260,13 @@ class Workspace:
 def _forget_modules(is_changed: Callable[[str], bool]) -> list[str]:
     """Forget the modules of changed files, each with the whole of its package."""
     importlib.invalidate_caches()
-    here = {
+    file_by_module = {
         name: os.path.realpath(file)
         for name, module in list(sys.modules.items())
         if (file := getattr(module, "__file__", None)) and name != "__main__"
     }
-    packages = {name.partition(".")[0] for name, file in here.items() if is_changed(file)}
-    forgotten = [name for name in here if name.partition(".")[0] in packages]
+    packages = {name.partition(".")[0] for name, file in file_by_module.items() if is_changed(file)}
+    forgotten = [name for name in file_by_module if name.partition(".")[0] in packages]
     for name in forgotten:
         del sys.modules[name]
     return forgotten

@@ -35,7 +35,7 @@ class Peer:
     node : int
         Its rank.
     private_ip : str
-        Where the other nodes reach it.
+        Address at which other nodes reach it.
     """
 
     node: int
@@ -51,19 +51,19 @@ class InstanceInfo:
     node : int
         Rank of this node; the head is 0.
     total_nodes : int
-        How many nodes there were when the task was sent.
+        Number of nodes when the task was sent.
     head_addr, head_port
-        Where a process group of the nodes can meet: a port of the head that nothing else uses.
+        Address for a process group of the nodes: a port of the head that nothing else uses.
     job_id : str
         Name of the pool.
     accelerator : str
         Canonical name of this node's accelerators; empty without any.
     accelerators : float
-        How many of them this node has.
+        Number of accelerators of this node.
     peers : tuple of Peer
         All nodes, this one too, by rank.
     worker, workers_per_node : int
-        Which of this node's task slots this is, and how many it has.
+        Index of this task slot, and number of task slots of this node.
 
     Examples
     --------
@@ -181,7 +181,7 @@ _CURRENT_TASK: ContextVar[tuple[InstanceInfo, Mapping[str, Any]] | None] = Conte
 class _Process:
     """State of the last task of this process, also visible to threads that it starts."""
 
-    told: Mapping[str, Any] | None = None
+    facts: Mapping[str, Any] | None = None
     info: InstanceInfo | None = None
 
 
@@ -201,8 +201,8 @@ def instance_info() -> InstanceInfo:
     >>> instance_info().total_nodes
     1
     """
-    if entered := _CURRENT_TASK.get():
-        return entered[0]
+    if current := _CURRENT_TASK.get():
+        return current[0]
     return _PROCESS.info or _started(os.environ.get(POOL_VARIABLE, ""))
 
 
@@ -224,8 +224,8 @@ def is_head() -> bool:
 
 def pool_facts() -> Mapping[str, Any]:
     """Return further facts of the pool of this task; empty off a pool."""
-    entered = _CURRENT_TASK.get()
-    return entered[1] if entered else _PROCESS.told or {}
+    current = _CURRENT_TASK.get()
+    return current[1] if current else _PROCESS.facts or {}
 
 
 @cache
@@ -238,21 +238,20 @@ def _started(text: str) -> InstanceInfo:
 def running_task(topology: Mapping[str, Any]) -> Iterator[None]:
     """Set the instance information of a task, also in the environment of its processes.
 
-    The environment is the whole process's: tasks side by side in threads share it. They belong to
-    one node, so they agree in all that is there. It is left as it is afterwards, and written
-    only when the pool has changed.
+    The environment belongs to the whole process: concurrent tasks in threads share it. They are of
+    one node, so their values are equal. It is written only when the pool has changed, and stays.
 
     Parameters
     ----------
     topology
-        As `topology` returns it; ``worker``, the task's slot, may be added, and ``broadcast``,
-        what names a call that all nodes have been sent.
+        Result of `topology`; ``worker``, the task's slot, may be added, and ``broadcast``, the
+        identifier of a call that was sent to all nodes.
     """
-    told = {name: value for name, value in topology.items() if name not in _TASK_KEYS}
+    facts = {name: value for name, value in topology.items() if name not in _TASK_KEYS}
     info = _PROCESS.info
-    if info is None or told != _PROCESS.told:
-        info = InstanceInfo.of(told["instance"])
-        _PROCESS.told, _PROCESS.info = told, info
+    if info is None or facts != _PROCESS.facts:
+        info = InstanceInfo.of(facts["instance"])
+        _PROCESS.facts, _PROCESS.info = facts, info
         os.environ.update(info.variables())
     if worker := topology.get("worker", 0):
         info = replace(info, worker=worker)

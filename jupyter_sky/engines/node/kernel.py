@@ -130,7 +130,7 @@ class SkyKernel(Base):
         """Abort cells that have not begun, and reply at once with their ids."""
         with self._abort_lock:
             waiting = [
-                each for each in parent["content"]["msg_ids"] if each not in self._started_ids
+                msg_id for msg_id in parent["content"]["msg_ids"] if msg_id not in self._started_ids
             ]
             self.aborted |= set(waiting)
         content = {"status": "ok", "waiting": waiting}

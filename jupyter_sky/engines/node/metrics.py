@@ -20,11 +20,11 @@ from typing import Any
 
 PERIOD_SECONDS = 5.0
 FIRST_SECONDS = 1.0
-"""When a node is first looked at: later than its engine, which is in a hurry, has come up."""
+"""Delay of the first measurement, so that it does not slow the start of the engine."""
 MAX_SAMPLES = 60
 """Samples of a node, so that there are five minutes of them."""
 GPU_SECONDS = 30.0
-"""A tool that has not answered by then is hung, and is not asked again."""
+"""Time after which a query of the GPU tool counts as hung, and is the last."""
 GPU_QUERY = (
     "--query-gpu=name,utilization.gpu,memory.used,memory.total",
     "--format=csv,noheader,nounits",
@@ -54,7 +54,7 @@ class NodeMetrics:
         self._due = time.monotonic() + wait
         self._counted = False
         self._tool = shutil.which("nvidia-smi")
-        self._asked: subprocess.Popen[str] | None = None
+        self._query: subprocess.Popen[str] | None = None
         self._since = 0.0
         self._gpus: list[dict[str, Any]] = []
 
@@ -64,7 +64,7 @@ class NodeMetrics:
         Returns
         -------
         list of dict
-            Of each node ``host``, ``cpu`` (per cent of its CPUs; None at the first look), and of
+            Of each node ``host``, ``cpu`` (per cent of its CPUs; None in the first sample), and of
             its machine ``memory`` and ``memory_total`` (GiB), and of each GPU in ``gpus`` its
             ``name``, ``use`` (per cent), ``memory`` and ``memory_total`` (GiB).
         """
@@ -78,7 +78,7 @@ class NodeMetrics:
 
         import psutil
 
-        each = psutil.cpu_percent(percpu=True)
+        use_by_cpu = psutil.cpu_percent(percpu=True)
         counted, self._counted = self._counted, True
         memory = psutil.virtual_memory()
         machine = {
@@ -87,28 +87,30 @@ class NodeMetrics:
             "memory_total": round(memory.total / 2**30, 2),
             "gpus": self._gpus,
         }
-        # since when it was counted is not known at the first look
-        return [machine | {"cpu": _mean(each, node) if counted else None} for node in self.nodes]
+        # the first sample has no start to count from
+        return [
+            machine | {"cpu": _mean(use_by_cpu, node) if counted else None} for node in self.nodes
+        ]
 
     def _sample_gpus(self, now: float) -> None:
         """Read the output of the last query of the GPU tool, and start the next."""
-        if self._asked is not None:
-            if self._asked.poll() is None:
+        if self._query is not None:
+            if self._query.poll() is None:
                 if now - self._since > GPU_SECONDS:
-                    self._asked.kill()
-                    self._asked, self._tool = None, None
+                    self._query.kill()
+                    self._query, self._tool = None, None
                 return
-            assert self._asked.stdout is not None
-            with self._asked.stdout as out:
-                self._gpus = parse_gpu_table(out.read()) if self._asked.returncode == 0 else []
-            if self._asked.returncode:  # the tool without a GPU
+            assert self._query.stdout is not None
+            with self._query.stdout as out:
+                self._gpus = parse_gpu_table(out.read()) if self._query.returncode == 0 else []
+            if self._query.returncode:  # the tool without a GPU
                 self._tool = None
-            self._asked = None
+            self._query = None
         if not self._tool:
             return
         with suppress(OSError):
             quiet = subprocess.DEVNULL
-            self._asked = subprocess.Popen(
+            self._query = subprocess.Popen(
                 [self._tool, *GPU_QUERY],
                 stdin=quiet,
                 stdout=subprocess.PIPE,
@@ -118,9 +120,9 @@ class NodeMetrics:
             self._since = now
 
 
-def _mean(each: list[float], cpus: list[int] | None) -> float | None:
-    mine = [each[cpu] for cpu in cpus if cpu < len(each)] if cpus else each
-    return round(sum(mine) / len(mine), 1) if mine else None
+def _mean(use_by_cpu: list[float], cpus: list[int] | None) -> float | None:
+    uses = [use_by_cpu[cpu] for cpu in cpus if cpu < len(use_by_cpu)] if cpus else use_by_cpu
+    return round(sum(uses) / len(uses), 1) if uses else None
 
 
 def parse_gpu_table(table: str) -> list[dict[str, Any]]:
@@ -131,15 +133,15 @@ def parse_gpu_table(table: str) -> list[dict[str, Any]]:
     >>> parse_gpu_table("NVIDIA A10G, 37, 2048, 23028\n")
     [{'name': 'NVIDIA A10G', 'use': 37.0, 'memory': 2.0, 'memory_total': 22.49}]
     """
-    found = []
+    gpus = []
     for line in table.splitlines():
         name, *cells = (cell.strip() for cell in line.rsplit(",", 3))
         if len(cells) == 3:
             use, used, total = map(_number, cells)
-            found.append(
+            gpus.append(
                 {"name": name, "use": use, "memory": _gib(used), "memory_total": _gib(total)}
             )
-    return found
+    return gpus
 
 
 def _gib(mebibytes: float | None) -> float | None:
@@ -170,16 +172,16 @@ class MetricsHistory:
 
 def _columns(rank: int, samples: list[Sample]) -> dict[str, Any]:
     last = samples[-1]
-    each = []
+    gpus = []
     for number, gpu in enumerate(last["gpus"]):
-        seen = [
+        readings = [
             sample["gpus"][number] if number < len(sample["gpus"]) else {} for sample in samples
         ]
-        each.append(
+        gpus.append(
             {
                 "name": gpu["name"],
-                "use": [one.get("use") for one in seen],
-                "memory": [one.get("memory") for one in seen],
+                "use": [reading.get("use") for reading in readings],
+                "memory": [reading.get("memory") for reading in readings],
                 "memory_total": gpu["memory_total"],
             }
         )
@@ -189,5 +191,5 @@ def _columns(rank: int, samples: list[Sample]) -> dict[str, Any]:
         "cpu": [sample["cpu"] for sample in samples],
         "memory": [sample["memory"] for sample in samples],
         "memory_total": last["memory_total"],
-        "gpus": each,
+        "gpus": gpus,
     }

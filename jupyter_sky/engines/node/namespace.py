@@ -62,9 +62,8 @@ class EngineNamespace:
         self.workspace = Workspace()
         self.packages = SentPackages(self.workspace)
         self._numbers = itertools.count(1)
-        self._engine_id = uuid.uuid4().hex[
-            :8
-        ]  # a reference of another engine must not be found here
+        # part of references: one of another engine must not be found here
+        self._engine_id = uuid.uuid4().hex[:8]
 
     # -- with a cell ------------------------------------------------------------------------
 

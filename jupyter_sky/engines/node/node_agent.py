@@ -123,16 +123,16 @@ class NodeAgent:
         process = self.process
         code = process.poll() if process else None
         cell = read_current_cell(cell_file_path(self.directory, self.rank))
-        words = ""
+        log_tail = ""
         if code is not None and code > 0:
-            words = tail_log(self.directory / f"engine-{self.rank}.log", self.log_start)
+            log_tail = tail_log(self.directory / f"engine-{self.rank}.log", self.log_start)
         state = {
             "rank": self.rank,
             "serial": self.serial,
             "pid": process.pid if process else 0,
             "cell": [cell.msg_id, cell.facts] if cell and code is None else None,
             "code": code,
-            "log_tail": words,
+            "log_tail": log_tail,
             "kill_reason": self.kill_reason,
             "has_controller": self._has_controller,
             "metrics": next(iter(self._metrics.tick()), None),

@@ -27,7 +27,7 @@ REQUIRED_SETTINGS: Mapping[str, Any] = {
 LOOPBACK = "tcp://127.0.0.1"
 
 
-def validate(found: Any, cluster: str, interface: str = LOOPBACK) -> dict[str, Any]:
+def validate(settings: Any, cluster: str, interface: str = LOOPBACK) -> dict[str, Any]:
     """Return the connection that a controller's file describes, with `REQUIRED_SETTINGS` settings.
 
     Parameters
@@ -45,21 +45,21 @@ def validate(found: Any, cluster: str, interface: str = LOOPBACK) -> dict[str, A
     SkyClusterLost
         The file has no key, no valid ports, or names another machine.
     """
-    if not isinstance(found, Mapping):
+    if not isinstance(settings, Mapping):
         raise _invalid_error(cluster, "it is not a JSON object")
-    key, curve = found.get("key"), found.get("curve_serverkey")
+    key, curve = settings.get("key"), settings.get("curve_serverkey")
     if curve is not None and not (isinstance(curve, str) and re.fullmatch(r"[!-~]{40}|", curve)):
         raise _invalid_error(cluster, "its curve_serverkey is not a key")
     # ipyparallel signs nothing where CURVE encrypts and authenticates, as between nodes
     if not isinstance(key, str) or not (key or curve):
         raise _invalid_error(cluster, "it has no key, and messages must be signed or encrypted")
-    if interface == LOOPBACK and found.get("interface") != LOOPBACK:
-        raise _invalid_error(cluster, f"it names the address {found.get('interface')!r:.80}")
+    if interface == LOOPBACK and settings.get("interface") != LOOPBACK:
+        raise _invalid_error(cluster, f"it names the address {settings.get('interface')!r:.80}")
     for name in PORTS:
-        port = found.get(name)
+        port = settings.get(name)
         if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
             raise _invalid_error(cluster, f"its port {name} is {port!r:.40}")
-    ports = {name: found[name] for name in PORTS}
+    ports = {name: settings[name] for name in PORTS}
     kept = {"key": key, "curve_serverkey": curve, "task_scheme": "leastload"}
     return {**ports, **kept, **REQUIRED_SETTINGS, "interface": interface}
 
@@ -75,10 +75,10 @@ def read(path: Path, cluster: str) -> dict[str, Any]:
         It is not a connection file of a controller on this machine.
     """
     try:
-        found = json.loads(path.read_text())
+        settings = json.loads(path.read_text())
     except (ValueError, RecursionError):
         raise _invalid_error(cluster, "it is not JSON") from None
-    return validate(found, cluster)
+    return validate(settings, cluster)
 
 
 def _invalid_error(cluster: str, why: str) -> SkyClusterLost:

@@ -61,7 +61,7 @@ def decode(parcel: Parcel) -> Any:
     except SkyTransferError:
         raise
     except RecursionError:
-        raise SkyTransferError("what has come is nested too deeply") from None
+        raise SkyTransferError("the message is nested too deeply") from None
     except Exception as error:
         kind = type(error).__name__
         raise SkyTransferError(f"what has come is not data: {kind}: {error}") from None
@@ -187,25 +187,25 @@ def _wide(value: str) -> str:
 
 def _decode_tree(tree: Any, segments: Sequence[memoryview], depth: int) -> Any:
     if depth > MAX_DEPTH + 1:
-        raise SkyTransferError("what has come is nested too deeply")
+        raise SkyTransferError("the message is nested too deeply")
     if tree is None or isinstance(tree, str | bool | int | float):
         return tree
     if isinstance(tree, list):
         return [_decode_tree(part, segments, depth + 1) for part in tree]
-    ((tag, told),) = tree.items()
+    ((tag, content),) = tree.items()
     if tag in ("tuple", "set", "frozenset"):
-        parts = (_decode_tree(part, segments, depth + 1) for part in told)
+        parts = (_decode_tree(part, segments, depth + 1) for part in content)
         return {"tuple": tuple, "set": set, "frozenset": frozenset}[tag](parts)
     if tag == "dict":
         return {
             _decode_tree(key, segments, depth + 1): _decode_tree(part, segments, depth + 1)
-            for key, part in told
+            for key, part in content
         }
     if tag in _SCALAR_DECODERS:
-        return _SCALAR_DECODERS[tag](told)
-    if isinstance(told, bool) or not isinstance(told, int) or not 0 < told < len(segments):
-        raise SkyTransferError(f"what has come has no part {told!r:.40}")
-    return _SEGMENT_DECODERS[tag](segments[told])
+        return _SCALAR_DECODERS[tag](content)
+    if isinstance(content, bool) or not isinstance(content, int) or not 0 < content < len(segments):
+        raise SkyTransferError(f"the message has no part {content!r:.40}")
+    return _SEGMENT_DECODERS[tag](segments[content])
 
 
 _SCALAR_DECODERS: dict[str, Callable[[Any], Any]] = {

@@ -16,7 +16,7 @@ _EXTRA_ATTRIBUTES = (
     "name path msg errno strerror filename filename2 lineno offset text end_lineno end_offset code "
     "value"
 ).split()
-"""What builtin exceptions carry beside their arguments and attributes."""
+"""State of builtin exceptions beside their arguments and attributes."""
 
 
 def describe_error(error: BaseException, depth: int = 0) -> dict[str, Any]:
@@ -59,28 +59,28 @@ def decode_attributes(described: Mapping[str, Any], build: Any) -> dict[str, Any
     build
         Makes an exception that is in a group from its description.
     """
-    found: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     args = described.get("args")
     if isinstance(args, list):
-        found["args"] = tuple(_decode_value(value, build) for value in args)
+        state["args"] = tuple(_decode_value(value, build) for value in args)
     for part in ("dict", "more"):
-        told = described.get(part)
-        if isinstance(told, Mapping):
-            found[part] = {
+        described_part = described.get(part)
+        if isinstance(described_part, Mapping):
+            state[part] = {
                 name: _decode_value(value, build)
-                for name, value in told.items()
+                for name, value in described_part.items()
                 if (name in _EXTRA_ATTRIBUTES if part == "more" else not str(name).startswith("_"))
             }
-    return found
+    return state
 
 
 def _mapping(values: Mapping[Any, Any], depth: int) -> dict[str, Any]:
     """Return the values that are data; others are left out."""
-    found = {}
+    mapping = {}
     for name, value in values.items():
         if isinstance(name, str) and (data := _data(value, depth, None)) is not None:
-            found[name] = data
-    return found
+            mapping[name] = data
+    return mapping
 
 
 def _data(value: Any, depth: int, instead: Any) -> Any:

@@ -220,13 +220,13 @@ def _find_unpicklable(
     seen |= {id(value)}
     if depth:
         for label, part in _parts(value):
-            found = (
+            description = (
                 None
                 if id(part) in seen
                 else _find_unpicklable(part, f"{path}{label}", depth - 1, seen)
             )
-            if found:
-                return found
+            if description:
+                return description
     return f"{path} is a {type(value).__name__} ({reason})"
 
 
@@ -243,11 +243,11 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _captured_values(function: FunctionType) -> dict[str, Any]:
     """Return the globals and closure values that a function uses."""
-    code, found = function.__code__, {}
+    code, values = function.__code__, {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
-            found[name] = cell.cell_contents
+            values[name] = cell.cell_contents
         except ValueError:  # not bound yet
             continue
     names = (name for name in code.co_names if name in function.__globals__)
-    return found | {name: function.__globals__[name] for name in names}
+    return values | {name: function.__globals__[name] for name in names}

@@ -37,7 +37,7 @@ class BlobCache:
 
     @property
     def identity(self) -> str:
-        """What tells this folder from every other on any machine."""
+        """Identity of this folder among those of all machines."""
         status = self.folder.stat()
         return f"{socket.gethostname()} {status.st_dev} {status.st_ino}"
 

@@ -43,6 +43,8 @@ class EnginePipe:
 class ForwardedStream(io.TextIOBase):
     """Output stream that is shown in the notebook, line by line."""
 
+    encoding = "utf-8"
+
     def __init__(self, engine_pipe: EnginePipe, name: str) -> None:
         self.engine_pipe, self.name = engine_pipe, name
         self.is_muted = False
@@ -52,11 +54,6 @@ class ForwardedStream(io.TextIOBase):
     def writable(self) -> bool:
         """Return True."""
         return True
-
-    @property
-    def encoding(self) -> str:
-        """Encoding of the text."""
-        return "utf-8"
 
     def write(self, text: str) -> int:
         """Write text; whole lines are sent at once."""

@@ -55,13 +55,13 @@ class PoolContext:
             bytes(s) if not isinstance(s, (bytes, Blob)) else s  # type: ignore[arg-type]
             for s in payload
         )
-        found = self._functions.get(key)
-        if found is None:
-            found = join(payload, self.open_blob)
+        function = self._functions.get(key)
+        if function is None:
+            function = join(payload, self.open_blob)
             if len(self._functions) > 200:
                 self._functions.clear()
-            self._functions[key] = found
-        return found
+            self._functions[key] = function
+        return function
 
     def reuse(self, before: PoolContext) -> None:
         """Take over functions and setups of an earlier context of the same pool."""
@@ -111,7 +111,7 @@ class Call:
         self.started_at = 0.0
         self.is_over = False
         self.stop_reason = ""
-        """Why it is to stop: ``cancel``, ``timeout`` or ``close``."""
+        """Reason to stop: ``cancel``, ``timeout`` or ``close``; empty while it may run."""
         self.stopped_at = 0.0
         self._room = threading.Condition()
         self._ahead: deque[int] = deque()
@@ -133,16 +133,16 @@ class Call:
             try:
                 if self.stop_reason:
                     raise Stopped
-                said = self._run(worker)
+                message = self._run(worker)
             except MissingBlob as missing:
-                said = ("missing", self.key, str(missing))
+                message = ("missing", self.key, str(missing))
             except BaseException as error:
-                said = self.failed(error)
+                message = self.failed(error)
             self.is_over = True
         except Stopped as late:  # it came while the end was being written down
             self.is_over = True
-            said = self.failed(late)
-        self.emit(said)
+            message = self.failed(late)
+        self.emit(message)
 
     def failed(self, error: BaseException, **more: Any) -> tuple:
         """Return the message of an error."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .node_worker import PoolExecutors
 
 MAIN_THREAD_SECONDS = 0.05
-"""How long calls keep the main thread before cells, which share it, have a turn."""
+"""Time that calls keep the main thread before cells, which share it, have a turn."""
 
 
 class CallExecutor(Protocol):
@@ -124,9 +124,10 @@ class ThreadExecutor:
             self._wake.clear()
             with suppress(Stopped):
                 while (
-                    self._owns_thread() and (found := self.pool_executors.next_call()) is not None
+                    self._owns_thread()
+                    and (next_call := self.pool_executors.next_call()) is not None
                 ):
-                    batch, call = found
+                    batch, call = next_call
                     self.call = call
                     self.pool_executors.site.attribute_output(batch)
                     call.run(self.number)
@@ -176,8 +177,8 @@ class ProcessExecutor:
         while not self._closed:
             self._wake.wait()
             self._wake.clear()
-            while not self._closed and (found := self.pool_executors.next_call()) is not None:
-                batch, self.call = found
+            while not self._closed and (next_call := self.pool_executors.next_call()) is not None:
+                batch, self.call = next_call
                 self.pool_executors.site.attribute_output(batch)
                 self._run_call(self.call, batch)
                 self.call = None
@@ -191,12 +192,12 @@ class ProcessExecutor:
             self._send(("run", context, call.command))
             call.set_forwarder(self._send)
             while True:
-                said = pipe.recv()
-                if said[0] == "text":
-                    self.pool_executors.site.show(batch, *said[1:])
+                message = pipe.recv()
+                if message[0] == "text":
+                    self.pool_executors.site.show(batch, *message[1:])
                 else:
-                    call.emit(said)
-                    if said[0] in FINAL_KINDS:
+                    call.emit(message)
+                    if message[0] in FINAL_KINDS:
                         break
         except (EOFError, OSError):
             self._end()
@@ -207,19 +208,19 @@ class ProcessExecutor:
     def _open(self) -> Connection:
         if self._pipe is None:
             number = str(self.number)
-            here, there = socket.socketpair()
-            with there:
+            parent_end, child_end = socket.socketpair()
+            with child_end:
                 self._process = subprocess.Popen(
                     [
                         *_CHILD,
-                        str(there.fileno()),
+                        str(child_end.fileno()),
                         str(self.pool_executors.site.blob_cache.folder),
                         number,
                     ],
-                    pass_fds=[there.fileno()],
+                    pass_fds=[child_end.fileno()],
                     stdin=subprocess.DEVNULL,
                 )
-            self._pipe, self._sent_context = Connection(here.detach()), None
+            self._pipe, self._sent_context = Connection(parent_end.detach()), None
             self._pipe.recv()  # it is there: the time of a call is not that of its process
         return self._pipe
 
@@ -264,7 +265,7 @@ class ProcessExecutor:
 
 _CHILD = (sys.executable, "-m", "jupyter_sky.functions.node.call_process")
 FINAL_KINDS = {"value", "error", "end", "missing", "lost"}
-"""What a call says last."""
+"""Kinds of the last report of a call."""
 EXECUTOR_CLASSES: dict[str, type] = {
     "main": MainThreadExecutor,
     "thread": ThreadExecutor,

@@ -99,27 +99,29 @@ def resolution_error(packages: tuple[str, ...], without: tuple[str, ...] = ()) -
 
     # nodes are Linux, or this machine: elsewhere what matters is whether it is to be had at all
     anywhere = [] if sys.platform == "linux" else ["--universal"]
-    wanted = (str(Path(each).resolve()) if Path(each).exists() else each for each in packages)
+    requirements = (
+        str(Path(package).resolve()) if Path(package).exists() else package for package in packages
+    )
     with tempfile.TemporaryDirectory(prefix="sky-resolve-") as folder:
         overrides = Path(folder) / "without.txt"
         overrides.write_text(environment.dependency_overrides(without))
         try:
-            compiled = run_uv(
+            result = run_uv(
                 *("compile", "-q", "--no-header", "--python", sys.executable, *anywhere),
                 *("--overrides", str(overrides), "-"),
-                input="\n".join(wanted),
+                input="\n".join(requirements),
                 env=os.environ | {"NO_COLOR": "1"},
             )
         except SkyBootstrapError:
             return ""
-    if compiled.returncode == 0 or "No solution found" not in compiled.stderr:
+    if result.returncode == 0 or "No solution found" not in result.stderr:
         return ""
     # it may know an index from files that uv does not read
     if importlib.util.find_spec("pip") and not without:
         dry = [sys.executable, "-P", "-m", "pip", "install", "--dry-run", "--ignore-installed"]
         if subprocess.run([*dry, "-q", *packages], capture_output=True).returncode == 0:
             return ""
-    return _last(compiled.stderr)
+    return _last(result.stderr)
 
 
 @contextlib.contextmanager
@@ -129,8 +131,8 @@ def install_for_platform(node: Slot, packages: Sequence[str]) -> Iterator[FileTr
 
     with tempfile.TemporaryDirectory(prefix="sky-packed-") as folder:
         install_locally(node, Path(folder), packages)
-        found = [path for path in Path(folder).rglob("*") if path.is_file()]
-        yield FileTree.of({path.relative_to(folder).as_posix(): path for path in found})
+        paths = [path for path in Path(folder).rglob("*") if path.is_file()]
+        yield FileTree.of({path.relative_to(folder).as_posix(): path for path in paths})
 
 
 def _last(text: str) -> str:
@@ -140,9 +142,9 @@ def _last(text: str) -> str:
 # -- on the node -----------------------------------------------------------------------------
 
 
-def build_folder(known: FileEntries, packages: Sequence[str] = ()) -> None:
+def build_folder(entries: FileEntries, packages: Sequence[str] = ()) -> None:
     """Build a folder of cached files; `packages` names them if they are installed packages."""
-    target = file_cache.build_folder(known)
+    target = file_cache.build_folder(entries)
     if packages:
         link = cache_folder() / f"packed-{digest(sorted(packages))}"
         partial = link.with_suffix(f".{os.getpid()}")
@@ -159,7 +161,7 @@ class PackageRequest:
     settings: dict[str, str] = field(default_factory=dict, repr=False)
 
 
-def install_image(apt: Sequence[str], asking: PackageRequest) -> None:
+def install_image(apt: Sequence[str], request: PackageRequest) -> None:
     """Install missing parts of an image.
 
     Raises
@@ -169,16 +171,18 @@ def install_image(apt: Sequence[str], asking: PackageRequest) -> None:
     """
     if apt:
         _apt(apt)
-    if asking.packages:
-        _packages(asking)
+    if request.packages:
+        _packages(request)
 
 
-def _packages(asking: PackageRequest) -> str:
+def _packages(request: PackageRequest) -> str:
     """Return the folder of installed packages, after installing them if needed."""
-    link = cache_folder() / f"packed-{digest(sorted(asking.packages))}"
+    link = cache_folder() / f"packed-{digest(sorted(request.packages))}"
     if link.exists():
         return str(link.resolve())
-    return environment.install_packages(asking.packages, "image:", asking.without, asking.settings)
+    return environment.install_packages(
+        request.packages, "image:", request.without, request.settings
+    )
 
 
 def _apt(packages: Sequence[str]) -> None:
@@ -189,30 +193,38 @@ def _apt(packages: Sequence[str]) -> None:
             hint="take a machine with Debian or Ubuntu, or leave apt out",
         )
     with environment.exclusive_lock(cache_folder() / "apt.lock"):
-        wanted = [
+        missing = [
             p
             for p, name in zip(packages, names, strict=True)
             if "=" in p or not _is_installed(name)
         ]
-        if not wanted:
+        if not missing:
             return
-        become = [] if os.geteuid() == 0 else ["sudo", "-n"]
-        if become and (
-            shutil.which("sudo") is None or subprocess.run([*become, "true"]).returncode
+        root_prefix = [] if os.geteuid() == 0 else ["sudo", "-n"]
+        if root_prefix and (
+            shutil.which("sudo") is None or subprocess.run([*root_prefix, "true"]).returncode
         ):
             raise SkyBootstrapError(
-                f"image: {' '.join(wanted)} must be installed by root, which we are not",
+                f"image: {' '.join(missing)} must be installed by root, which we are not",
                 hint="have the owner of the machine install it, or allow sudo without a password",
             )
-        install = [*become, "apt-get", "install", "-y", "-q", "--no-install-recommends", *wanted]
+        install = [
+            *root_prefix,
+            "apt-get",
+            "install",
+            "-y",
+            "-q",
+            "--no-install-recommends",
+            *missing,
+        ]
         env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        outcome = _run_command(install, env)
-        if outcome.returncode:  # its lists may be old, or not there at all
-            _run_command([*become, "apt-get", "update", "-q"], env)
-            outcome = _run_command(install, env)
-        if outcome.returncode:
-            last = _last(outcome.stdout)
-            raise SkyBootstrapError(f"image: apt {' '.join(wanted)} cannot be installed:\n{last}")
+        result = _run_command(install, env)
+        if result.returncode:  # its lists may be old, or not there at all
+            _run_command([*root_prefix, "apt-get", "update", "-q"], env)
+            result = _run_command(install, env)
+        if result.returncode:
+            last = _last(result.stdout)
+            raise SkyBootstrapError(f"image: apt {' '.join(missing)} cannot be installed:\n{last}")
 
 
 def _is_installed(name: str) -> bool:
@@ -246,6 +258,7 @@ class ProcessSetup:
     trees: tuple[str, ...]
 
     def __call__(self) -> None:
+        """Set the environment of this process, and the paths that it imports from."""
         os.environ.update(self.env)
         paths = [str(cache_folder() / "trees" / tree) for tree in self.trees]
         if self.request.packages:
@@ -260,5 +273,5 @@ def _import_first(path: str) -> None:
         return
     before: list[Any] = [*sys.path]
     site.addsitedir(path)  # honours .pth files
-    added = [each for each in sys.path if each not in before]
+    added = [path_entry for path_entry in sys.path if path_entry not in before]
     sys.path[:] = [*added, *before]

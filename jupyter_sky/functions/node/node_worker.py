@@ -26,7 +26,7 @@ GATHER_SECONDS = 0.02
 """Results of quick calls travel together, for no longer than this."""
 TICK_SECONDS = 0.05
 GRACE_SECONDS = {"timeout": 0.3, "cancel": 0.8, "close": 10.0}
-"""How long a call may take to stop before its executor goes on without it, by why it is to stop."""
+"""Time that a call may take to stop before its executor goes on without it, by reason."""
 CLOSE_SECONDS = 1.0
 """Time to the next item after which a generator without a receiver is stopped."""
 
@@ -194,8 +194,8 @@ class NodeWorker:
             self._watch()
 
     def _command_feed(self, ident: Any, message: dict, batch: str, key: int, *fed: Any) -> None:
-        if found := self._find(batch, key):
-            _, call = found
+        if executor_and_call := self._find(batch, key):
+            _, call = executor_and_call
             if self._runs_in_process(call):
                 call.forward(("feed", key, *fed))
             else:
@@ -204,8 +204,8 @@ class NodeWorker:
     def _command_consumed(
         self, ident: Any, message: dict, batch: str, key: int, count: int
     ) -> None:
-        if found := self._find(batch, key):
-            _, call = found
+        if executor_and_call := self._find(batch, key):
+            _, call = executor_and_call
             if self._runs_in_process(call):
                 call.forward(("consumed", key, count))
             else:
@@ -215,13 +215,13 @@ class NodeWorker:
         self, ident: Any, message: dict, batch: str, keys: list[int], why: str
     ) -> None:
         for key in keys:
-            if found := self._find(batch, key):
-                self._stop(*found, why)
+            if executor_and_call := self._find(batch, key):
+                self._stop(*executor_and_call, why)
 
     def _find(self, batch: str, key: int) -> tuple[Any, Call] | None:
         """Return an unfinished call with its executor."""
-        found = self.batches.get(batch)
-        call = found.calls.get(key) if found else None
+        state = self.batches.get(batch)
+        call = state.calls.get(key) if state else None
         if call is None:
             return None
         pool_executors = self.pools[call.context.pool]
@@ -319,8 +319,8 @@ class NodeWorker:
         reply: dict[str, Any]
         try:
             if "asked" in content:
-                here = all(self.blob_cache.has(name) for name in content["asked"])
-                reply = {"here": here, "blob_cache": self.blob_cache.identity}
+                is_present = all(self.blob_cache.has(name) for name in content["asked"])
+                reply = {"here": is_present, "blob_cache": self.blob_cache.identity}
             else:
                 start, size = content["start"], content["size"]
                 reply = {"whole": self.blob_cache.write_part(content["name"], start, buffers, size)}

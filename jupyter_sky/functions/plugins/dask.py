@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 START_SECONDS = 90.0
 _clients: WeakKeyDictionary[Pool, Any] = WeakKeyDictionary()
 _ranks: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
-"""Which nodes have a worker."""
+"""Placement of workers: on every node, or on all but the first."""
 _starting = threading.Lock()
 
 
@@ -42,13 +42,13 @@ def client(pool: Pool) -> Client:
     3
     """
     with _starting:
-        known = _clients.get(pool)
-        if known is None or known.status in ("closed", "closing"):
+        client = _clients.get(pool)
+        if client is None or client.status in ("closed", "closing"):
             _check_here()
-            known = _clients[pool] = _start(pool)
+            client = _clients[pool] = _start(pool)
         else:
-            _complete(pool, known)
-        return known
+            _complete(pool, client)
+        return client
 
 
 def _check_here() -> None:

@@ -23,20 +23,20 @@ def start_scheduler(secrets: dict[str, str]) -> tuple[str, int, int]:
     """Start the scheduler here; return its address, its port and that of its dashboard."""
     head = instance_info().head_addr
     hosts = list(dict.fromkeys((listen_address(head), "127.0.0.1")))
-    said = _begin({"role": "scheduler", "hosts": hosts, **secrets})
-    first, *_, last = [*said["ports"], *said["ports"]]
-    return f"tls://{head}:{first}", last, said["dashboard"]
+    report = _start_process({"role": "scheduler", "hosts": hosts, **secrets})
+    first, *_, last = [*report["ports"], *report["ports"]]
+    return f"tls://{head}:{first}", last, report["dashboard"]
 
 
 def start_worker(address: str, secrets: dict[str, str]) -> str:
     """Start a worker here; return its address."""
     info = instance_info()
-    order = {"role": "worker", "scheduler": address, "name": f"node-{info.node}"}
+    config = {"role": "worker", "scheduler": address, "name": f"node-{info.node}"}
     hosts = [info.peers[info.node].private_ip]
-    return _begin({**order, "hosts": hosts, **secrets})["address"]
+    return _start_process({**config, "hosts": hosts, **secrets})["address"]
 
 
-def _begin(order: dict[str, Any]) -> dict[str, Any]:
+def _start_process(config: dict[str, Any]) -> dict[str, Any]:
     """Start a scheduler or a worker process; return the address that it reports."""
     process = subprocess.Popen(
         [sys.executable, "-m", "jupyter_sky.functions.plugins.dask_node"],
@@ -48,18 +48,18 @@ def _begin(order: dict[str, Any]) -> dict[str, Any]:
     )
     _running.append(process)
     assert process.stdin and process.stdout
-    process.stdin.write(json.dumps(order).encode() + b"\n")
+    process.stdin.write(json.dumps(config).encode() + b"\n")
     process.stdin.flush()  # and left open: its end is the end of the process
-    words: list[str] = []
+    lines: list[str] = []
     for line in process.stdout:
         if line.startswith(_READY):
             _drain(process)
             return json.loads(line[len(_READY) :])
-        words.append(line.decode(errors="replace").rstrip())
-    last = "\n".join(words[-8:])
+        lines.append(line.decode(errors="replace").rstrip())
+    last = "\n".join(lines[-8:])
     hint = 'have it installed: Image(pip=["dask[distributed]"])' if "No module" in last else None
     raise SkyError(
-        f"dask's {order['role']} does not start on node {instance_info().node}:\n{last}", hint=hint
+        f"dask's {config['role']} does not start on node {instance_info().node}:\n{last}", hint=hint
     )
 
 
@@ -78,33 +78,33 @@ def _drain(process: subprocess.Popen[bytes]) -> None:
     threading.Thread(target=read, name="sky-dask-output", daemon=True).start()
 
 
-async def _serve(order: dict[str, Any]) -> None:
+async def _serve(config: dict[str, Any]) -> None:
     import asyncio
 
     from distributed import Scheduler, Security, Worker
 
     security = Security(
         require_encryption=True,
-        tls_ca_file=order["ca"],
-        **{f"tls_{role}_cert": order["certificate"] for role in ("client", "scheduler", "worker")},
-        **{f"tls_{role}_key": order["key"] for role in ("client", "scheduler", "worker")},
+        tls_ca_file=config["ca"],
+        **{f"tls_{role}_cert": config["certificate"] for role in ("client", "scheduler", "worker")},
+        **{f"tls_{role}_key": config["key"] for role in ("client", "scheduler", "worker")},
     )
-    common = {"host": order["hosts"], "protocol": "tls", "security": security}
-    if order["role"] == "scheduler":
+    common = {"host": config["hosts"], "protocol": "tls", "security": security}
+    if config["role"] == "scheduler":
         from .dashboard_login import require_token
 
         node: Any = Scheduler(port=0, dashboard_address="127.0.0.1:0", **common)
         if node.services:
-            require_token(node.services["dashboard"], order["token"])
+            require_token(node.services["dashboard"], config["token"])
     else:
-        common["host"] = order["hosts"][0]
-        node = Worker(order["scheduler"], name=order["name"], dashboard=False, **common)
+        common["host"] = config["hosts"][0]
+        node = Worker(config["scheduler"], name=config["name"], dashboard=False, **common)
     async with node:
-        ports = [int(each.contact_address.rpartition(":")[2]) for each in node.listeners]
-        said = {"address": node.address, "ports": ports}
-        if order["role"] == "scheduler":
-            said["dashboard"] = node.services["dashboard"].port if node.services else 0
-        print(_READY.decode() + json.dumps(said), flush=True)
+        ports = [int(listener.contact_address.rpartition(":")[2]) for listener in node.listeners]
+        report = {"address": node.address, "ports": ports}
+        if config["role"] == "scheduler":
+            report["dashboard"] = node.services["dashboard"].port if node.services else 0
+        print(_READY.decode() + json.dumps(report), flush=True)
         await asyncio.gather(node.finished(), _end_with_stdin(node))
 
 

@@ -26,13 +26,13 @@ def _run(batch: Callable[[], Any]) -> Any:
     return batch()
 
 
-class SkyBackend(AutoBatchingMixin, ParallelBackendBase):
+class SkyBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
     """Backend of joblib that sends batches to the current or to a named pool.
 
     Parameters
     ----------
     pool
-        Of ``parallel_backend("sky", pool=compute)``.
+        Pool of ``parallel_backend("sky", pool=compute)``.
     """
 
     supports_retrieve_callback = True
@@ -55,7 +55,7 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):
         """
         return self._given if self._given is not None else active_pools.current()
 
-    def effective_n_jobs(self, n_jobs: int | None) -> int:
+    def effective_n_jobs(self, n_jobs: int | None) -> int:  # type: ignore[override]
         """Return how many calls can run at once: all slots of the pool, or as many as asked for."""
         if n_jobs == 0:
             raise SkyUsageError("n_jobs=0: nothing would run", hint="n_jobs=-1 is all of the pool")

@@ -75,21 +75,21 @@ class Mpi:
                 "mpi4py was imported before the nodes met: it makes a world of its own then",
                 hint="import it in functions that are sent by @ only",
             )
-        ours, theirs = socket.socketpair()
-        with theirs:
+        parent_end, child_end = socket.socketpair()
+        with child_end:
             process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                [sys.executable, "-m", __name__, str(child_end.fileno())],
                 stdin=subprocess.PIPE,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[child_end.fileno()],
                 start_new_session=True,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         assert process.stdin is not None
         with process.stdin as stdin:
-            told = {part: instance.pool_facts()[part] for part in ("instance", "shared_state")}
-            stdin.write(json.dumps({"world": name, "topology": told}).encode())
+            topology = {part: instance.pool_facts()[part] for part in ("instance", "shared_state")}
+            stdin.write(json.dumps({"world": name, "topology": topology}).encode())
         rank = str(instance.instance_info().node)
-        number = str(ours.detach())  # the library's from now on
+        number = str(parent_end.detach())  # the library's from now on
         os.environ.update(PMI_FD=number, PMI_RANK=rank, PMI_SIZE=str(size))
         try:
             from mpi4py import MPI  # noqa: F401 - that is what enters
@@ -108,9 +108,9 @@ class PmiServer:
     Parameters
     ----------
     world
-        Names what these ranks share.
+        Identifier that the ranks share.
     size
-        How many there are.
+        Number of ranks.
     """
 
     def __init__(self, world: str, size: int) -> None:
@@ -130,21 +130,21 @@ class PmiServer:
         >>> PmiServer("w", 2).answer("cmd=get_universe_size")
         'cmd=universe_size rc=0 size=2'
         """
-        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        answer: dict[str, Callable[[], str]] = {
+        fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        handlers: dict[str, Callable[[], str]] = {
             "init": lambda: "response_to_init rc=0 pmi_version=1 pmi_subversion=1",
             "get_maxes": lambda: "maxes rc=0 kvsname_max=256 keylen_max=256 vallen_max=1024",
             "get_appnum": lambda: "appnum rc=0 appnum=0",
             "get_my_kvsname": lambda: "my_kvsname rc=0 kvsname=world",
             "get_universe_size": lambda: f"universe_size rc=0 size={self.size}",
             "barrier_in": self._wait_barrier,
-            "put": lambda: self._put(words["key"], words["value"]),
-            "get": lambda: self._get(words["key"]),
+            "put": lambda: self._put(fields["key"], fields["value"]),
+            "get": lambda: self._get(fields["key"]),
             "finalize": lambda: "finalize_ack rc=0",
         }
-        command = words.get("cmd", "")
-        known = answer.get(command, lambda: f"{command}_result rc=-1 msg=unknown")
-        return f"cmd={known()}"
+        command = fields.get("cmd", "")
+        handler = handlers.get(command, lambda: f"{command}_result rc=-1 msg=unknown")
+        return f"cmd={handler()}"
 
     def _wait_barrier(self) -> str:
         self._barrier.wait(RENDEZVOUS_SECONDS)
@@ -161,19 +161,19 @@ class PmiServer:
         return f"get_result rc=0 value={value}"
 
 
-def serve(line: socket.socket, order: dict[str, Any]) -> None:
+def serve(line: socket.socket, config: dict[str, Any]) -> None:
     """Serve requests until the library disconnects."""
-    with instance.running_task(order["topology"]), line, line.makefile("rw", newline="\n") as file:
-        manager = PmiServer(order["world"], instance.instance_info().total_nodes)
-        for asked in file:
-            file.write(manager.answer(asked.strip()) + "\n")
+    with instance.running_task(config["topology"]), line, line.makefile("rw", newline="\n") as file:
+        server = PmiServer(config["world"], instance.instance_info().total_nodes)
+        for request in file:
+            file.write(server.answer(request.strip()) + "\n")
             file.flush()
 
 
 def main(argv: list[str]) -> None:
     """Serve the file descriptor given as argument."""
-    order = json.load(sys.stdin)
-    serve(socket.socket(fileno=int(argv[0])), order)
+    config = json.load(sys.stdin)
+    serve(socket.socket(fileno=int(argv[0])), config)
 
 
 if __name__ == "__main__":

@@ -70,10 +70,10 @@ class Torch:
             ) from None
         info = instance_info()
         place = (info.node, info.total_nodes)
-        there = (group.get_rank(), group.get_world_size()) if group.is_initialized() else None
-        mine = self.groups[0] if self.groups and there == place else ""
-        joined = {*exchange("torch", mine)}
-        if len(joined) == 1 and mine:
+        current = (group.get_rank(), group.get_world_size()) if group.is_initialized() else None
+        name_here = self.groups[0] if self.groups and current == place else ""
+        joined = {*exchange("torch", name_here)}
+        if len(joined) == 1 and name_here:
             return
         if group.is_initialized():
             group.destroy_process_group()
@@ -89,10 +89,10 @@ class Torch:
         import torch.distributed as group
 
         info, limit = instance_info(), datetime.timedelta(seconds=self.timeout)
-        mine = self._store(info.head_addr, info.head_port, limit) if info.is_head else None
+        own_store = self._store(info.head_addr, info.head_port, limit) if info.is_head else None
         # told, not agreed on before: one who comes early must not meet those of the group before
-        ports = exchange("torch-port", mine.port if mine is not None else 0)
-        store = mine or group.TCPStore(info.head_addr, max(ports), timeout=limit)
+        ports = exchange("torch-port", own_store.port if own_store is not None else 0)
+        store = own_store or group.TCPStore(info.head_addr, max(ports), timeout=limit)
         group.init_process_group(
             backend,
             store=group.PrefixStore(name, store),
@@ -124,15 +124,15 @@ class Torch:
 def listen(address: str, port: int) -> socket.socket:
     """Return a socket that listens on one address, on a port or, where it is taken, on another."""
     host = listen_address(address)
-    for wanted in (port, 0):
+    for candidate in (port, 0):
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((host, wanted))
+            listener.bind((host, candidate))
             listener.listen(socket.SOMAXCONN)
             return listener
         except OSError:
             listener.close()
-            if not wanted:
+            if not candidate:
                 raise
     raise AssertionError

@@ -43,9 +43,9 @@ class _SharedProxy:
     def _ask(self, op: str, *frames: bytes, **arguments: Any) -> tuple[Any, list[bytes]]:
         from .shared_client import current_client
 
-        found: SharedStateClient = current_client()
-        asked = {"kind": self.kind, "name": self.name, "op": op, **arguments}
-        return found.ask(asked, frames)
+        client: SharedStateClient = current_client()
+        request = {"kind": self.kind, "name": self.name, "op": op, **arguments}
+        return client.ask(request, frames)
 
     def __repr__(self) -> str:
         return f"sky.{self.kind}({self.name!r})"

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from ...executor.cluster import ClusterHandle
 
 POLL_SECONDS = 0.2
-"""How often a thread that waits looks up: it may have been told to end."""
+"""Period in which a waiting thread checks whether it was told to end."""
 RESEND_SECONDS = 5.0
 """A request without an answer is sent again; it is carried out once."""
 FIRST_REPLY_SECONDS = 30.0
 STANDALONE = "standalone"
-"""The fact of a pool whose nodes do not speak to each other."""
+"""Fact of a pool whose nodes do not communicate."""
 
 
 class SharedStateClient(Protocol):
@@ -41,40 +41,40 @@ class SharedStateClient(Protocol):
 
 def current_client() -> SharedStateClient:
     """Return this thread's client of the shared state of its pool."""
-    here = instance.pool_facts()
-    active = None if here else active_pools.active()
-    if STANDALONE in (here.get("facts", {}) if active is None else active.facts):
+    facts = instance.pool_facts()
+    active = None if facts else active_pools.active()
+    if STANDALONE in (facts.get("facts", {}) if active is None else active.facts):
         raise SkyUsageError(
             "tasks of this pool share nothing: it was brought up with Options(cluster=False)",
             hint="leave that out, where the nodes reach each other",
         )
     if active is not None:
-        known = _notebook_endpoint(active.cluster)
-    elif (known := here.get("shared_state")) is None:
+        endpoint = _notebook_endpoint(active.cluster)
+    elif (endpoint := facts.get("shared_state")) is None:
         return _local_client()
-    lines = _thread_clients()
-    key = known["url"], known["key"], os.getpid()  # a socket does not outlive a fork
-    if key not in lines:
-        lines[key] = RemoteClient(known)
-    return lines[key]
+    clients = _thread_clients()
+    key = endpoint["url"], endpoint["key"], os.getpid()  # a socket does not outlive a fork
+    if key not in clients:
+        clients[key] = RemoteClient(endpoint)
+    return clients[key]
 
 
 def _notebook_endpoint(cluster: ClusterHandle) -> dict[str, str]:
     """Return the endpoint at which this notebook reaches a cluster's shared state."""
-    known, tunnel = shared_state_endpoint(cluster), cluster.tunnel
+    endpoint, tunnel = shared_state_endpoint(cluster), cluster.tunnel
     if tunnel is None:
-        return {"url": known["local_url"], "key": known["key"]}
-    port = tunnel.forward(int(known["local_url"].rpartition(":")[2]))
-    return {"url": f"tcp://127.0.0.1:{port}", "key": known["key"]}
+        return {"url": endpoint["local_url"], "key": endpoint["key"]}
+    port = tunnel.forward(int(endpoint["local_url"].rpartition(":")[2]))
+    return {"url": f"tcp://127.0.0.1:{port}", "key": endpoint["key"]}
 
 
 _local = threading.local()
 
 
 def _thread_clients() -> dict[tuple[str, str, int], RemoteClient]:
-    if not hasattr(_local, "lines"):
-        _local.lines = {}
-    return _local.lines
+    if not hasattr(_local, "clients"):
+        _local.clients = {}
+    return _local.clients
 
 
 def _local_client() -> LocalClient:
@@ -84,9 +84,9 @@ def _local_client() -> LocalClient:
             "pool shared went with it",
             stacklevel=5,
         )
-    if not hasattr(_local, "here"):
-        _local.here = LocalClient(_PROCESS_STATE)
-    return _local.here
+    if not hasattr(_local, "client"):
+        _local.client = LocalClient(_PROCESS_STATE)
+    return _local.client
 
 
 class RemoteClient:
@@ -94,11 +94,11 @@ class RemoteClient:
 
     Parameters
     ----------
-    known
+    endpoint
         ``url`` and ``key``.
     """
 
-    def __init__(self, known: Mapping[str, str]) -> None:
+    def __init__(self, endpoint: Mapping[str, str]) -> None:
         import zmq
 
         self._incarnation = ""
@@ -106,12 +106,12 @@ class RemoteClient:
         self._heard = False
         self._socket = zmq.Context.instance().socket(zmq.DEALER)
         self._socket.curve_publickey, self._socket.curve_secretkey = zmq.curve_keypair()
-        self._socket.curve_serverkey = known["key"].encode()
+        self._socket.curve_serverkey = endpoint["key"].encode()
         self._socket.setsockopt(zmq.IDENTITY, uuid.uuid4().bytes)
         self._socket.setsockopt(zmq.LINGER, 1000)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
         self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 8000)
-        self._socket.connect(known["url"])
+        self._socket.connect(endpoint["url"])
 
     def ask(self, arguments: dict[str, Any], frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
         """Send a request and wait for its answer."""
@@ -168,10 +168,10 @@ class _ProcessState:
         self.changed = threading.Condition()
         self.boxes: dict[bytes, dict[int, tuple[str, Any, list[bytes]]]] = {}
 
-    def deliver(self, answers: Responses) -> None:
-        for each in answers:
-            box = self.boxes.setdefault(each.request.client, {})
-            box[each.request.number] = each.error, each.value, list(each.frames)
+    def deliver(self, responses: Responses) -> None:
+        for response in responses:
+            box = self.boxes.setdefault(response.request.client, {})
+            box[response.request.number] = response.error, response.value, list(response.frames)
         self.changed.notify_all()
 
 
@@ -181,25 +181,25 @@ _PROCESS_STATE = _ProcessState()
 class LocalClient:
     """Client of a thread to the shared state of its process."""
 
-    def __init__(self, own: _ProcessState) -> None:
-        self._state, self._name = own, uuid.uuid4().bytes
+    def __init__(self, state: _ProcessState) -> None:
+        self._state, self._name = state, uuid.uuid4().bytes
         self._numbers = itertools.count(1)
 
     def ask(self, arguments: dict[str, Any], frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
         """Send a request, and wait for its response."""
-        own, number = self._state, next(self._numbers)
-        with own.changed:
+        state, number = self._state, next(self._numbers)
+        with state.changed:
             now = time.monotonic()
-            own.deliver(own.state.handle_request(self._name, number, arguments, frames, now))
-            box = own.boxes.setdefault(self._name, {})
+            state.deliver(state.state.handle_request(self._name, number, arguments, frames, now))
+            box = state.boxes.setdefault(self._name, {})
             try:
                 while number not in box:
-                    own.changed.wait(POLL_SECONDS / 10)
-                    own.deliver(own.state.expire(time.monotonic()))
+                    state.changed.wait(POLL_SECONDS / 10)
+                    state.deliver(state.state.expire(time.monotonic()))
             except BaseException:
                 cancel = {"op": "cancel", "number": number}
-                own.deliver(
-                    own.state.handle_request(self._name, next(self._numbers), cancel, (), now)
+                state.deliver(
+                    state.state.handle_request(self._name, next(self._numbers), cancel, (), now)
                 )
                 raise
             failed, value, values = box.pop(number)

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 Frames = tuple[bytes, ...]
 Key = tuple[str, str]
-"""The kind of a thing and its name."""
+"""Kind and name of a shared object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ Responses = list[Response]
 
 
 class SharedObject:
-    """Shared object with a name; operations are methods ``op_NAME`` that return responses."""
+    """Shared object with a name; operations are methods ``_op_NAME`` that return responses."""
 
     @property
     def has_state(self) -> bool:
@@ -78,59 +78,62 @@ class DictObject(SharedObject):
     def __init__(self) -> None:
         self.entries: dict[bytes, tuple[bytes, bytes]] = {}
 
-    def op_get(self, asked: Request) -> Responses:
-        found = self.entries.get(asked.frames[0])
-        return [Response(asked, found is not None, found[1:] if found else ())]
+    def _op_get(self, request: Request) -> Responses:
+        entry = self.entries.get(request.frames[0])
+        return [Response(request, entry is not None, entry[1:] if entry else ())]
 
-    def op_put(self, asked: Request) -> Responses:
-        frames = asked.frames
-        for at in range(0, len(frames), 3):
-            self.entries[frames[at]] = frames[at + 1], frames[at + 2]
-        return [Response(asked)]
+    def _op_put(self, request: Request) -> Responses:
+        frames = request.frames
+        for start in range(0, len(frames), 3):
+            token, key, value = frames[start : start + 3]
+            self.entries[token] = key, value
+        return [Response(request)]
 
-    def op_default(self, asked: Request) -> Responses:
-        token, key, value = asked.frames
-        return [Response(asked, True, (self.entries.setdefault(token, (key, value))[1],))]
+    def _op_default(self, request: Request) -> Responses:
+        token, key, value = request.frames
+        return [Response(request, True, (self.entries.setdefault(token, (key, value))[1],))]
 
-    def op_pop(self, asked: Request) -> Responses:
-        token = asked.frames[0]
-        found = self.entries.pop(token, None)
-        if found is None:
-            return [Response(asked, False)]
+    def _op_pop(self, request: Request) -> Responses:
+        token = request.frames[0]
+        entry = self.entries.pop(token, None)
+        if entry is None:
+            return [Response(request, False)]
 
         def undo() -> Responses:
-            self.entries.setdefault(token, found)
+            self.entries.setdefault(token, entry)
             return []
 
-        return [Response(asked, True, found[1:], undo=undo)]
+        return [Response(request, True, entry[1:], undo=undo)]
 
-    def op_has(self, asked: Request) -> Responses:
-        return [Response(asked, asked.frames[0] in self.entries)]
+    def _op_has(self, request: Request) -> Responses:
+        return [Response(request, request.frames[0] in self.entries)]
 
-    def op_len(self, asked: Request) -> Responses:
-        return [Response(asked, len(self.entries))]
+    def _op_len(self, request: Request) -> Responses:
+        return [Response(request, len(self.entries))]
 
-    def op_keys(self, asked: Request) -> Responses:
-        return [Response(asked, None, tuple(key for key, _ in self.entries.values()))]
+    def _op_keys(self, request: Request) -> Responses:
+        return [Response(request, None, tuple(key for key, _ in self.entries.values()))]
 
-    def op_items(self, asked: Request) -> Responses:
+    def _op_items(self, request: Request) -> Responses:
         return [
-            Response(asked, None, tuple(each for pair in self.entries.values() for each in pair))
+            Response(
+                request, None, tuple(frame for entry in self.entries.values() for frame in entry)
+            )
         ]
 
-    def op_clear(self, asked: Request) -> Responses:
+    def _op_clear(self, request: Request) -> Responses:
         self.entries.clear()
-        return [Response(asked)]
+        return [Response(request)]
 
 
 class SetObject(DictObject):
     """Set of encoded keys."""
 
-    def op_add(self, asked: Request) -> Responses:
-        token, *pair = asked.frames
+    def _op_add(self, request: Request) -> Responses:
+        token, *pair = request.frames
         new = token not in self.entries
         self.entries.setdefault(token, (pair[0], pair[1]))
-        return [Response(asked, new)]
+        return [Response(request, new)]
 
 
 class CounterObject(SharedObject):
@@ -139,13 +142,13 @@ class CounterObject(SharedObject):
     def __init__(self) -> None:
         self.value: float = 0
 
-    def op_add(self, asked: Request) -> Responses:
-        self.value += asked.arguments["amount"]
-        return [Response(asked, self.value)]
+    def _op_add(self, request: Request) -> Responses:
+        self.value += request.arguments["amount"]
+        return [Response(request, self.value)]
 
-    def op_reset(self, asked: Request) -> Responses:
-        before, self.value = self.value, asked.arguments["value"]
-        return [Response(asked, before)]
+    def _op_reset(self, request: Request) -> Responses:
+        before, self.value = self.value, request.arguments["value"]
+        return [Response(request, before)]
 
 
 @dataclass
@@ -156,28 +159,28 @@ class QueueObject(SharedObject):
     waiting_gets: deque[Request] = field(default_factory=deque)
     waiting_puts: deque[Request] = field(default_factory=deque)
 
-    def op_put(self, asked: Request) -> Responses:
-        self.waiting_puts.append(asked)
+    def _op_put(self, request: Request) -> Responses:
+        self.waiting_puts.append(request)
         return self._match_waiters()
 
-    def op_get(self, asked: Request) -> Responses:
-        self.waiting_gets.append(asked)
+    def _op_get(self, request: Request) -> Responses:
+        self.waiting_gets.append(request)
         return self._match_waiters()
 
-    def op_len(self, asked: Request) -> Responses:
-        return [Response(asked, len(self.items))]
+    def _op_len(self, request: Request) -> Responses:
+        return [Response(request, len(self.items))]
 
-    def op_clear(self, asked: Request) -> Responses:
+    def _op_clear(self, request: Request) -> Responses:
         self.items.clear()
-        return [Response(asked), *self._match_waiters()]
+        return [Response(request), *self._match_waiters()]
 
     def _match_waiters(self) -> Responses:
         """Match waiting puts and gets."""
-        answers: Responses = []
+        responses: Responses = []
         while True:
             if self.items and self.waiting_gets:
                 item = self.items.popleft()
-                answers.append(
+                responses.append(
                     Response(self.waiting_gets.popleft(), True, (item,), undo=self._make_undo(item))
                 )
             elif self.waiting_puts and len(self.items) < (
@@ -185,9 +188,9 @@ class QueueObject(SharedObject):
             ):
                 putter = self.waiting_puts.popleft()
                 self.items.append(putter.frames[0])
-                answers.append(Response(putter, True))
+                responses.append(Response(putter, True))
             else:
-                return answers
+                return responses
 
     def _make_undo(self, item: bytes) -> Callable[[], Responses]:
         def undo() -> Responses:
@@ -197,22 +200,25 @@ class QueueObject(SharedObject):
         return undo
 
     def waiting_requests(self) -> Iterator[Request]:
+        """Yield waiting gets and puts."""
         yield from self.waiting_gets
         yield from self.waiting_puts
 
     def expire(self, now: float) -> Responses:
+        """Answer gets and puts that have timed out."""
         late = [each for each in self.waiting_requests() if each.deadline <= now]
         for each in late:
             self._remove_waiters(lambda other, each=each: other is each)
         return [Response(each, False) for each in late] + self._match_waiters()
 
     def remove_client(self, client: bytes, number: int | None = None) -> Responses:
+        """Remove the gets and puts of a lost client, or one cancelled request."""
         self._remove_waiters(lambda each: each.client == client and number in (None, each.number))
         return self._match_waiters()
 
-    def _remove_waiters(self, which: Callable[[Request], bool]) -> None:
-        self.waiting_gets = deque(each for each in self.waiting_gets if not which(each))
-        self.waiting_puts = deque(each for each in self.waiting_puts if not which(each))
+    def _remove_waiters(self, is_removed: Callable[[Request], bool]) -> None:
+        self.waiting_gets = deque(each for each in self.waiting_gets if not is_removed(each))
+        self.waiting_puts = deque(each for each in self.waiting_puts if not is_removed(each))
 
 
 class LockObject(SharedObject):
@@ -224,22 +230,24 @@ class LockObject(SharedObject):
         self.expires_at = math.inf
         self.queue: deque[Request] = deque()
 
-    def op_acquire(self, asked: Request) -> Responses:
-        if self.holder is not None and self.holder.client == asked.client:
-            return [Response(asked, error="this task holds it already: a lock is not taken twice")]
-        self.queue.append(asked)
+    def _op_acquire(self, request: Request) -> Responses:
+        if self.holder is not None and self.holder.client == request.client:
+            return [
+                Response(request, error="this task holds it already: a lock is not taken twice")
+            ]
+        self.queue.append(request)
         return self._grant()
 
-    def op_release(self, asked: Request) -> Responses:
+    def _op_release(self, request: Request) -> Responses:
         holder = self.holder
-        if holder is None or holder.client != asked.client:
-            whose = "nobody holds it" if holder is None else "another task holds it"
-            return [Response(asked, error=f"it cannot be released: {whose}")]
+        if holder is None or holder.client != request.client:
+            reason = "nobody holds it" if holder is None else "another task holds it"
+            return [Response(request, error=f"it cannot be released: {reason}")]
         self.holder = None
-        return [Response(asked), *self._grant()]
+        return [Response(request), *self._grant()]
 
-    def op_held(self, asked: Request) -> Responses:
-        return [Response(asked, self.holder is not None)]
+    def _op_held(self, request: Request) -> Responses:
+        return [Response(request, self.holder is not None)]
 
     def _grant(self) -> Responses:
         if self.holder is not None or not self.queue:
@@ -250,11 +258,13 @@ class LockObject(SharedObject):
         return [Response(holder, self.fence, undo=lambda: self.remove_client(holder.client))]
 
     def waiting_requests(self) -> Iterator[Request]:
+        """Yield waiting requests, and that of the holder."""
         yield from self.queue
         if self.holder is not None:
             yield self.holder
 
     def expire(self, now: float) -> Responses:
+        """Answer requests that have timed out; release a lock that was held for too long."""
         late = [each for each in self.queue if each.deadline <= now]
         self.queue = deque(each for each in self.queue if each.deadline > now)
         ttl = self.holder.arguments.get("ttl") if self.holder else None
@@ -265,6 +275,7 @@ class LockObject(SharedObject):
         return [Response(each, False) for each in late] + self._grant()
 
     def remove_client(self, client: bytes, number: int | None = None) -> Responses:
+        """Remove the requests of a lost client, or one cancelled request; release its lock."""
         self.queue = deque(
             each
             for each in self.queue
@@ -285,41 +296,45 @@ class BarrierObject(SharedObject):
 
     @property
     def has_state(self) -> bool:
+        """Whether a client has arrived."""
         return bool(self.arrived)
 
-    def op_wait(self, asked: Request) -> Responses:
-        parties = asked.arguments["parties"]
+    def _op_wait(self, request: Request) -> Responses:
+        parties = request.arguments["parties"]
         if self.arrived and parties != self.parties:
-            what = f"{self.parties} tasks meet here, and one came to meet {parties}"
-            return [Response(asked, error=what)]
+            error = f"{self.parties} tasks meet here, and one came to meet {parties}"
+            return [Response(request, error=error)]
         self.parties = parties
-        self.arrived.append(asked)
+        self.arrived.append(request)
         if len(self.arrived) < parties:
             return []
-        together, self.arrived = self.arrived, []
-        brought = tuple(frame for each in together for frame in each.frames)
-        return [Response(each, index, brought) for index, each in enumerate(together)]
+        complete, self.arrived = self.arrived, []
+        values = tuple(frame for party in complete for frame in party.frames)
+        return [Response(party, index, values) for index, party in enumerate(complete)]
 
-    def op_len(self, asked: Request) -> Responses:
-        return [Response(asked, len(self.arrived))]
+    def _op_len(self, request: Request) -> Responses:
+        return [Response(request, len(self.arrived))]
 
-    def op_reset(self, asked: Request) -> Responses:
-        return [Response(asked), *self._abort_waiters()]
+    def _op_reset(self, request: Request) -> Responses:
+        return [Response(request), *self._abort_waiters()]
 
     def _abort_waiters(self) -> Responses:
         broken, self.arrived = self.arrived, []
         return [Response(each, -1) for each in broken]
 
     def waiting_requests(self) -> Iterator[Request]:
+        """Yield the requests of arrived clients."""
         return iter(self.arrived)
 
     def expire(self, now: float) -> Responses:
+        """Break the barrier when one of its waits has timed out."""
         return self._abort_waiters() if any(each.deadline <= now for each in self.arrived) else []
 
     def remove_client(self, client: bytes, number: int | None = None) -> Responses:
-        gone = [e for e in self.arrived if e.client == client and number in (None, e.number)]
-        self.arrived = [each for each in self.arrived if each not in gone]
-        return self._abort_waiters() if gone else []
+        """Break the barrier of a lost client or cancelled request."""
+        removed = [e for e in self.arrived if e.client == client and number in (None, e.number)]
+        self.arrived = [each for each in self.arrived if each not in removed]
+        return self._abort_waiters() if removed else []
 
 
 class SharedState:
@@ -349,7 +364,7 @@ class SharedState:
         """Objects with waiting requests or holders."""
         self.last: dict[bytes, Response] = {}
         self.pending_numbers: dict[bytes, int] = {}
-        """What each client waits for."""
+        """Number of the request that each client waits for."""
 
     def handle_request(
         self,
@@ -361,42 +376,42 @@ class SharedState:
     ) -> Responses:
         """Handle a request; return the responses that it causes, also to other clients.
 
-        One that was sent again because its answer was lost is not carried out twice.
+        A request that was sent again because its response was lost is not carried out twice.
         """
         if arguments["op"] == "cancel":
             return self._cancel(client, arguments["number"])
-        last_responses = self.last.get(client)
-        if last_responses is not None and last_responses.request.number >= number:
-            return [last_responses] if last_responses.request.number == number else []
+        last_response = self.last.get(client)
+        if last_response is not None and last_response.request.number >= number:
+            return [last_response] if last_response.request.number == number else []
         if self.pending_numbers.get(client) == number:
             return []
         timeout = arguments.get("timeout")
         deadline = math.inf if timeout is None else now + timeout
-        asked = Request(client, number, arguments, tuple(frames), deadline)
+        request = Request(client, number, arguments, tuple(frames), deadline)
         key = arguments["kind"], arguments["name"]
-        thing = self.objects.get(key) or self.KINDS[key[0]]()
-        self.objects[key] = thing
+        shared_object = self.objects.get(key) or self.KINDS[key[0]]()
+        self.objects[key] = shared_object
         self.pending_numbers[client] = number
-        answers = getattr(thing, f"op_{arguments['op']}")(asked)
+        responses = getattr(shared_object, f"_op_{arguments['op']}")(request)
         if deadline <= now:
-            answers += thing.expire(now)
-        self._track(key, thing)
-        return self._remember(answers)
+            responses += shared_object.expire(now)
+        self._track(key, shared_object)
+        return self._remember(responses)
 
-    def _track(self, key: Key, thing: SharedObject) -> None:
-        if any(True for _ in thing.waiting_requests()):
-            self.active_objects[key] = thing
+    def _track(self, key: Key, shared_object: SharedObject) -> None:
+        if any(True for _ in shared_object.waiting_requests()):
+            self.active_objects[key] = shared_object
         else:
             self.active_objects.pop(key, None)
-        if not thing.has_state:
+        if not shared_object.has_state:
             self.objects.pop(key, None)
 
     def _apply_to_active(self, change: Callable[[SharedObject], Responses]) -> Responses:
-        answers: Responses = []
-        for key, thing in list(self.active_objects.items()):
-            answers += change(thing)
-            self._track(key, thing)
-        return self._remember(answers)
+        responses: Responses = []
+        for key, shared_object in list(self.active_objects.items()):
+            responses += change(shared_object)
+            self._track(key, shared_object)
+        return self._remember(responses)
 
     def _cancel(self, client: bytes, number: int) -> Responses:
         """Cancel a request that its client has abandoned."""
@@ -404,24 +419,26 @@ class SharedState:
         if last is not None and last.request.number == number:
             self.last[client] = replace(last, undo=None)
             return self.revert_response(last)
-        return self._apply_to_active(lambda thing: thing.remove_client(client, number))
+        return self._apply_to_active(
+            lambda shared_object: shared_object.remove_client(client, number)
+        )
 
     def expire(self, now: float) -> Responses:
         """Answer requests that have timed out."""
-        return self._apply_to_active(lambda thing: thing.expire(now))
+        return self._apply_to_active(lambda shared_object: shared_object.expire(now))
 
-    def revert_response(self, answer: Response) -> Responses:
+    def revert_response(self, response: Response) -> Responses:
         """Revert a response that could not be delivered."""
-        return self._remember(answer.undo() if answer.undo else [])
+        return self._remember(response.undo() if response.undo else [])
 
     def remove_client(self, client: bytes) -> Responses:
         """Release locks and cancel requests of a client."""
         self.last.pop(client, None)
         self.pending_numbers.pop(client, None)
-        return self._apply_to_active(lambda thing: thing.remove_client(client))
+        return self._apply_to_active(lambda shared_object: shared_object.remove_client(client))
 
-    def _remember(self, answers: Responses) -> Responses:
-        for answer in answers:
-            self.last[answer.request.client] = answer
-            self.pending_numbers.pop(answer.request.client, None)
-        return answers
+    def _remember(self, responses: Responses) -> Responses:
+        for response in responses:
+            self.last[response.request.client] = response
+            self.pending_numbers.pop(response.request.client, None)
+        return responses

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 
@@ -18,13 +17,9 @@ from ..constraints import Residency
 from ..pricing import PricedTask
 from ..problem_builder import ProblemBuilder
 from ..solver.problem import Objective, Problem, Solution
-from .conflict import find_conflict, is_feasible
+from .conflict import find_conflict
 
 SolveFunction = Callable[..., Solution]
-
-_SMALL = 2
-"""Sets up to this size are searched by size, so that the smallest is found; larger ones are made
-smaller one by one, which finds a set that has no smaller one inside."""
 
 
 def explain_infeasible(
@@ -42,7 +37,7 @@ def explain_infeasible(
                 "that meet its request",
                 hint="it gave inf for every machine: ask for machines that it knows",
             )
-        refused = _refusals(builder, one)
+        refused = builder.find_refusals(one)
         if (refused[possible] != 0).all():
             return _explain_refused(builder, one, refused, possible)
     return _explain_conflict(builder, objective, solve)
@@ -71,13 +66,6 @@ def _list_unmet_labels(builder: ProblemBuilder, need: Resources) -> SkyNoOffer:
         return no_offer(need, market.own)
     market.catalog.check(need)
     return no_offer(need, find_nearest(market.catalog, need))
-
-
-def _refusals(builder: ProblemBuilder, one: PricedTask) -> np.ndarray:
-    refused = np.zeros(len(one), np.int64)
-    for bit, demand in enumerate(builder.offer_demands(one.spec)):
-        refused |= np.where(builder.allowed(demand, one), 0, 1 << bit)
-    return refused
 
 
 def _explain_refused(
@@ -124,7 +112,7 @@ def _explain_conflict(
     tables = builder.build(objective, explain=True)
     problem = tables.problem
     names = [*objective.limits(), *problem.constraint_names()]
-    conflict = _find_smallest(problem, objective, names)
+    conflict = find_conflict(problem, objective)
     if not conflict:
         return SkyNoPlan("no plan keeps all of what was asked", hint="ask for less")
     rest = set(names) - set(conflict)
@@ -142,16 +130,6 @@ def _explain_conflict(
         f"{' and '.join(texts)} cannot {together}",
         hint="\n".join(["nearest: " + ways[0], *(f"or else {way}" for way in ways[1:])]),
     )
-
-
-def _find_smallest(problem: Problem, objective: Objective, names: Sequence[str]) -> list[str]:
-    """Return the fewest names that cannot all hold; of larger sets one without a smaller inside."""
-    for size in range(1, _SMALL + 1):
-        for some in combinations(names, size):
-            rest = [name for name in names if name not in some]
-            if is_feasible(problem, objective, rest) is False:
-                return list(some)
-    return list(find_conflict(problem, objective).names)
 
 
 def _format_demand(name: str, objective: Objective) -> str:

@@ -13,11 +13,12 @@ from ..plan import Plan, PlannedTask
 from ..pricing import PricedTask
 from ..problem_builder import ProblemBuilder
 from ..solver.problem import Flags, Floats, Ints, Objective
+from ..transfers import site_of
 
 
 @dataclass(frozen=True, eq=False)
 class OfferComparison:
-    """What a plan would come to with each offer of one task in place of the chosen one.
+    """Totals of a plan with each offer of one task in place of the chosen one.
 
     Attributes
     ----------
@@ -141,7 +142,7 @@ def _totals(
         if task not in (edge.src, edge.dst):
             continue
         other = edge.dst if edge.src == task else edge.src
-        at = market.at[_site(plan.tasks[other].offer)]
+        at = market.at[site_of(plan.tasks[other].offer)]
         sites = [market.sites[s] for s in used.tolist()] + [market.sites[at]]
         table = moves.table(sites, edge.gb) if moves.has_tiers(edge.gb) else moves.table(sites)
         scale = 1.0 if moves.has_tiers(edge.gb) else edge.gb
@@ -161,10 +162,6 @@ def _totals(
     through = start[own] + one.hours() + after[own]
     emitted = rest[1] + one.grams() + grams[own]
     return total, np.maximum(through, rest[2]), emitted
-
-
-def _site(offer: Offer) -> tuple[str, str, str]:
-    return (offer.cloud, offer.region, offer.zone or "")
 
 
 def _tails(plan: Plan, graph: Graph) -> list[float]:

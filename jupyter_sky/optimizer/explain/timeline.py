@@ -35,7 +35,7 @@ class TaskPhase:
 
     @property
     def hours(self) -> float:
-        """How long it is."""
+        """Duration, h."""
         return self.end_h - self.start_h
 
 
@@ -60,12 +60,12 @@ class TaskBar:
 
     @property
     def start_h(self) -> float:
-        """When its data begins to move, or its machine to boot."""
+        """Start of its first transfer, or of its machine, h."""
         return self.parts[0].start_h
 
     @property
     def end_h(self) -> float:
-        """When it ends."""
+        """End, h."""
         return self.parts[-1].end_h
 
 

@@ -55,7 +55,7 @@ class AdditiveProblem:
         return float(self.unary[np.arange(len(x)), x].sum() + moved.sum())
 
     def take(self, keep: Ints) -> AdditiveProblem:
-        """Return over only some of the places."""
+        """Return the same problem over some of the places."""
         unary, label = self.unary[:, keep], self.label[:, keep]
         edges = (self.src, self.dst, self.scale, self.table)
         return AdditiveProblem(unary, label, *edges, self.hier.take(keep))

@@ -25,7 +25,7 @@ _PATIENCE = ((400, 20), (1_200, 80), (3_000, 200))  # labels a model may have af
 
 @dataclass(frozen=True, eq=False)
 class ReducedProblem:
-    """What is known of a sum: a plan, a bound, and what may still be better.
+    """Best plan and bound of an additive problem, and the places still open.
 
     Attributes
     ----------
@@ -51,13 +51,13 @@ class ReducedProblem:
 
     @property
     def labels(self) -> int:
-        """How many labels are open at tasks that have more than one."""
+        """Number of open labels of tasks that have more than one."""
         counts = self.open.sum(1)
         return int(counts[counts > 1].sum())
 
 
 class AdditiveSearch:
-    """The work on one sum, from all places to the few that matter."""
+    """Search for the minimum of an additive problem, from all places to few."""
 
     def __init__(
         self, full: AdditiveProblem, dominance: bool, warm: tuple[Floats, Floats] | None
@@ -105,7 +105,7 @@ class AdditiveSearch:
         self.dual, self.places = fresh, self.places[keep]
 
     def find_order(self) -> EliminationOrder:
-        """Return elimination of what is open now."""
+        """Return an elimination order of the open labels."""
         counts = np.isfinite(self.dual.problem.unary).sum(1)
         src, dst = self.dual.problem.src, self.dual.problem.dst
         both = (counts[src] > 1) & (counts[dst] > 1)
@@ -113,7 +113,7 @@ class AdditiveSearch:
         return elimination_order(counts.tolist(), edges, _LARGEST)
 
     def finish(self, order: EliminationOrder) -> None:
-        """Solve what is open by elimination."""
+        """Solve the open rest by elimination."""
         p = self.dual.problem
         labels = [np.flatnonzero(np.isfinite(row)) for row in p.unary]
         unary = [row[kept].copy() for row, kept in zip(p.unary, labels, strict=True)]
@@ -132,7 +132,7 @@ class AdditiveSearch:
         self.dual.bound = max(self.dual.bound, min(self.dual.best, p.value(x)))
 
     def result(self, proof: str) -> ReducedProblem:
-        """Return in terms of the places of the problem given."""
+        """Return the state over the places of the given problem."""
         dual, shape = self.dual, self.full.unary.shape
         still = np.zeros(shape, bool)
         still[:, self.places] = np.isfinite(dual.problem.unary)

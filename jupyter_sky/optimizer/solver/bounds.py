@@ -46,7 +46,7 @@ class DeadlineSearch:
         self.hard = bool(self.problem.hook)
 
     def prepare(self) -> SolverResult | None:
-        """Return everything before the model; an answer when none is needed."""
+        """Bound, filter and try plans; return an answer when no model is needed."""
         if self.objective.is_timed:
             late = self._bound_time()
             if late is not None:
@@ -120,7 +120,7 @@ class DeadlineSearch:
         return None
 
     def current_result(self) -> SolverResult:
-        """Return what is known when time is up."""
+        """Return the best known plan and bound."""
         status = "feasible" if self.choice is not None else "unknown"
         return SolverResult(status, self.choice, self.low, "limit")
 
@@ -284,7 +284,7 @@ class DeadlineSearch:
             self._filter_again()
 
     def _filter_again(self) -> None:
-        """Return fewer labels can make later paths, which can make fewer labels."""
+        """Bound paths again over fewer labels, and drop labels again."""
         deadline = self._time_limit()
         if not np.isfinite(deadline):
             return

@@ -78,7 +78,7 @@ def _compile_model(
     relaxed: bool = False,
     parametric: bool = False,
 ) -> CompiledModel:
-    """Return the model over the kept labels; the one of before where only its labels are others."""
+    """Return the model over the kept labels."""
     problem, objective, shapes = work.problem, work.objective, work.state.shapes
     with work.stage("build"):
         builder = ModelBuilder(problem, objective, kept)
@@ -86,40 +86,12 @@ def _compile_model(
         if key not in shapes:
             shapes[key] = find_structure(problem, builder.kinds)
         unit = unit if np.isfinite(unit) and unit > 0 else _objective_scale(builder, objective)
-        if work.presolve:
-            model = builder.build(shapes[key], unit, relaxed, parametric)
-        else:
-            model = _reuse_model(work, shapes, key, kept, unit)
+        model = builder.build(shapes[key], unit, relaxed, parametric)
     work.rows, work.variables = max(work.rows, model.rows), max(work.variables, model.variables)
     work.kept = work.kept or builder.total
     limits = {**objective.limits(), **{row.name: 0.0 for row in problem.rows}}
     hard = bool(limits) and model.rows > 400
     work.used = pick_solver(work.solver, model.rows, hard)
-    return model
-
-
-def _reuse_model(
-    work: SolveContext, shapes: dict, key: tuple, kept: Sequence[Ints], unit: float
-) -> CompiledModel:
-    """Return the model over all labels, compiled once; labels not kept get an upper bound of 0.
-
-    The same arrays of tasks and constraints mean the same model.
-    """
-    problem, objective = work.problem, work.objective
-    every = [np.arange(len(task)) for task in problem.tasks]
-    usable = [
-        labels[np.isfinite(task.usd + task.hours + task.ready_hours + task.gco2)]
-        for labels, task in zip(every, problem.tasks, strict=True)
-    ]
-    parts = (*problem.tasks, problem.rows, problem.same, problem.hook)
-    known = ("model", key, objective, *(id(part) for part in parts))
-    if known not in shapes:
-        builder = ModelBuilder(problem, objective, usable)
-        shapes[known] = builder.build(shapes[key], unit, parametric=True)
-    model = shapes[known]
-    model.open.value = np.concatenate(
-        [np.isin(all_, labels).astype(float) for all_, labels in zip(usable, kept, strict=True)]
-    )
     return model
 
 

@@ -13,7 +13,7 @@ from jupyter_sky.optimizer.solver.problem import Floats, Ints, Objective, Proble
 
 @dataclass(frozen=True, eq=False)
 class WarmStart:
-    """What `resolve` goes on from: the problem, the structure of its tables, the messages."""
+    """Problem, structure of its tables and messages, from which `resolve` continues."""
 
     problem: Problem
     objective: Objective
@@ -26,7 +26,7 @@ class WarmStart:
 
 @dataclass(frozen=True)
 class SolverResult:
-    """Labels, a bound on the objective, and how it is known."""
+    """Labels, a bound on the objective, and the proof of it."""
 
     status: str
     choice: tuple[int, ...] | None
@@ -35,7 +35,7 @@ class SolverResult:
 
 
 class SolveContext:
-    """One run: the question, its limits, and what it took."""
+    """One run: problem, limits, and the time it took."""
 
     def __init__(
         self,

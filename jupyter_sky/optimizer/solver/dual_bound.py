@@ -13,6 +13,7 @@ import numpy as np
 
 from jupyter_sky.optimizer.solver.additive_problem import AdditiveProblem
 from jupyter_sky.optimizer.solver.problem import Flags, Floats, Ints
+from jupyter_sky.optimizer.solver.validation import sort_edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +33,7 @@ def make_task_levels(count: int, src: Ints, dst: Ints) -> list[TaskLevel]:
     """Return tasks by the longest path that leads to them."""
     level = np.zeros(count, np.int64)
     for u, v in sort_edges(count, src, dst):
-        if level[v] <= level[u]:
-            level[v] = level[u] + 1
+        level[v] = max(level[v], level[u] + 1)
     tasks_by_level = np.argsort(level, kind="stable")
     into, out = (np.lexsort((end, level[end])) for end in (dst, src))
     marks = np.arange(level.max(initial=0) + 2)
@@ -54,24 +54,6 @@ def make_task_levels(count: int, src: Ints, dst: Ints) -> list[TaskLevel]:
             )
         )
     return made
-
-
-def sort_edges(count: int, src: Ints, dst: Ints) -> list[tuple[int, int]]:
-    """Return edges so that those into a task come before those out of it."""
-    below: list[list[int]] = [[] for _ in range(count)]
-    waiting = [0] * count
-    for u, v in zip(src.tolist(), dst.tolist(), strict=True):
-        below[u].append(v)
-        waiting[v] += 1
-    ready = [v for v in range(count) if not waiting[v]]
-    found = []
-    for u in ready:
-        for v in below[u]:
-            found.append((u, v))
-            waiting[v] -= 1
-            if not waiting[v]:
-                ready.append(v)
-    return found
 
 
 def _groups(tasks: Ints, ends: Ints) -> tuple[Ints, Ints]:

@@ -14,8 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from jupyter_sky.optimizer.solver.pareto import find_front
 from jupyter_sky.optimizer.solver.problem import Floats, Ints, Problem
-from jupyter_sky.optimizer.solver.pruning import find_front_of_two
 
 _CELLS = 12_000_000  # ways on from one task beyond which this is not the way
 
@@ -217,7 +217,6 @@ def _extend(step: _Step, now: _PartialPaths, price: float, togo, allowance: Floa
     parent, label = np.nonzero(good)
     first, when, usd = now.first[parent], when[good], usd[good]
     group = first * len(step.own_usd) + label
-    if not len(group):
-        return _PartialPaths(first, label, when, usd, parent)
-    best = find_front_of_two(np.unique(group, return_inverse=True)[1].reshape(-1), usd, when)
+    order = np.argsort(group, kind="stable")
+    best = order[find_front(group[order], [usd[order], when[order]])]
     return _PartialPaths(first[best], label[best], when[best], usd[best], parent[best])

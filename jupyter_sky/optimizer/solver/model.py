@@ -64,7 +64,7 @@ class CompiledModel:
 
 @dataclass
 class ModelResult:
-    """What a solver said of a model: labels, a bound on the objective, how it was proven."""
+    """Answer of a solver: labels, a bound on the objective, and its proof."""
 
     status: str
     choice: tuple[int, ...] | None = None
@@ -179,12 +179,12 @@ class ModelBuilder:
         relaxed: bool = False,
         parametric: bool = False,
     ) -> CompiledModel:
-        """Return compile.
+        """Return the model as a CVXPY problem.
 
         Parameters
         ----------
-        shape : Structure, optional
-            Found before for the same tables.
+        shape : TableStructure, optional
+            Of the same tables.
         unit : float
             A typical value of the objective, which is scaled by it.
         relaxed : bool
@@ -195,7 +195,7 @@ class ModelBuilder:
         import cvxpy as cp
 
         links = self.links(shape or find_structure(self.problem, self.kinds))
-        n, m, w_count = len(self.kept), len(self.problem.edges), links.variables
+        n, m = len(self.kept), len(self.problem.edges)
         s = cp.Variable(self.total, boolean=not relaxed, name="chosen")
         ones = TripletMatrix()
         ones.add(self.owner, np.arange(self.total), 1.0)
@@ -207,39 +207,49 @@ class ModelBuilder:
         if relaxed:
             floor = s >= 0
             rules.append(floor)
-        w = None
-        if w_count:
-            w = cp.Variable(w_count, nonneg=True, name="links")
-            if links.less_rows:
-                less = links.less.matrix(links.less_rows, self.total)
-                rules.append(less @ s <= links.less_w.matrix(links.less_rows, w_count) @ w)
-            if links.equal_rows:
-                equal = links.equal.matrix(links.equal_rows, self.total)
-                rules.append(equal @ s == links.equal_w.matrix(links.equal_rows, w_count) @ w)
-            if links.forbidden:
-                rules.append(w[np.array(links.forbidden)] == 0)
-        limits, right, same, same_count = self.side_rows()
-        if right:
-            rules.append(limits.matrix(len(right), self.total) @ s <= np.array(right))
-        if same_count:
-            rules.append(same.matrix(same_count, self.total) @ s == 0)
-        moved = {}
-        for kind, (over_s, over_w) in zip(self.kinds, links.terms, strict=True):
-            edges = over_s.matrix(m, self.total) @ s if over_s.rows else 0
-            if over_w.rows and w_count:
-                edges = edges + over_w.matrix(m, w_count) @ w
-            moved[kind] = edges
+        moved = self._write_transfers(cp, s, links, rules)
+        side_count = self._write_side_rows(s, rules)
         aim, finish = self._build_objective(cp, s, moved, rules)
         if self.problem.hook is not None:
             rules += list(self.problem.hook(self._variables(cp, s, moved, finish)))
         factor = _UNIT / max(abs(unit), 1e-9)
         program = cp.Problem(cp.Minimize(factor * aim), rules)  # type: ignore[arg-type]
-        rows = n + links.less_rows + links.equal_rows + len(right) + same_count
+        rows = n + links.less_rows + links.equal_rows + side_count
         rows += (2 * n + m) * self.objective.is_timed
-        variables = self.total + w_count + n * self.objective.is_timed
+        variables = self.total + links.variables + n * self.objective.is_timed
         return CompiledModel(
             program, s, self.kept, factor, rows, variables, upper, floor, self.clock
         )
+
+    def _write_transfers(
+        self, cp: Any, s: Any, links: TransferRows, rules: list[Any]
+    ) -> dict[str, Any]:
+        """Append the rows of transfers; return the amounts of each kind on all edges."""
+        m, count = len(self.problem.edges), links.variables
+        w = cp.Variable(count, nonneg=True, name="links") if count else None
+        if links.less_rows:
+            less = links.less.matrix(links.less_rows, self.total)
+            rules.append(less @ s <= links.less_w.matrix(links.less_rows, count) @ w)
+        if links.equal_rows:
+            equal = links.equal.matrix(links.equal_rows, self.total)
+            rules.append(equal @ s == links.equal_w.matrix(links.equal_rows, count) @ w)
+        if links.forbidden:
+            rules.append(w[np.array(links.forbidden)] == 0)
+        moved = {}
+        for kind, (over_s, over_w) in zip(self.kinds, links.terms, strict=True):
+            moved[kind] = over_s.matrix(m, self.total) @ s if over_s.rows else 0
+            if over_w.rows and w is not None:
+                moved[kind] = moved[kind] + over_w.matrix(m, count) @ w
+        return moved
+
+    def _write_side_rows(self, s: Any, rules: list[Any]) -> int:
+        """Append the rows of limits and of sameness; return their number."""
+        limits, right, same, same_count = self.side_rows()
+        if right:
+            rules.append(limits.matrix(len(right), self.total) @ s <= np.array(right))
+        if same_count:
+            rules.append(same.matrix(same_count, self.total) @ s == 0)
+        return len(right) + same_count
 
     def _sum(self, cp: Any, kind: str, s: Any, moved: dict) -> Any:
         total = self.gather(kind) @ s

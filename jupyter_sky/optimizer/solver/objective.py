@@ -13,7 +13,7 @@ Solver = Literal["auto", "glpk", "highs"]
 
 @dataclass(frozen=True)
 class Objective:
-    """What to make small, and what to keep under a limit.
+    """Quantity to minimize, and limits to keep.
 
     Attributes
     ----------

@@ -60,7 +60,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where machines and data can be.
+    """Places of machines and data.
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ def make_task_labels(
 
 @dataclass(frozen=True, eq=False)
 class TransferTable:
-    """What moving costs between every two places; rows are where it leaves.
+    """Cost and time of transfers between every two places; rows are sources.
 
     Attributes
     ----------
@@ -287,7 +287,7 @@ class SameConstraint:
 
 @dataclass(frozen=True)
 class ModelVariables:
-    """What a user's hook gets: expressions of CVXPY over the model of record.
+    """Expressions of CVXPY over the model, as a user's hook gets them.
 
     Attributes
     ----------

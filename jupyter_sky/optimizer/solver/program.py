@@ -68,7 +68,7 @@ class Program:
 
 @dataclass
 class ProgramResult:
-    """What GLPK found: status of CVXPY, point, duals of rows (LP only), bound, nodes searched."""
+    """Answer of GLPK: status of CVXPY, point, duals of rows (LP only), bound, nodes searched."""
 
     status: str
     x: Floats | None = None
@@ -96,7 +96,7 @@ class LoadedProgram:
 def solve_program(
     program: Program, options: dict[str, Any], kept: LoadedProgram | None = None
 ) -> tuple[ProgramResult, LoadedProgram | None]:
-    """Return solve, from the last basis where the matrix is the same as before.
+    """Solve a program, from the last basis where the matrix is the same as before.
 
     Parameters
     ----------

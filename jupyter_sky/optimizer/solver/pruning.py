@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jupyter_sky.optimizer.solver.pareto import find_front
 from jupyter_sky.optimizer.solver.problem import Flags, Floats, Ints, Objective, Problem
 
 
@@ -95,44 +96,7 @@ def _front(problem: Problem, objective: Objective, v: int, labels: Ints, equal: 
         group = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
     if group.max(initial=-1) + 1 == len(labels):
         return labels
-    columns = [c for c in _criteria(problem, objective, v, labels) if _varies(c, group)]
-    if not columns:
-        columns = [np.zeros(len(labels))]
-    if len(columns) == 1:
-        columns = [columns[0], np.zeros(len(labels))]
-    if len(columns) == 2:
-        return labels[np.sort(find_front_of_two(group, *columns))]
-    table = np.stack(columns, axis=1)
-    survivors = [
-        _find_front_of_many(table, np.flatnonzero(group == g)) for g in range(group.max() + 1)
-    ]
-    return labels[np.sort(np.concatenate(survivors))]
-
-
-def _varies(column: Floats, group: Ints) -> bool:
-    """Return whether a column tells labels of any one group apart."""
-    low = np.full(group.max() + 1, np.inf)
-    high = np.full(group.max() + 1, -np.inf)
-    np.minimum.at(low, group, column)
-    np.maximum.at(high, group, column)
-    return bool((low < high).any())
-
-
-def find_front_of_two(group: Ints, first: Floats, second: Floats) -> Ints:
-    """Return the front by two criteria: along the first, only what is new in the second."""
-    rank = np.unique(second, return_inverse=True)[1].reshape(-1)
-    order = np.lexsort((np.arange(len(group)), rank, first, group))
-    # Later groups lie lower as a whole, so one running minimum serves all of them.
-    level = rank[order] - group[order] * (rank.max() + 2)
-    before = np.r_[np.iinfo(np.int64).max, np.minimum.accumulate(level)[:-1]]
-    return order[level < before]
-
-
-def _find_front_of_many(table: Floats, members: Ints) -> Ints:
-    """Return any number of criteria: every label against every other."""
-    part = table[members]
-    no_worse = (part[:, None, :] <= part[None, :, :]).all(2)
-    better = (part[:, None, :] < part[None, :, :]).any(2)
-    first = np.arange(len(members))[:, None] < np.arange(len(members))[None, :]
-    beaten = (no_worse & (better | first)).any(0)
-    return members[~beaten]
+    order = np.argsort(group, kind="stable")
+    columns = [values[order] for values in _criteria(problem, objective, v, labels)]
+    columns = columns or [np.zeros(len(labels))]
+    return labels[np.sort(order[find_front(group[order], columns)])]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.optimizer.solver.problem import Floats, Objective, Problem, TaskLabels
+from jupyter_sky.optimizer.solver.problem import Floats, Ints, Objective, Problem, TaskLabels
 
 _KINDS = ("cost", "time", "time_then_cost", "weighted", "carbon")
 
@@ -26,7 +26,7 @@ def check_problem(problem: Problem) -> None:
     _check_levels(problem)
     _check_edges(problem)
     _check_constraints(problem)
-    topological_order(problem)
+    _check_cycles(problem)
 
 
 def check_objective(objective: Objective) -> None:
@@ -48,26 +48,34 @@ def check_objective(objective: Objective) -> None:
             raise SkyUsageError(f"{name} {value} is not a limit", hint="it must be 0 or more")
 
 
-def topological_order(problem: Problem) -> list[int]:
-    """Return tasks so that each comes after all it depends on; SkyUsageError names a cycle."""
-    below: list[list[int]] = [[] for _ in problem.tasks]
-    waiting = [0] * len(problem.tasks)
-    for u, v in zip(problem.edges.src.tolist(), problem.edges.dst.tolist(), strict=True):
+def sort_edges(count: int, src: Ints, dst: Ints) -> list[tuple[int, int]]:
+    """Return edges so that those into a task come before those out of it; none of a cycle's."""
+    below: list[list[int]] = [[] for _ in range(count)]
+    waiting = [0] * count
+    for u, v in zip(src.tolist(), dst.tolist(), strict=True):
         below[u].append(v)
         waiting[v] += 1
-    order = [v for v, count in enumerate(waiting) if not count]
-    for v in order:  # grows while it is read
-        for w in below[v]:
-            waiting[w] -= 1
-            if not waiting[w]:
-                order.append(w)
-    if len(order) < len(waiting):
-        stuck = [problem.tasks[v].name for v, count in enumerate(waiting) if count]
+    ready = [v for v in range(count) if not waiting[v]]
+    found = []
+    for u in ready:  # grows while it is read
+        for v in below[u]:
+            found.append((u, v))
+            waiting[v] -= 1
+            if not waiting[v]:
+                ready.append(v)
+    return found
+
+
+def _check_cycles(problem: Problem) -> None:
+    edges = problem.edges
+    free = set(sort_edges(len(problem.tasks), edges.src, edges.dst))
+    pairs = zip(edges.src.tolist(), edges.dst.tolist(), strict=True)
+    stuck = dict.fromkeys(problem.tasks[v].name for u, v in pairs if (u, v) not in free)
+    if stuck:
         raise SkyUsageError(
-            f"the tasks wait for each other in a cycle: {', '.join(stuck[:6])}",
+            f"the tasks wait for each other in a cycle: {', '.join([*stuck][:6])}",
             hint="remove an edge among them",
         )
-    return order
 
 
 def _check_labels(task: TaskLabels, places: int) -> None:

@@ -128,6 +128,15 @@ def test_an_account_without_the_right_to_read_sizes_is_a_note(cloud, source, dat
 def test_no_account_and_no_known_regions_is_an_error_with_a_remedy(cloud, data, base):
     outcome = run(AzurePrices(f"{cloud.url}/api/retail/prices"), data, base)
     assert "az login" in str(outcome.error)
+    assert "AZURE_SUBSCRIPTION_ID is not set" in str(outcome.error)
+
+
+def test_without_regions_the_error_tells_why_the_sizes_could_not_be_read(cloud, source, data, base):
+    cloud.trouble("skus", "refuse", times=9)
+    outcome = run(source, data, base)
+    assert "no region is known" in str(outcome.error)
+    assert "does not have access" in str(outcome.error)
+    assert "Microsoft.Compute/skus" in str(outcome.error)
 
 
 @pytest.mark.parametrize("kind", ["throttle", "cut", "garble", "break"])

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.catalog.refresh.commands import RefreshReport, command
+from jupyter_sky.catalog.refresh.commands import RefreshReport
 from jupyter_sky.catalog.refresh.comparison import OfferDiff, PriceChange
 from jupyter_sky.catalog.refresh.runner import RefreshOutcome
 from jupyter_sky.errors import SkyRefreshError, SkyUsageError
+from jupyter_sky.magics.verbs import call_verb
 from tests.catalog.refresh.test_aws import world
 
 
@@ -50,7 +51,7 @@ def test_a_report_is_a_table_in_a_notebook():
 
 def test_an_option_that_does_not_exist_suggests_the_nearest():
     with pytest.raises(SkyUsageError, match="did you mean --dry-run"):
-        command(["aws", "--dryrun"])
+        call_verb(["catalog", "refresh", "aws", "--dryrun"])
 
 
 def sky(*words: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -24,6 +24,7 @@ class Toy(Provider):
     errors: ClassVar = {
         "no_capacity": ("capacity", "region", ""),
         "over_quota": ("quota", "region", "ask for a higher limit"),
+        "bad_request": ("invalid", "region", ""),
     }
 
     def configured(self) -> str:
@@ -50,10 +51,14 @@ class Toy(Provider):
         self, *, owner: str = "", token: str = "", regions: Collection[str] | None = None
     ) -> list[Machine]:
         """List the machines of the account."""
-        machines = [_parse_machine(entry) for entry in self._request("GET", "/machines")]
+        found, start = list[Machine](), 0
+        while start is not None:
+            page = self._request("GET", f"/machines?start={start}")
+            found += map(_parse_machine, page["machines"])
+            start = page["next"]
         return [
             machine
-            for machine in machines
+            for machine in found
             if owner in ("", machine.owner) and token in ("", machine.token)
         ]
 
@@ -96,7 +101,7 @@ def _parse_machine(entry: dict[str, Any]) -> Machine:
         cloud="toy",
         cluster=tags["jupyter-sky-cluster"],
         rank=entry["rank"],
-        state=entry["state"],
+        state="ended" if entry["state"] == "off" else entry["state"],
         started=entry["started"],
         address=entry["address"],
         private=entry["private"],

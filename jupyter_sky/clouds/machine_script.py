@@ -1,0 +1,83 @@
+"""Initial configuration of machines without cloud-init: the same as one POSIX shell script.
+
+Containers, pods and batch jobs have no cloud-init, and some clouds take a start-up script only.
+"""
+
+from __future__ import annotations
+
+import shlex
+from functools import cache
+from pathlib import Path
+
+from . import machine_lease
+
+READY_LINE = "jupyter-sky-ready"
+"""Printed by the script when the machine can be reached."""
+SSHD_PROGRAM = "usr/local/sbin/jupyter-sky-sshd"
+"""Serves one connection on standard input and output; below ``/`` or, without root, `USER_ROOT`."""
+USER_ROOT = ".cache/jupyter_sky/machine"
+"""Folder, below the user's home, of all files where the script is not run by root."""
+_END = "JUPYTER_SKY_END"
+
+
+@cache
+def _template() -> str:
+    return Path(__file__).with_name("machine_setup.sh").read_text()
+
+
+def render_script(
+    user: str,
+    public: str,
+    host_private: str,
+    host_public: str,
+    *,
+    lease: float,
+    heartbeat_timeout: float,
+    ending: str = "",
+    power_off: str = machine_lease.POWER_OFF,
+) -> str:
+    """Write the script; it can be run again, at each boot for instance.
+
+    Parameters
+    ----------
+    user
+        Login name; made if it is not there, where root runs the script.
+    public
+        Our key.
+    host_private, host_public
+        The machine's own keys.
+    lease
+        Seconds that the machine lives at most.
+    heartbeat_timeout
+        Seconds after which it ends when nobody renews it.
+    ending
+        Shell commands by which it ends itself, run before it is powered off.
+    power_off
+        Shell command that powers it off: of a container ``kill 1``, of a job ``scancel``.
+    """
+    files = machine_lease.lease_files(
+        user, lease=lease, heartbeat_timeout=heartbeat_timeout, ending=ending, power_off=power_off
+    )
+    values = {
+        "@USER@": shlex.quote(user),
+        "@PUBLIC_KEY@": shlex.quote(public),
+        "@HOST_PRIVATE@": host_private.strip(),
+        "@HOST_PUBLIC@": shlex.quote(host_public),
+        "@BOOT_SCRIPT@": machine_lease.BOOT_SCRIPT,
+        "@LEASE_FILES@": "\n".join(
+            _write_file(file["path"], file["content"], file["permissions"]) for file in files
+        ),
+    }
+    text = _template()
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text
+
+
+def _write_file(path: str, content: str, permissions: str) -> str:
+    """Return shell commands that write a file below ``$root``."""
+    folder = path.rpartition("/")[0]
+    return (
+        f'mkdir -p "$root{folder}" && cat >"$root{path}" <<\'{_END}\'\n{content.rstrip()}\n{_END}\n'
+        f'chmod {permissions} "$root{path}"'
+    )

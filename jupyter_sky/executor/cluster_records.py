@@ -1,0 +1,227 @@
+"""Clusters as the store has them: compared with what their clouds say, and ended."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from .. import clouds, tracker
+from ..clouds import Machine
+from ..concurrency import run_parallel
+from ..engines.controller.activity import notebook_name
+from ..errors import SkyError
+from ..offers import Offer
+from ..provisioner import record_observation
+from ..store.store import ClusterId, ClusterRow, RunRow, Store
+from ..tracker.cluster_ends import observed_ends
+from .cluster import ENDED_HINT
+
+EXPECTED_REASONS = ("idle", "stopped", "the day's budget is spent")
+"""Reasons of machines for an end that was intended."""
+
+
+class ClusterRecords:
+    """Records of this user's clusters, and the operations that end them.
+
+    Parameters
+    ----------
+    store
+        Storage between kernels.
+    notebook
+        Path of this notebook.
+    session
+        Id of this kernel's session; runs of other sessions are those of kernels that are gone.
+    on_end
+        Called with a cluster and the reason when it has ended, before that is recorded.
+    """
+
+    def __init__(
+        self, store: Store, notebook: str, session: str, on_end: Callable[[ClusterId, str], None]
+    ) -> None:
+        self.store, self.notebook, self.session = store, notebook, session
+        self.end_initiator = f"by {notebook_name(notebook)}"
+        """Author of the ends that this process causes, as other notebooks are told."""
+        self._on_end = on_end
+
+    @staticmethod
+    def ended_machines(row: ClusterRow) -> list[Machine | None]:
+        """Return the machines of a cluster that have ended; empty while it is up."""
+        machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+        return _filter_ended(machines)
+
+    def terminate_row(self, row: ClusterRow, why: str = "") -> None:
+        """Terminate a cluster that is up, and close its account.
+
+        The reason is noted first: notebooks that use the cluster see it end before this returns.
+
+        Parameters
+        ----------
+        why
+            The reason; who did it unless given.
+        """
+        why = why or f"{ENDED_HINT} {self.end_initiator}"
+        self.store.set_cluster_note(row.id, why)
+        try:
+            clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
+        except BaseException:
+            self.store.set_cluster_note(row.id, "")
+            raise
+        self.record_end(row, None, why)
+
+    def terminate_unless_ended(self, row: ClusterRow) -> bool:
+        """Terminate a cluster; one that has ended already is only recorded, and False returned."""
+        if gone := self.ended_machines(row):
+            self.record_end(row, gone[0])
+            return False
+        self.terminate_row(row)
+        return True
+
+    def record_end(self, row: ClusterRow, gone: Machine | None, why: str = "") -> bool:
+        """Record that a cluster has ended, at the time its cloud says, or now.
+
+        Of several processes that have seen it end the first one records it.
+
+        Returns
+        -------
+        bool
+            Whether this process was the first.
+        """
+        seen = recorded_end(row) if gone is not None else math.inf  # before it is noted anew
+        if gone is not None:  # what is left of it is of no use
+            with suppress(SkyError):
+                clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
+        reason = why or self.end_in_progress(row) or (gone.reason if gone else "")
+        self._on_end(row.id, reason or "it has ended")
+        wanted = reason in EXPECTED_REASONS or reason.startswith(ENDED_HINT)
+        state = "lost" if gone is not None and not wanted else "down"
+        known = gone.ended if gone else time.time()
+        ended = known if known is not None else min(latest_end(row, time.time()), seen)
+        first = self.store.end_cluster(
+            row.id, state, ended, reason, bounded=known is None, session=self.session
+        )
+        if known is not None and not first:
+            self.store.move_end_earlier(row.id, known)
+        if first and known is not None:
+            for kind, seconds in observed_ends(row, _end_report(row, gone), known):
+                record_observation(kind, Offer(**row.offer), seconds=seconds)
+        return first
+
+    def end_in_progress(self, row: ClusterRow) -> str:
+        """Return who ends a cluster, or did so, in words; empty when nobody did."""
+        noted = self.store.find_cluster(row.id)
+        return noted.note if noted is not None and noted.note.startswith(ENDED_HINT) else ""
+
+    def reconcile(self) -> list[ClusterRow]:
+        """Compare what is remembered with what the clouds say; return what is up."""
+        rows = self.store.clusters()
+        are_up = run_parallel([partial(self._is_up, row) for row in rows])
+        return [row for row, is_up in zip(rows, are_up, strict=True) if is_up]
+
+    def _is_up(self, row: ClusterRow) -> bool:
+        """Compare what is remembered of a cluster with what its cloud says."""
+        machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+        if gone := _filter_ended(machines):
+            self.record_end(row, gone[0])
+            return False
+        if all(machine.state == "running" and not machine.reason for machine in machines):
+            self.store.record_heartbeat(
+                row.id, time.time()
+            )  # billed up to here, whoever looks next
+            self._update_spot_price(row)
+        return True
+
+    def _update_spot_price(self, row: ClusterRow) -> None:
+        """Bill a spot cluster at the price that the tracker has seen since it was last priced."""
+        offer, now = Offer(**row.offer), time.time()
+        if not row.spot or offer.service or offer.price is None or row.price is None:
+            return
+        with suppress(SkyError):
+            seen = tracker.price(offer, now)
+            since = [one.started for one in self.store.intervals(row.name) if one.ended is None]
+            if seen is not None and since and seen.at > max(since):
+                disks = row.price - (offer.price or 0.0) * row.nodes
+                self.store.change_price(row.id, seen.usd * row.nodes + disks, now)
+
+    def live_identities(self) -> tuple[set[str], set[str]]:
+        """Return the IDs of machines in live clusters and the tokens of launches in progress.
+
+        Whoever compares this with a listing of a cloud reads it after the listing: a cluster is
+        noted before it is launched, so that a machine that was listed is needed, or an orphan.
+        """
+        rows = self.store.live_clusters()
+        machines = {machine["id"] for row in rows for machine in row.machines}
+        starting = [row for row in rows if row.state == "starting"]
+        return machines, {row.connection.get("token", "") for row in starting}
+
+    def find_orphans(self) -> dict[str, list[Machine]]:
+        """Return machines of this user that run and that no remembered cluster has."""
+        listed: list[Machine] = []
+        for name in clouds.reachable_names():
+            with suppress(SkyError):  # one that cannot be asked: the reaper says so
+                listed += clouds.get(name).list_mine()
+        known, tokens = self.live_identities()
+        found: dict[str, list[Machine]] = {}
+        for machine in listed:
+            if machine.id not in known and machine.token not in tokens:
+                found.setdefault(machine.cluster, []).append(machine)
+        return found
+
+    def close_unsent_runs(self) -> None:
+        """Close the rows of cells that were waiting for a cluster when their kernel was killed."""
+        for run in self.store.runs(status="waiting", unsent=True, limit=None):
+            if not run.is_monitored():
+                self.store.close_run_at_heartbeat(run.run_id)
+
+    def find_unfinished(self, cluster: str) -> list[RunRow]:
+        """Return runs of this notebook on a cluster whose kernel is gone."""
+        return [
+            run
+            for run in self.store.runs(notebook=self.notebook, cluster=cluster, status="running")
+            if run.session != self.session
+        ]
+
+
+def _filter_ended(machines: Sequence[Machine]) -> list[Machine | None]:
+    """Return the machines that have ended; one that nobody knows where there are none at all."""
+    return [m for m in machines if m.state == "ended"] if machines else [None]
+
+
+def recorded_end(row: ClusterRow) -> float:
+    """Return when a process here saw that a cluster had ended; infinity where none noted it.
+
+    That process may have been killed before it closed the account.
+    """
+    if not clouds.is_rented(row.cloud):
+        return math.inf
+    ended = clouds.cloud_provider(row.cloud).read_recorded_end(row.connection.get("token", ""))
+    return float(ended.get("time") or math.inf)
+
+
+def latest_end(row: ClusterRow, now: float) -> float:
+    """Return the latest time at which a cluster can have ended that nobody saw end.
+
+    Examples
+    --------
+    >>> latest_end(replace(row, machines=[{"lease_end": 900.0}]), now=1000.0)  # doctest: +SKIP
+    900.0
+    """
+    leases = [end for machine in row.machines if (end := machine.get("lease_end")) is not None]
+    return min([now, *leases])
+
+
+def _end_report(row: ClusterRow, gone: Machine | None) -> list[Machine]:
+    """Return what the cloud says of the machines of a cluster of which one has ended."""
+    if gone is None or len(row.machines) == 1:
+        return [gone] if gone else []
+    with suppress(SkyError):
+        return clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+    return [gone]
+
+
+def describe_place(row: ClusterRow) -> str:
+    """Return the place of a cluster in words, such as ``'2 x aws us-east-1 g5.xlarge spot'``."""
+    nodes = f"{row.nodes} x " if row.nodes > 1 else ""
+    return nodes + Offer(**row.offer).place

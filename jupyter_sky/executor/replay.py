@@ -1,0 +1,67 @@
+"""Replay of cells that went on while no kernel listened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from ..config.settings import Sky
+from ..store.store import RunRow, Store
+from .cluster import ClusterHandle
+from .cluster_records import ClusterRecords
+from .display import Display
+from .relay import Relay
+from .untrusted_output import InertDisplay, is_untrusted
+
+ALL_SHOWN = 10**9
+"""Number of shown messages, more than any run has, of a run that a page shows by itself."""
+
+
+def replay_unfinished(
+    cluster: ClusterHandle, records: ClusterRecords, display: Display, config: Sky
+) -> Iterator[str]:
+    """Replay what cells of this notebook printed on a cluster; yield a note for each."""
+    for row in records.find_unfinished(cluster.row.name):
+        yield _replay_run(cluster, row, records.store, display, config)
+
+
+def _replay_run(
+    cluster: ClusterHandle, row: RunRow, store: Store, display: Display, config: Sky
+) -> str:
+    """Show the rest of a run, following it while it goes on; return a note on its end.
+
+    An interrupt is for the run that is followed, as it was for the cell that started it.
+    """
+    cap, ranks = int(config.max_output_mb * 1e6), range(cluster.row.nodes)
+    if not config.trust or is_untrusted(store, row.run_id):
+        display = InertDisplay(display, row.run_id)
+    relay = Relay(display, ranks, cap, f"%sky logs {row.name or row.cell}")
+    start, presses = row.shown, 0
+    while True:
+        try:
+            answer = cluster.connection.ask_controller("journal", run=row.run_id, start=start)
+            relay.replay(answer["entries"])
+            if answer["entries"]:
+                start = answer["next"]
+                store.record_run_heartbeat(row.run_id, time.time(), start)
+            elif answer["status"] != "running":
+                break
+            else:
+                time.sleep(0.1)
+        except KeyboardInterrupt:
+            presses += 1
+            op = "interrupt" if presses == 1 else "kill"
+            why = "it was interrupted twice"
+            cluster.connection.ask_controller(op, run=row.run_id, ranks=list(ranks), why=why)
+    relay.finish()
+    if answer["status"] == "unknown":  # it never reached the cluster
+        store.close_run_at_heartbeat(row.run_id)
+    else:
+        ended = answer["ended"] or time.time()
+        store.end_run(row.run_id, answer["status"], ended)
+    if presses:
+        raise KeyboardInterrupt
+    what, how = row.name or f"cell {row.cell}", answer["status"].replace("unknown", "lost")
+    if start >= ALL_SHOWN:
+        return f"{what} went on while no kernel listened, shown at its own place; ended: {how}"
+    return f"shown again: what {what} printed while no notebook was listening; it ended: {how}"

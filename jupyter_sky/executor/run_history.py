@@ -1,0 +1,111 @@
+"""Runs of notebooks, past and present, and their journals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..engines.controller.journal import Journal
+from ..errors import SkyUsageError
+from ..store.store import RunRow, Store
+
+if TYPE_CHECKING:
+    from .cluster import ClusterHandle
+
+
+class RunHistory:
+    """Runs in the store, and everything that they printed.
+
+    Parameters
+    ----------
+    connected
+        Connections of this process to clusters, by name; read at each use.
+    data_dir
+        Folder in which clusters leave their journals.
+    notebook
+        Path of the notebook whose runs are looked up; None for all notebooks.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        connected: Mapping[str, ClusterHandle],
+        data_dir: Path,
+        notebook: str | None,
+    ) -> None:
+        self.store, self._connected = store, connected
+        self._data_dir, self._notebook = data_dir, notebook
+        self._journals: dict[Path, Journal] = {}
+
+    def find_run(self, which: str | None = None) -> RunRow:
+        """Return a run by name, id or cell number; without, the last one.
+
+        Raises
+        ------
+        SkyUsageError
+            There is none.
+        """
+        rows = self.store.runs(notebook=self._notebook, limit=1000)
+        rows = sorted(rows, key=lambda row: row.started, reverse=True)
+        if which is None:
+            matching = rows
+        else:
+            matching = [r for r in rows if which in (r.name, str(r.cell), r.run_id)]
+        if not matching:
+            known = [r.name or str(r.cell) for r in rows[:20]]
+            raise SkyUsageError(
+                f"no cell {which!r} has run on a cluster" if which else "no cell has run yet",
+                hint=f"known: {', '.join(dict.fromkeys(known))}" if known else None,
+            )
+        return matching[0]
+
+    def read_journal(self, run_id: str, start: int = 0) -> tuple[list[dict[str, Any]], int]:
+        """Return some entries of a run's journal from a number on, and the number of the next.
+
+        They come from the cluster or, when it has ended, from its remains.
+
+        Raises
+        ------
+        SkyUsageError
+            The journal is no longer kept.
+        """
+        row = self.store.run(run_id)
+        cluster = self._connected.get(row.cluster) if row else None
+        if cluster is not None and not cluster.connection.is_lost:
+            answer = cluster.connection.ask_controller("journal", run=run_id, start=start)
+            return answer["entries"], answer["next"] if answer["entries"] else start
+        file = self.journal_file(run_id)
+        if file is None and row is not None and row.ended is None:
+            return [], start  # it has printed nothing yet
+        if file is None:
+            raise SkyUsageError(f"the journal of run {run_id} is no longer kept")
+        journal = self._journals.setdefault(file.parent, Journal(file.parent))
+        entries, following = journal.read(run_id, start)
+        if not entries:  # the file may have grown since it was read
+            journal.forget(run_id)
+            entries, following = journal.read(run_id, start)
+        return entries, following
+
+    def journal_file(self, run_id: str) -> Path | None:
+        """Return the file of a run's journal on this machine, if there is one."""
+        return next(self._data_dir.glob(f"*/*/journal/{run_id}.jsonl"), None)
+
+    def log_text(self, run_id: str) -> str:
+        """Return everything that a run has printed, as text."""
+        entries, following = self.read_journal(run_id)
+        found = entries
+        while entries:
+            entries, following = self.read_journal(run_id, following)
+            found += entries
+        return "".join(map(_entry_text, found))
+
+
+def _entry_text(entry: dict[str, Any]) -> str:
+    content = entry["content"]
+    if entry["type"] == "stream":
+        return content["text"]
+    if entry["type"] == "error":
+        return "\n".join(content.get("traceback", [])) + "\n"
+    text = content.get("data", {}).get("text/plain")
+    return f"{text}\n" if text else ""

@@ -1,0 +1,155 @@
+"""Values that the steps of a cell take and return: sending, placement, limits, replies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..cell_options.values import CellOptions
+from ..errors import SkyBudget, SkyError, SkyTimeout
+from ..resources import format_duration
+
+if TYPE_CHECKING:
+    from ..engines.wire.values import Parcel
+    from ..store.store import ClusterRow
+    from .cluster import ClusterHandle
+    from .transfer import RemoteValue
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A cell with its inputs, which are pickled before any money is spent.
+
+    Attributes
+    ----------
+    code
+        The body of the cell.
+    inline
+        Small values, sent in the request of the cell.
+    large
+        Parcels sent before the cell.
+    handles
+        Values that are on a cluster already: one, or one for each engine.
+    env
+        Environment variables; they go to the engine and nowhere else.
+    notes
+        Notes for the user.
+    types
+        Types of the values, whose packages the engines need.
+    """
+
+    code: str
+    options: CellOptions
+    inline: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    large: Mapping[str, Parcel] = field(default_factory=dict)
+    handles: Mapping[str, Sequence[RemoteValue]] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    types: tuple[type, ...] = ()
+
+    def request(self, cell: int, trusted: bool) -> dict[str, Any]:
+        """Return the part of the request that goes to the engines alone."""
+        return {
+            "cell": cell,
+            "inputs": self.inline,
+            "outputs": [[output.name, output.keep] for output in self.options.outputs],
+            "env": self.env,
+            "as_data": not trusted,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The engines of a cell: a cluster, and ranks of its nodes."""
+
+    cluster: ClusterHandle
+    ranks: tuple[int, ...]
+
+    @property
+    def row(self) -> ClusterRow:
+        """Record of the cluster, with its price in USD/h."""
+        return self.cluster.row
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """Limits of a cell on its cluster.
+
+    Attributes
+    ----------
+    timeout
+        Seconds; None without a limit.
+    max_cost
+        USD; None without a limit.
+    """
+
+    timeout: float | None
+    max_cost: float | None
+
+    def check_price(self, row: ClusterRow) -> None:
+        """Raise SkyBudget when the cost is limited and the price of the cluster is not known."""
+        if self.max_cost is not None and row.price is None:
+            raise SkyBudget(
+                f"--max-cost {self.max_cost:g}: the price of {row.instance_type} is not known"
+            )
+
+    def seconds(self, price: float | None) -> float | None:
+        """Return the most seconds that time and money leave the cell; None without a limit.
+
+        Parameters
+        ----------
+        price
+            USD/h of the cluster.
+        """
+        by_money = self.max_cost / price * 3600 if self.max_cost is not None and price else None
+        return min((limit for limit in (self.timeout, by_money) if limit is not None), default=None)
+
+    def exceeded(self, label: str, seconds: float, usd: float | None) -> SkyError | None:
+        """Return the error of a cell that has taken or cost too much; None within the limits."""
+        if self.timeout and seconds > self.timeout:
+            limit = format_duration(self.timeout)
+            return SkyTimeout(f"{label} was stopped: --timeout {limit} has passed")
+        if self.max_cost is not None and usd is not None and usd > self.max_cost:
+            return SkyBudget(
+                f"{label} was stopped: it has cost more than --max-cost {self.max_cost:g}"
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Reply of one engine to a cell.
+
+    Attributes
+    ----------
+    status
+        ``ok``, ``error``, ``aborted`` or ``killed``.
+    value
+        Description of the last expression's value; None where it has none.
+    outputs
+        Descriptions of the values that ``-o`` names.
+    error
+        Content of a reply that is not ``ok``; empty otherwise.
+    refused
+        Reason why the engine could not open an input; None otherwise.
+    """
+
+    rank: int
+    status: str
+    value: dict[str, Any] | None = None
+    outputs: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    error: Mapping[str, Any] = field(default_factory=dict)
+    refused: str | None = None
+
+    @classmethod
+    def parse(cls, rank: int, content: Mapping[str, Any]) -> Reply:
+        """Return the reply that is the content of an ``execute_reply``."""
+        status, described = content["status"], content.get("sky") or {}
+        if status == "ok":
+            return cls(rank, status, described.get("result"), described.get("outputs") or {})
+        return cls(rank, status, error=content, refused=described.get("refused"))
+
+
+Replies = Sequence[Reply]
+"""Replies of the engines of a cell, by rank."""

@@ -1,0 +1,66 @@
+"""Variables of a notebook and of its clusters: sent, fetched, listed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import MutableMapping
+from typing import Any
+
+from ..config.settings import Sky
+from ..errors import SkyUsageError, suggest
+from . import transfer
+from .clusters import ClusterRegistry
+from .inputs import assigned_names
+
+RECENT_CELLS = 100
+"""Number of cells whose names are offered for completion."""
+
+
+class Variables:
+    """Variables of a notebook, beside those of its clusters.
+
+    Parameters
+    ----------
+    namespace
+        Variables of the notebook.
+    """
+
+    def __init__(self, namespace: MutableMapping[str, Any], clusters: ClusterRegistry) -> None:
+        self.namespace, self._clusters = namespace, clusters
+        self._codes: deque[str] = deque(maxlen=RECENT_CELLS)
+
+    def put(self, names: list[str], cluster: str | None = None) -> None:
+        """Send local variables to every engine of a cluster."""
+        live = self._clusters.find(cluster)
+        for name in names:
+            if name not in self.namespace:
+                raise SkyUsageError(
+                    f"put: there is no variable {name!r} here", hint=suggest(name, self.namespace)
+                )
+            parcel = transfer.Parcel.of(self.namespace[name], name)
+            transfer.send_value(
+                live, live.connection.ranks(), name, parcel, lambda done, total: None
+            )
+
+    def get(self, names: list[str], cluster: str | None = None, rank: int = 0) -> Any:
+        """Fetch remote variables under the same names; return the last one's value."""
+        live, trusted, value = self._clusters.find(cluster), Sky.load().trust, None
+        for name in names:
+            described = live.connection.ask_engine(rank, "pack", name=name, as_data=not trusted)
+            if described.get("missing"):
+                known = [entry[0] for entry in live.connection.ask_engine(rank, "names")["names"]]
+                raise SkyUsageError(
+                    f"get: there is no variable {name!r} on {live.row.name}",
+                    hint=suggest(name, known) if known else "it has none",
+                )
+            value = transfer.receive_value(live, rank, name, described, trusted=trusted)
+            self.namespace[name] = value
+        return value
+
+    def remember_cell(self, code: str) -> None:
+        """Remember a cell that is sent to a cluster, for the names that it makes there."""
+        self._codes.append(code)
+
+    def remote_names(self) -> list[str]:
+        """Return names that recent cells have made on clusters; nothing is asked."""
+        return sorted({name for code in self._codes for name in assigned_names(code)})

@@ -1,0 +1,109 @@
+"""Verbs for cells: their logs, their costs, background cells, whole notebooks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import SkyUsageError
+from .arguments import option, parse_path, word
+from .declaration import NOTEBOOK, SHELL, verb
+
+
+@verb(
+    "logs",
+    "logs 7",
+    word("[CELL]", "Name or number of a cell; the last one unless given.", "run"),
+    option("-f --follow", "", "Print what arrives until the cell ends."),
+    option("--provision", "", "Print the steps of the launch of its cluster."),
+)
+def logs(cell: str | None, follow: bool, provision: bool) -> None:
+    """Print the output of a cell."""
+    from ..api import clusters
+
+    if follow and provision:
+        raise SkyUsageError("--follow and --provision exclude each other", hint="give one of them")
+    if follow:
+        _follow(cell)
+    else:
+        print(clusters.provision_log(cell) if provision else clusters.logs(cell), end="")
+
+
+def _follow(cell: str | None) -> None:
+    """Print the output of a run as it arrives, until the run ends."""
+    import time
+
+    from ..executor import session as sessions
+    from ..widgets.logs import format_entries
+
+    session = sessions.current()
+    run_id, start = session.history.find_run(cell).run_id, 0
+    while True:
+        # read before the entries: what arrives between the two is printed in the next round
+        run = session.store.run(run_id)
+        entries, start = session.history.read_journal(run_id, start)
+        print("".join(line["text"] for line in format_entries(entries)), end="", flush=True)
+        if entries:
+            continue
+        if run is None or run.ended is not None:
+            return
+        time.sleep(0.5)
+
+
+@verb(
+    "wait",
+    "wait train",
+    word("[CELL]", "Name or number of a cell; all unless given.", "run"),
+    only=NOTEBOOK,
+)
+def wait(cell: str | None) -> Any:
+    """Wait for background cells."""
+    from ..api import clusters
+
+    return clusters.wait(cell)
+
+
+@verb("cancel", "cancel train", word("CELL", "Name or number of a cell.", "run"), only=NOTEBOOK)
+def cancel(cell: str) -> None:
+    """Stop a background cell."""
+    from ..api import clusters
+
+    clusters.cancel(cell)
+
+
+@verb(
+    "cost",
+    "cost --by day --since 30d",
+    word("[GROUPING]", "The same as --by.", "grouping"),
+    option("--by", "GROUPING", "cell, notebook, cluster, cloud or day.", "--by day", "grouping"),
+    option("--since", "TIME", "A day, today, an age such as 12h, or all.", "--since 30d"),
+    option("--csv", "FILE", "Write a CSV file.", "--csv costs.csv", "path", parse_path),
+)
+def cost(grouping: str | None, by: str | None, since: str | None, csv: Path | None) -> Any:
+    """Show costs: spent, still to come, and saved."""
+    from ..api import clusters
+    from ..ledger.report import parse_by
+
+    report = clusters.cost(parse_by(by or grouping or "cell"), since)
+    if csv is None:
+        return report
+    report.to_csv(str(csv))
+    print(f"{len(report)} lines are in {csv}")
+    return None
+
+
+@verb(
+    "run",
+    "run analysis.ipynb -o result.ipynb",
+    word("NOTEBOOK", "Notebook; it is not changed.", "path", parse_path),
+    option("-o --output", "FILE", "Write the outputs there.", "-o out.ipynb", "path", parse_path),
+    only=SHELL,
+    needs_session=False,
+)
+def run(notebook: Path, output: Path | None) -> None:
+    """Run a notebook and print the outputs of its cells."""
+    from ..api.notebooks import run_notebook
+
+    if not notebook.is_file():
+        raise SkyUsageError(f"run: there is no notebook {notebook}")
+    run_notebook(notebook, output)

@@ -1,0 +1,142 @@
+"""Verbs for clusters, and for the variables on them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from ..cell_options.parsing import split_names
+from ..engines.controller.activity import notebook_name
+from ..errors import SkyUsageError
+from .arguments import option, rest, word
+from .declaration import NOTEBOOK, verb
+
+_ONE = word("[CLUSTER]", "Cluster; the notebook's own unless given.", "cluster")
+_WHERE = option(
+    "-c --cluster", "CLUSTER", "The notebook's own unless given.", "-c train", "cluster"
+)
+
+
+@verb("status", "status", word("[CLUSTER]", "Cluster to list; all unless given.", "cluster"))
+def status(cluster: str | None = None) -> Any:
+    """List the clusters that are up."""
+    from ..api import clusters
+
+    return clusters.status(cluster)
+
+
+@verb("up", "up -c train --cpus 2", rest("[OPTIONS]", "Options as after %%sky."))
+def up(options: Sequence[str]) -> Any:
+    """Bring a cluster up, or find one that satisfies the options."""
+    from ..api import clusters
+    from ..cell_options.parsing import parse_cell_line
+    from ..config.settings import Sky
+
+    given = parse_cell_line(shlex.join(options), Sky.load().aliases)
+    cluster = clusters.up(given.cluster, idle=given.idle, **given.resources.labels())
+    return clusters.status(cluster.row.name)
+
+
+@verb(
+    "down",
+    "down train",
+    word("[CLUSTER]", "Cluster to end; those of this notebook unless given.", "cluster all"),
+    option("--all", "", "End all clusters, also those that others started."),
+    option("--yes", "", "Do not ask, although others use some of them."),
+)
+def down(cluster: str | None, all: bool, yes: bool) -> None:
+    """End a cluster, the clusters of this notebook, or all."""
+    from .confirmation import end_with_confirmation
+
+    everything = all or cluster == "all"
+    if all and cluster not in (None, "all"):
+        raise SkyUsageError(
+            f"%sky down {cluster} --all: one or all?",
+            hint=f"%sky down {cluster}, or %sky down --all",
+        )
+    outcome = end_with_confirmation(
+        None if everything else cluster, everything, yes, "%sky down --all --yes"
+    )
+    for name, place in outcome.ended:
+        print(f"ended: {name} ({place})")
+    for name, reason in outcome.spared:
+        print(
+            f"not ended: {name}: {reason}" + ("" if everything else f"; %sky down {name} ends it")
+        )
+    if not (outcome.ended or outcome.spared or outcome.failed):
+        print(_no_clusters_text(everything))
+    outcome.raise_for_failures()
+
+
+def _no_clusters_text(everything: bool) -> str:
+    from ..executor import session as sessions
+
+    others = [] if everything else sessions.current().store.live_clusters()
+    if not others:
+        return "no cluster is up"
+    names = ", ".join(f"{row.name} ({notebook_name(row.notebook)})" for row in others)
+    return f"no cluster of this notebook is up; of others: {names}. %sky down --all ends those, too"
+
+
+@verb(
+    "extend",
+    "extend train 1h",
+    word("[CLUSTER]", "Cluster to keep; the only one of this notebook unless given.", "cluster"),
+    word("TIME", "Time from now on, such as 1h."),
+)
+def extend(cluster: str | None, time: str) -> None:
+    """Keep a cluster that is not used for some time."""
+    from ..api import clusters
+    from ..resources import format_duration
+
+    left = clusters.extend(cluster, time)
+    print(f"{cluster or 'the cluster'} stays up for {format_duration(left)}, used or not")
+
+
+@verb("reap", "reap", option("--here", "", "Look only where something was launched from here."))
+def reap(here: bool) -> Any:
+    """End machines that belong to no cluster."""
+    from ..api import clusters
+
+    return clusters.reap(everywhere=not here)
+
+
+@verb("ssh", "ssh train", _ONE)
+def ssh(cluster: str | None) -> None:
+    """Show the command that opens a shell on a cluster's head node."""
+    from ..api import clusters
+
+    print(clusters.ssh_command(cluster))
+
+
+@verb("vars", "vars train", _ONE)
+def vars(cluster: str | None) -> Any:
+    """List the variables on a cluster."""
+    from ..api import clusters
+
+    return clusters.vars(cluster)
+
+
+@verb("put", "put x y", word("NAME ...", "Variables.", "local-name"), _WHERE, only=NOTEBOOK)
+def put(names: Sequence[str], cluster: str | None) -> None:
+    """Send variables to a cluster."""
+    from ..api import clusters
+
+    clusters.put(*split_names(",".join(names)), cluster=cluster)
+
+
+@verb("get", "get model", word("NAME ...", "Variables.", "remote-name"), _WHERE, only=NOTEBOOK)
+def get(names: Sequence[str], cluster: str | None) -> None:
+    """Bring variables of a cluster into the notebook."""
+    from ..api import clusters
+
+    clusters.get(*split_names(",".join(names)), cluster=cluster)
+
+
+@verb("check", "check")
+def check() -> Any:
+    """Show which clouds can be used from here."""
+    from ..api import clusters
+
+    return clusters.check()

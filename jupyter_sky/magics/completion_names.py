@@ -1,0 +1,93 @@
+"""Names of clusters, places, variables and settings that complete an argument, by their kind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from .. import accelerators
+from ..geography import ARCHES, SERVICES, VENDORS
+from ..provider.register import known_names
+
+_PLACES = ("country", "instance-type", "jurisdiction", "region", "zone")
+
+
+class CompletionSources(Protocol):
+    """Names that only a live session knows. Each must answer at once, from memory."""
+
+    def clusters(self) -> Iterable[str]:
+        """Names of live clusters."""
+        ...
+
+    def local_names(self) -> Iterable[str]:
+        """Variables of the notebook."""
+        ...
+
+    def remote_names(self) -> Iterable[str]:
+        """Variables of the engines."""
+        ...
+
+    def aliases(self) -> Iterable[str]:
+        """Short names of options."""
+        ...
+
+    def places(self, kind: str) -> Iterable[str]:
+        """Regions, zones, countries, jurisdictions or instance types that offers have."""
+        ...
+
+    def runs(self) -> Iterable[str]:
+        """Names of runs."""
+        ...
+
+
+def complete_names(kinds: str, sources: CompletionSources) -> list[tuple[str, str]]:
+    """Return the names of some kinds, each with its kind; a word that is no kind is a name."""
+    return [found for kind in kinds.split() for found in _names_of_kind(kind, sources)]
+
+
+def _names_of_kind(kind: str, sources: CompletionSources) -> list[tuple[str, str]]:
+    known: dict[str, Callable[[], Iterable[str]]] = {
+        "alias": sources.aliases,
+        "arch": lambda: ARCHES,
+        "cloud": known_names,
+        "cluster": sources.clusters,
+        "cpu-vendor": lambda: VENDORS,
+        "env": lambda: sorted(os.environ),
+        "gpu": accelerators.names,
+        "grouping": _groupings,
+        "local-name": sources.local_names,
+        "price-source": _price_sources,
+        "remote-name": sources.remote_names,
+        "run": sources.runs,
+        "service": lambda: SERVICES,
+        "setting": _settings,
+    }
+    if kind in _PLACES:
+        return label_names(sources.places(kind), kind)
+    return label_names(known[kind]() if kind in known else (kind,), kind)
+
+
+def label_names(texts: Iterable[str], kind: str) -> list[tuple[str, str]]:
+    """Return names with their kind, as IPython shows it beside them."""
+    return [(text, kind) for text in texts]
+
+
+def _price_sources() -> Iterable[str]:
+    from jupyter_sky.catalog.refresh import sources
+
+    return sources()
+
+
+def _groupings() -> Iterable[str]:
+    from jupyter_sky.ledger.report import GROUPINGS
+
+    return GROUPINGS
+
+
+def _settings() -> list[str]:
+    from ..config.provider_settings import dotted_names
+    from ..config.settings import Sky
+
+    names = [*sorted(Sky.class_own_traits(config=True)), *(name for name, _ in dotted_names())]
+    return [f"{name}=" for name in names]

@@ -1,0 +1,112 @@
+"""Verbs for offers, plans, and the knowledge of where launches succeed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import SkyUsageError, suggest
+from ..geography import parse_clouds
+from ..quantities import parse_count
+from .arguments import RESOURCES, option, word
+from .declaration import verb
+
+_SHOWN = 20
+_GOALS = ("cost", "time", "time_then_cost", "carbon")
+
+
+def _parse_number(text: str, flag: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise SkyUsageError(f"{flag} {text}: not a number", hint=f"such as {flag} 5000") from None
+
+
+@verb(
+    "offers",
+    "offers A100:8 --spot --region eu",
+    word("[NAME]", "Accelerators such as A100:8, or an instance type.", "gpu"),
+    *RESOURCES,
+    option("--limit", "N", f"Lines to show; {_SHOWN} by default.", "--limit 50", parse=parse_count),
+    option("--flagged", "", "Also spot offers that cost more than on demand."),
+)
+def offers(name: str | None, limit: int | None, flagged: bool, **labels: Any) -> Any:
+    """List what the clouds sell, the cheapest first."""
+    from ..api import planning
+
+    return planning.offers(name, limit=limit or _SHOWN, flagged=flagged, **labels)
+
+
+@verb(
+    "plan",
+    "plan pipeline --minimize cost --deadline 3h",
+    word("[DAG]", "Variable with a Dag or a Task; else options of a request.", "local-name"),
+    *RESOURCES,
+    option("--minimize", "GOAL", f"{', '.join(_GOALS)}.", "--minimize cost", " ".join(_GOALS)),
+    option("--deadline", "TIME", "Longest time that it may take.", "--deadline 3h"),
+    option("--budget", "USD", "Most USD that it may cost.", "--budget 20"),
+    option("--carbon-cap", "G", "Most grams of CO2.", "--carbon-cap 5000", parse=_parse_number),
+    option("--solver", "NAME", "auto, glpk or highs.", "--solver highs", "auto glpk highs"),
+)
+def plan(dag: str | None, **settings: Any) -> Any:
+    """Show where tasks would run and what they would cost; nothing is launched."""
+    from ..api import planning
+
+    labels = {each.dest: settings.pop(each.dest) for each in RESOURCES if each.dest in settings}
+    if dag and labels:
+        raise SkyUsageError(
+            f"%sky plan: {dag} and {' '.join(labels)} at once",
+            hint="labels belong to the tasks of a Dag: set_resources(...)",
+        )
+    given = {name: value for name, value in settings.items() if value is not None}
+    return planning.plan(_find_variable(dag) if dag else None, **given, **labels)
+
+
+def _find_variable(name: str) -> Any:
+    """Return a graph or a task of the notebook by the name of its variable."""
+    from ..dag.dag import Dag, Task
+    from ..executor import session as sessions
+    from ..resources import Resources
+
+    namespace = sessions.current().namespace
+    kinds = (Dag, Task, Resources)
+    if isinstance(namespace.get(name), kinds):
+        return namespace[name]
+    known = [key for key, value in namespace.items() if isinstance(value, kinds)]
+    raise SkyUsageError(
+        f"%sky plan {name}: there is no Dag of that name here",
+        hint=suggest(name, known) if known else "make one: with sky.Dag() as pipeline:",
+    )
+
+
+@verb(
+    "tracker",
+    "tracker --blocked",
+    option("--blocked", "", "Only places that are not asked for a while."),
+    option("--launches", "", "Only probabilities of a launch."),
+    option("--lifetimes", "", "Only lifetimes of machines."),
+    option("--prices", "", "Only current spot prices."),
+    option("--cloud", "CLOUDS", "Only these clouds.", "--cloud aws,gcp", "cloud", parse_clouds),
+)
+def show_tracker(cloud: tuple[str, ...] | None, **parts: bool) -> Any:
+    """Show blocked places, probabilities of a launch, lifetimes, spot prices."""
+    import time
+
+    from .. import tracker
+    from ..widgets.tracker import tracker_tables
+
+    named = [part for part, is_named in parts.items() if is_named]
+    return tracker_tables(tracker.current(), time.time(), named, cloud or ())
+
+
+@verb(
+    "tracker clear",
+    "tracker clear aws us-east-1",
+    word("[PLACE ...]", "Words of places; all unless given.", "cloud region"),
+)
+def clear_blocks(places: list[str]) -> None:
+    """Ask blocked places again."""
+    from .. import tracker
+
+    cleared = tracker.clear(*places)
+    scopes = ", ".join(str(block.scope) for block in cleared)
+    print(f"can be asked again: {scopes}" if cleared else "no place is blocked")

@@ -1,0 +1,158 @@
+"""Accounts of the three emulated clouds under the conformance suite."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from jupyter_sky.offers import Offer
+from jupyter_sky.provider import Provider
+from jupyter_sky.provider.values import ErrorCause
+from jupyter_sky.testing import Operation, World
+from jupyter_sky.testing.harness import wait_until
+from tests.emulators.arm import Arm
+from tests.emulators.ec2 import Ec2
+from tests.emulators.fleet import Fleet
+from tests.emulators.gce import Compute
+from tests.emulators.loopback import machine_env, warm_cache
+
+ACTIONS: dict[Operation, str] = {"launch": "create", "machines": "list", "terminate": "remove"}
+
+
+class EmulatedWorld(World):
+    """Account of an emulator, with real machines.
+
+    Attributes
+    ----------
+    place : dict
+        Fields of the offer that is launched.
+    codes : dict
+        The cloud's own code for each cause of a refusal.
+    actions : dict
+        The emulator's name for the request of each operation.
+    """
+
+    unsupported: ClassVar = {
+        "boots_in": "its machines take the time that they take",
+        "fill": "long lists are read in the tests of each driver",
+        "hide_new": "its lists have what is there",
+        "offers": "the catalog lists what it sells",
+    }
+    boot_seconds = 30.0
+    place: ClassVar[dict[str, Any]]
+    codes: ClassVar[dict[ErrorCause, str]]
+    actions: ClassVar[dict[Operation, str]] = ACTIONS
+
+    def __init__(self) -> None:
+        warm_cache()
+        self.fleet = Fleet(minute=1.0)
+        self.api: Any = self.make()
+
+    def make(self) -> Any:
+        """Return the emulator."""
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        """Return the emulator's address and credentials."""
+        return self.api.env() | machine_env(self.fleet)
+
+    def secrets(self) -> list[str]:
+        """Return the credentials alone: their variables have names of all kinds."""
+        return [self.environment()[name] for name in self.environment() if "SECRET" in name]
+
+    def offer(self, provider: Provider, spot: bool = False) -> Offer:
+        """Return an offer as the catalog has it."""
+        return Offer(
+            provider.name, **{"vcpus": 2, "memory": 8, "arch": "x86_64"} | self.place, spot=spot
+        )
+
+    def bill(self) -> set[str]:
+        """Return what the emulator bills."""
+        return {machine["id"] for machine in self.api.machines()}
+
+    def reset(self) -> None:
+        """Begin with an empty account."""
+        self.api.reset()
+
+    def close(self) -> None:
+        """End the machines and their cloud."""
+        self.api.close()
+        self.fleet.close()
+
+    def refuse(self, cause: ErrorCause, times: int = 1, after: int = 0) -> None:
+        """Refuse requests for machines; of those sent at once, one."""
+        self.api.refuse(self.codes[cause], times=times)
+
+    def lose_answer(self, operation: Operation) -> None:
+        """Lose an answer."""
+        self.api.lose(self.actions[operation])
+
+    def delay(self, operation: Operation, seconds: float) -> None:
+        """Answer late."""
+        self.api.slow(self.actions[operation], seconds, times=math.inf)
+
+    def stop(self, id: str) -> None:
+        """Power a machine off."""
+        up = len(self.fleet.hosts())
+        self.api.power_off(id)
+        wait_until(lambda: len(self.fleet.hosts()) < up)
+
+    def take_back(self, id: str) -> None:
+        """Take a spot machine back."""
+        self.api.preempt(id)
+
+
+class Aws(EmulatedWorld):
+    """Account of AWS."""
+
+    place: ClassVar = {"region": "us-east-1", "instance_type": "m5.large"}
+    actions: ClassVar = ACTIONS | {"machines": "describe"}
+    codes: ClassVar = {
+        "capacity": "InsufficientInstanceCapacity",
+        "quota": "VcpuLimitExceeded",
+        "permission": "UnauthorizedOperation",
+        "invalid": "InvalidParameterValue",
+        "throttled": "RequestLimitExceeded",
+    }
+
+    def make(self) -> Ec2:
+        """Return the emulator."""
+        return Ec2(self.fleet, minute=1.0)
+
+
+class Gcp(EmulatedWorld):
+    """Project of Google Cloud."""
+
+    place: ClassVar = {
+        "region": "us-central1",
+        "zone": "us-central1-a",
+        "instance_type": "n2-standard-2",
+    }
+    codes: ClassVar = {
+        "capacity": "ZONE_RESOURCE_POOL_EXHAUSTED",
+        "quota": "QUOTA_EXCEEDED:N2_CPUS",
+        "permission": "forbidden",
+        "invalid": "invalid",
+        "throttled": "RATE_LIMIT_EXCEEDED",
+    }
+
+    def make(self) -> Compute:
+        """Return the emulator."""
+        return Compute(self.fleet, minute=1.0)
+
+
+class Azure(EmulatedWorld):
+    """Subscription of Azure."""
+
+    place: ClassVar = {"region": "eastus", "instance_type": "Standard_D2s_v5"}
+    codes: ClassVar = {
+        "capacity": "AllocationFailed",
+        "quota": "QuotaExceeded",
+        "permission": "AuthorizationFailed",
+        "invalid": "InvalidParameter",
+        "throttled": "TooManyRequests",
+    }
+
+    def make(self) -> Arm:
+        """Return the emulator."""
+        return Arm(self.fleet)
