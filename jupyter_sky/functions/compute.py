@@ -98,20 +98,13 @@ class Compute(CallTarget):
         selection: Selection = "cheapest",
         name: str | None = None,
     ) -> None:
-        given = {
-            "provider": provider if provider is not None else cloud,
-            "accelerator": accelerator,
-            "vcpus": vcpus,
-            "memory_gb": memory_gb,
-            "disk_gb": disk_gb,
-            "architecture": architecture,
-            "allocation": allocation,
-            "region": region,
-            "max_hourly_cost": max_hourly_cost,
-            "ttl": ttl,
-        }
         if provider is not None and cloud is not None:
             raise SkyUsageError("provider and cloud are the same thing: give one of them")
+        provider = provider if provider is not None else cloud
+        given = {"provider": provider, "region": region, "allocation": allocation, "ttl": ttl}
+        given |= {"accelerator": accelerator, "vcpus": vcpus, "memory_gb": memory_gb}
+        given |= {"disk_gb": disk_gb, "architecture": architecture}
+        given |= {"max_hourly_cost": max_hourly_cost}
         self.specs = _alternatives(specs, given, nodes)
         self.nodes = [Nodes.of(1 if spec.nodes is None else spec.nodes) for spec in self.specs]
         if selection not in SELECTIONS:

@@ -30,6 +30,10 @@ def _same_labels(_problem: Any, _objective: Any, kept: Any) -> list:
     return list(kept)
 
 
+def _same_bound(_work: Any, _search: Any, rise: Any, low: float) -> tuple:
+    return low, rise
+
+
 def _no_order(_search: Any) -> Any:
     order = import_module(f"{SOLVER}.elimination").EliminationOrder
     return order((), float("inf"), float("inf"))
@@ -46,6 +50,7 @@ PARTS: dict[str, tuple[str, str, Callable]] = {
     "sum_bound": ("bounds", "DeadlineSearch._bound_sum", _nothing),
     "label_filter": ("bounds", "DeadlineSearch._filter_labels", _nothing),
     "lagrangian": ("bounds", "priced_plans", _no_plans),
+    "time_expansion": ("constrained_solver", "bound_over_times", _same_bound),
     "fork_join": ("bounds", "DeadlineSearch.solve_branches", _nothing),
     "relaxation": ("constrained_solver", "solve_relaxation", _nothing),
     "neighbourhoods": ("constrained_solver", "_search_neighbourhoods", _nothing),

@@ -61,11 +61,17 @@ class DeadlineSearch:
             self._bound_sum()
             if self.is_closed():
                 return SolverResult("optimal", self.choice, self.best, "dual")
-        if not all(len(labels) for labels in self.kept):
-            if self.choice is None:
-                return SolverResult("infeasible", None, np.inf, "presolve")
-            return SolverResult("optimal", self.choice, self.best, "dual")
-        return None
+        return None if self.has_labels() else self.final_result("dual")
+
+    def has_labels(self) -> bool:
+        """Return whether every task has a label left."""
+        return all(len(labels) for labels in self.kept)
+
+    def final_result(self, proof: str) -> SolverResult:
+        """Return the plan at hand as the best; without one, there is none."""
+        if self.choice is None:
+            return SolverResult("infeasible", None, np.inf, proof)
+        return SolverResult("optimal", self.choice, self.best, proof)
 
     def find_time_prices(self, model: CompiledModel) -> TimePrices | None:
         """Return the prices of time that the relaxed model found, where time has a price."""

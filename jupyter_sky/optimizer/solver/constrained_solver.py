@@ -11,6 +11,7 @@ import numpy as np
 from jupyter_sky.optimizer.solver.bounds import DeadlineSearch
 from jupyter_sky.optimizer.solver.context import SolveContext, SolverResult
 from jupyter_sky.optimizer.solver.evaluator import evaluate, is_within_limits, objective_value
+from jupyter_sky.optimizer.solver.longest_paths import reduce_cost
 from jupyter_sky.optimizer.solver.model import (
     CompiledModel,
     ModelBuilder,
@@ -20,11 +21,16 @@ from jupyter_sky.optimizer.solver.model import (
     solve_model,
 )
 from jupyter_sky.optimizer.solver.problem import Floats, Ints, Objective
+from jupyter_sky.optimizer.solver.time_expanded import TimeExpandedBound
 
-_SMALL = 150  # labels from which relaxing first pays
+_SMALL = 150  # labels from which bounding first pays
 _TOO_LARGE = 25_000  # labels beyond which a model would not be solved within any limit
-# Of the relaxed value, how far a label may lift it; and how many labels of a task at most.
-_NEIGHBOURHOODS = ((2e-4, 12), (2e-3, 24), (1e-2, 48), (5e-2, 96))
+_STEPS = (25, 50, 100, 200, 400, 800)  # into which a deadline is divided, one after the other
+_NUMBERS = 6_000_000  # that messages over labels and steps may have
+_STEPS_NEAR = 100  # steps from which the rises of labels tell the good ones
+_SWEEPS = 16  # at most, for each number of steps
+_LEAST_RISE = 0.01  # of the gap, by which a sweep raises the bound as long as sweeps go on
+_NEIGHBOURHOODS = (6, 12, 24)  # labels of a task, on average, in each neighbourhood
 
 
 def solve_constrained(work: SolveContext, kept: Sequence[Ints]) -> SolverResult:
@@ -37,7 +43,7 @@ def solve_constrained(work: SolveContext, kept: Sequence[Ints]) -> SolverResult:
         return early
     if work.is_over or work.kept > _TOO_LARGE:
         return search.current_result()
-    if work.kept > _SMALL and not search.hard and work.problem.hook is None:
+    if work.kept > _SMALL and not search.hard:
         early = solve_relaxation(work, search)
         if early is not None:
             return early
@@ -109,9 +115,7 @@ def solve_relaxation(work: SolveContext, search: DeadlineSearch) -> SolverResult
             model, work.used, work.wall_seconds(work.seconds_left * 0.5), warm=False
         )
     if outcome.status == "infeasible":
-        if search.choice is None:
-            return SolverResult("infeasible", None, np.inf, "lp")
-        return SolverResult("optimal", search.choice, search.best, "lp")
+        return search.final_result("lp")
     if outcome.status != "optimal":
         return None
     low = model.program.value / model.scale
@@ -120,7 +124,7 @@ def solve_relaxation(work: SolveContext, search: DeadlineSearch) -> SolverResult
     search.try_plan(outcome.choice)
     rise = search.expand_values(np.maximum(model.floor.dual_value, 0) / model.scale)
     if search.is_closed():
-        return SolverResult("optimal", search.choice, search.best, "lp")
+        return search.final_result("lp")
     with work.stage("reduce"):
         prices = search.find_time_prices(model)
         early = search.solve_branches(prices, rise, low)
@@ -128,14 +132,87 @@ def solve_relaxation(work: SolveContext, search: DeadlineSearch) -> SolverResult
             search.try_priced_plans(prices)
     if early is not None:
         return early
-    _search_neighbourhoods(work, search, rise, low)
-    if search.is_closed():
-        return SolverResult("optimal", search.choice, search.best, "lp")
+    if work.objective.kind == "cost" and search.paths is not None:
+        low, rise = bound_over_times(work, search, rise, low)
+    return _finish_near(work, search, rise, low)
+
+
+def bound_over_times(
+    work: SolveContext, search: DeadlineSearch, rise: Sequence[Floats], low: float
+) -> tuple[float, Sequence[Floats]]:
+    """Bound the cost under a deadline by messages over labels and times, and search near them.
+
+    Steps of time get finer while labels go that raise the bound above the plan at hand.
+
+    Parameters
+    ----------
+    rise, low
+        The relaxed value, and how far each label raises it.
+
+    Returns
+    -------
+    The higher bound, and how far each label raises it.
+    """
+    deadline, paths = work.objective.deadline_h, search.paths
+    assert deadline is not None and paths is not None
+    states = None
+    pause = time.process_time() + 0.6 * work.seconds_left
+    for steps in _STEPS:
+        with work.stage("reduce"):
+            search.drop_labels(rise, low)
+            done = search.is_closed() or not search.has_labels() or time.process_time() > pause
+            if done or steps * _count_ends(search) > _NUMBERS:
+                break
+            if states is None:
+                limit = deadline * (1 + 1e-9)
+                states = TimeExpandedBound(work.problem, search.kept, paths, limit, steps)
+            else:
+                states = states.refine(search.kept, steps)
+            _sweep(search, states, pause)
+            if np.isinf(states.bound):  # no plan is within the deadline
+                search.kept = [labels[:0] for labels in search.kept]
+                break
+            bound, rises = states.find_rises()
+            bound -= 1e-9 * abs(bound)
+            search.drop_labels(rises, bound)
+            if bound >= low:
+                low, rise = bound, rises
+            search.low = max(search.low, low)
+        if steps >= _STEPS_NEAR and search.has_labels():
+            _try_near(work, search, rises, _NEIGHBOURHOODS[0])
+    return low, rise
+
+
+def _count_ends(search: DeadlineSearch) -> int:
+    """Return the labels at both ends of all edges."""
+    sizes, edges = np.array([len(labels) for labels in search.kept]), search.problem.edges
+    return int((sizes[edges.src] + sizes[edges.dst]).sum())
+
+
+def _sweep(search: DeadlineSearch, states: TimeExpandedBound, pause: float) -> None:
+    """Pass messages, and try the plans that they lead to, as long as the bound rises."""
+    for _ in range(_SWEEPS):
+        before, plan = states.bound, states.sweep()
+        search.try_plan(plan)
+        search.try_plan(reduce_cost(search.problem, search.kept, plan, states.deadline))
+        search.low = max(search.low, states.bound * (1 - 1e-9))
+        gap = min(search.best, 2 * states.bound) - states.bound
+        slow = states.bound - before < _LEAST_RISE * gap
+        if np.isinf(states.bound) or search.is_closed() or slow or time.process_time() > pause:
+            break
+
+
+def _finish_near(
+    work: SolveContext, search: DeadlineSearch, rise: Sequence[Floats], low: float
+) -> SolverResult | None:
+    """Try plans among the labels that raise the bound least, and drop those that raise it most."""
+    if search.has_labels() and not search.is_closed():
+        _search_neighbourhoods(work, search, rise, low)
     if search.choice is not None and np.isfinite(search.best):
         with work.stage("reduce"):
             search.drop_labels(rise, low)
-    if not all(len(labels) for labels in search.kept):
-        return SolverResult("optimal", search.choice, search.best, "lp")
+    if search.is_closed() or not search.has_labels():
+        return search.final_result("lp")
     return None
 
 
@@ -143,34 +220,38 @@ def _search_neighbourhoods(
     work: SolveContext, search: DeadlineSearch, rise: Sequence[Floats], low: float
 ) -> None:
     """Try plans among few labels, then among more, while that is quick."""
-    pause = time.process_time() + 0.25 * work.seconds_left
-    for allowance, nearest in _NEIGHBOURHOODS:
-        near = _near_labels(search.kept, rise, allowance * abs(low), nearest, search.choice)
-        size = sum(len(labels) for labels in near)
-        answer = solve_by_model(work, near, search.best, 0.25 * work.seconds_left, search.choice)
-        search.try_plan(answer.choice)
+    for mean in _NEIGHBOURHOODS:
+        size, status = _try_near(work, search, rise, mean)
         left = sum(
             np.count_nonzero(low + part[labels] <= search.best)
             for labels, part in zip(search.kept, rise, strict=True)
         )
-        if left < 2 * size or time.process_time() > pause:
+        if left < 2 * size or status != "optimal":
             break
 
 
+def _try_near(
+    work: SolveContext, search: DeadlineSearch, rise: Sequence[Floats], mean: int
+) -> tuple[int, str]:
+    """Try the best plan of the labels that raise the bound least, so many a task on average."""
+    near = _near_labels(search.kept, rise, mean, search.choice)
+    size = sum(len(labels) for labels in near)
+    answer = solve_by_model(work, near, search.best, 0.2 * work.seconds_left, search.choice)
+    search.try_plan(answer.choice)
+    return size, answer.status
+
+
 def _near_labels(
-    kept: Sequence[Ints],
-    rise: Sequence[Floats],
-    allowance: float,
-    nearest: int,
-    choice: tuple[int, ...] | None,
+    kept: Sequence[Ints], rise: Sequence[Floats], mean: int, choice: tuple[int, ...] | None
 ) -> list[Ints]:
-    """Return labels that the relaxation takes or nearly takes, and those of the plan."""
+    """Return labels that raise the bound least, one of each task, and those of the plan."""
+    parts = [rise[v][labels] for v, labels in enumerate(kept)]
+    every = np.concatenate(parts)
+    count = min(mean * len(kept), len(every)) - 1
+    allowance = np.partition(every, count)[count]
     near = []
-    for v, labels in enumerate(kept):
-        part = rise[v][labels]
-        first = np.argsort(part, kind="stable")[:nearest]
-        close = part[first] <= max(allowance, part[first[0]])
-        found = labels[first[close]]
+    for v, (labels, part) in enumerate(zip(kept, parts, strict=True)):
+        found = labels[part <= max(allowance, part.min())]
         near.append(np.union1d(found, [choice[v]] if choice is not None else []).astype(np.int64))
     return near
 

@@ -226,14 +226,14 @@ class ModelBuilder:
     ) -> dict[str, Any]:
         """Append the rows of transfers; return the amounts of each kind on all edges."""
         m, count = len(self.problem.edges), links.variables
-        w = cp.Variable(count, nonneg=True, name="links") if count else None
+        w: Any = cp.Variable(count, nonneg=True, name="links") if count else None
         if links.less_rows:
             less = links.less.matrix(links.less_rows, self.total)
             rules.append(less @ s <= links.less_w.matrix(links.less_rows, count) @ w)
         if links.equal_rows:
             equal = links.equal.matrix(links.equal_rows, self.total)
             rules.append(equal @ s == links.equal_w.matrix(links.equal_rows, count) @ w)
-        if links.forbidden:
+        if w is not None and links.forbidden:
             rules.append(w[np.array(links.forbidden)] == 0)
         moved = {}
         for kind, (over_s, over_w) in zip(self.kinds, links.terms, strict=True):
