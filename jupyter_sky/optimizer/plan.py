@@ -1,4 +1,4 @@
-"""Plans as values: offers of tasks, transfers, totals, and the certificate."""
+"""Plans: offers for tasks, transfers and totals, with questions to them and their JSON form."""
 
 from __future__ import annotations
 
@@ -9,186 +9,16 @@ from typing import Any, NamedTuple, Protocol
 
 from ..errors import SkyUsageError, suggest
 from ..offers import Offer
+from .plan_values import (
+    Alternative,
+    Certificate,
+    PlanComparison,
+    PlannedTask,
+    PlannedTransfer,
+    Reason,
+)
 
 FORMAT = "jupyter-sky-plan/1"
-
-
-@dataclass(frozen=True)
-class PlannedTask:
-    """Offer, times and costs of one task.
-
-    Attributes
-    ----------
-    offer : Offer
-        The machine, its place, market, price, and where and when that was read.
-    nodes : int
-        How many of it.
-    hours, spin_up_hours, store_hours : float
-        Work, with what is expected to be done again on spot machines; until a machine is ready;
-        writing to stores, and reading what others have stored.
-    start_h, finish_h : float
-        Hours from the start of the plan.
-    usd, machine_usd, disk_usd : float
-        All but transfers, and its parts.
-    gco2 : float
-        Grams of CO2.
-    redone : float
-        How many times over the work is expected to be done.
-    assumed : bool
-        Whether the time is the default of an hour.
-    """
-
-    task: str
-    offer: Offer
-    nodes: int
-    hours: float
-    spin_up_hours: float
-    store_hours: float
-    start_h: float
-    finish_h: float
-    usd: float
-    machine_usd: float
-    disk_usd: float
-    gco2: float
-    redone: float = 1.0
-    assumed: bool = False
-
-
-@dataclass(frozen=True)
-class PlannedTransfer:
-    """Data that moves: from task to task, from a store to a task, or from a task to a store.
-
-    Attributes
-    ----------
-    source, target : str
-        Names of tasks, or the URI of a store.
-    kind : str
-        ``edge``, ``input`` or ``output``.
-    gb, usd, hours : float
-        How much, for how much, for how long.
-    basis : str
-        How the price is known: ``listed``, ``estimate``, ``not known`` (then it is assumed), or
-        ``free``.
-    """
-
-    source: str
-    target: str
-    kind: str
-    gb: float
-    usd: float
-    hours: float
-    basis: str = "listed"
-    rate_basis: str = ""
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """Proof of how good a plan is.
-
-    Attributes
-    ----------
-    status : str
-        ``optimal`` (proven) or ``feasible`` (the best found in the time given).
-    value, bound, gap : float
-        The objective, what no plan can be below, and the distance as a share of the value.
-    proof, solver : str
-        By what, see `problem.Solution`.
-    offers, labels, labels_kept, tasks, edges, variables, rows : int
-        Sizes before and after reduction.
-    checked : bool
-        Whether an evaluator that shares no code with the model came to the same cost and time.
-    seconds : dict
-        CPU s by stage.
-    """
-
-    status: str
-    value: float
-    bound: float
-    gap: float
-    proof: str
-    solver: str
-    offers: int
-    labels: int
-    labels_kept: int
-    tasks: int
-    edges: int
-    variables: int
-    rows: int
-    checked: bool
-    seconds: dict[str, float] = field(default_factory=dict, compare=False)
-
-    def __str__(self) -> str:
-        by = {"none": "without a solver"}.get(self.solver, f"by {self.solver.upper()}")
-        took = f"{sum(self.seconds.values()):.2f} CPU s"
-        if self.status == "optimal":
-            how = f"proven best of {self.offers:,} offers {by} ({self.proof}), {took}"
-        else:
-            how = f"the best found {by} in {took}: at most {100 * self.gap:.2g} % from the best"
-        return how + ("; re-checked" if self.checked else "; THE RE-CHECK DISAGREES")
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Next best offer of a task, all other tasks as they are.
-
-    Attributes
-    ----------
-    offer : Offer, optional
-        The nearest other one; None when there is no other.
-    usd, hours, gco2 : float
-        What the whole plan would come to with it, more than it does.
-    text : str
-        The same in words.
-    """
-
-    task: str
-    offer: Offer | None
-    usd: float
-    hours: float
-    gco2: float
-    text: str
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """Another offer for a task, all other tasks as they are.
-
-    Attributes
-    ----------
-    kind : str
-        ``next best``, ``other cloud``, ``spot`` or ``on demand``, or several of them; a market
-        that the request rules out says so.
-    usd, hours, gco2 : float
-        What the whole plan would come to with it, more than it does.
-    """
-
-    task: str
-    kind: str
-    offer: Offer
-    nodes: int
-    usd: float
-    hours: float
-    gco2: float
-
-
-@dataclass(frozen=True)
-class PlanComparison:
-    """Totals of the plan under one more condition.
-
-    Attributes
-    ----------
-    where : str
-        The clouds that it would use.
-    error : str
-        Why there is none.
-    """
-
-    condition: str
-    usd: float | None = None
-    hours: float | None = None
-    gco2: float | None = None
-    error: str = ""
-    where: str = ""
 
 
 class PlanQuestions(Protocol):
@@ -230,14 +60,14 @@ class Plan:
     name : str
         Of the graph.
     objective : str
-        What was made small under which limits, in words.
+        Objective and limits, in words.
     tasks : tuple of PlannedTask
     moves : tuple of PlannedTransfer
     usd, hours, gco2 : float
         Cost with all transfers; time from start to end; grams of CO2. All are estimates.
     certificate : Certificate
     notes : tuple of str
-        What it rests on.
+        Assumptions and caveats.
     deadline_h : float, optional
         Most hours that it may take, where that was asked.
 
@@ -321,7 +151,7 @@ class Plan:
         Parameters
         ----------
         by
-            What must differ: ``region``, ``cloud`` or ``place``.
+            Property that must differ: ``region``, ``cloud`` or ``place``.
         least
             For how many tasks.
         """

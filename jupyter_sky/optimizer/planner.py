@@ -30,10 +30,10 @@ from ..resources import Resources
 from .constraints import Avoid
 from .market import Market
 from .objectives import OBJECTIVE_WEIGHTS, build_graph, build_objective, describe_objective
-from .plan import (
+from .plan import Plan
+from .plan_values import (
     Alternative,
     Certificate,
-    Plan,
     PlanComparison,
     PlannedTask,
     PlannedTransfer,

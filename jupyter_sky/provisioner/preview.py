@@ -20,7 +20,8 @@ from .placement import (
 )
 
 if TYPE_CHECKING:
-    from ..optimizer.plan import Alternative, Plan
+    from ..optimizer.plan import Plan
+    from ..optimizer.plan_values import Alternative
 
 _NEXT = 3  # places beside the one that would be taken
 
@@ -78,7 +79,7 @@ def with_alternatives(plan: Plan, need: Resources) -> Plan:
 
 def _with_catalog_plan(plan: Plan, need: Resources) -> list[Alternative]:
     """Return the catalog's alternatives to a plan of offers that can be launched from here."""
-    from ..optimizer.plan import Alternative
+    from ..optimizer.plan_values import Alternative
 
     try:
         best = _catalog_plan(need)

@@ -23,7 +23,7 @@ from .svg import make_scrollable
 
 if TYPE_CHECKING:
     from ..offers import Offer
-    from ..optimizer.plan import PlannedTask, PlannedTransfer
+    from ..optimizer.plan_values import PlannedTask, PlannedTransfer
 
 MAX_ROWS = 200
 """Largest number of rows of a table; `plan.tasks` and `plan.moves` have all."""

@@ -18,7 +18,8 @@ from .plan_format import format_clock, format_size
 from .svg import BOX, CHAR, EDGE, PAGE, QUIET, TEXT, make_figure, text_width
 
 if TYPE_CHECKING:
-    from ..optimizer.plan import Plan, PlannedTask, PlannedTransfer
+    from ..optimizer.plan import Plan
+    from ..optimizer.plan_values import PlannedTask, PlannedTransfer
 
 MAX_TASKS = 60
 """Largest graph that is drawn: larger ones are illegible."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..plan import Alternative, Plan
+from ..plan import Plan
+from ..plan_values import Alternative
 from ..problem_builder import ProblemBuilder
 from ..solver.problem import Ints, Objective
 from .offer_comparison import OfferComparison, compare_offers

@@ -9,7 +9,8 @@ import numpy as np
 
 from ...dag.graph import Graph, TaskSpec
 from ...offers import Offer
-from ..plan import Plan, PlannedTask
+from ..plan import Plan
+from ..plan_values import PlannedTask
 from ..pricing import PricedTask
 from ..problem_builder import ProblemBuilder
 from ..solver.problem import Flags, Floats, Ints, Objective

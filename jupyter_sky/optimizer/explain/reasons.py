@@ -14,7 +14,8 @@ from ...offers import Offer
 from ...provider.register import sort_names
 from ...quantities import format_duration
 from ..constraints import Only
-from ..plan import Plan, PlanComparison, Reason
+from ..plan import Plan
+from ..plan_values import PlanComparison, Reason
 from ..pricing import PricedTask
 from ..problem_builder import ProblemBuilder
 from ..solver.problem import Objective

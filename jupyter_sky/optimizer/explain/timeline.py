@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from ..plan import Plan, PlannedTask, PlannedTransfer
+    from ..plan import Plan
+    from ..plan_values import PlannedTask, PlannedTransfer
 
 Kind = Literal["transfer", "boot", "work", "store"]
 
