@@ -41,6 +41,12 @@ def solve_constrained(work: SolveContext, kept: Sequence[Ints]) -> SolverResult:
         work.count_labels(search.kept)
     if early is not None:
         return early
+    if work.kept > _TOO_LARGE and not search.hard and _knows_times(work, search):
+        nothing = [np.zeros(len(task)) for task in work.problem.tasks]
+        bound_over_times(work, search, nothing, search.low)
+        if search.is_closed() or not search.has_labels():
+            return search.final_result("dual")
+        work.count_labels(search.kept)
     if work.is_over or work.kept > _TOO_LARGE:
         return search.current_result()
     if work.kept > _SMALL and not search.hard:
@@ -132,9 +138,13 @@ def solve_relaxation(work: SolveContext, search: DeadlineSearch) -> SolverResult
             search.try_priced_plans(prices)
     if early is not None:
         return early
-    if work.objective.kind == "cost" and search.paths is not None:
+    if _knows_times(work, search):
         low, rise = bound_over_times(work, search, rise, low)
     return _finish_near(work, search, rise, low)
+
+
+def _knows_times(work: SolveContext, search: DeadlineSearch) -> bool:
+    return work.objective.kind == "cost" and search.paths is not None
 
 
 def bound_over_times(
