@@ -26,7 +26,7 @@ from jupyter_sky.optimizer.solver.time_expanded import TimeExpandedBound
 _SMALL = 150  # labels from which bounding first pays
 _TOO_LARGE = 25_000  # labels beyond which a model would not be solved within any limit
 _STEPS = (25, 50, 100, 200, 400, 800)  # into which a deadline is divided, one after the other
-_NUMBERS = 6_000_000  # that messages over labels and steps may have
+_NUMBERS = 12_000_000  # that messages over labels and steps may have
 _STEPS_NEAR = 100  # steps from which the rises of labels tell the good ones
 _SWEEPS = 16  # at most, for each number of steps
 _LEAST_RISE = 0.01  # of the gap, by which a sweep raises the bound as long as sweeps go on
