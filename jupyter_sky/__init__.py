@@ -14,25 +14,12 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from . import accelerators, catalog, preemption, tracker
-    from .api.clusters import (
-        cancel,
-        check,
-        cost,
-        down,
-        extend,
-        get,
-        handle,
-        logs,
-        meter,
-        put,
-        run,
-        status,
-        up,
-        vars,
-        wait,
-    )
+    from .api.cells import cancel, handle, logs, run, wait
+    from .api.clusters import check, down, extend, status, up
+    from .api.costs import cost, meter
     from .api.planning import form, offers, plan, search
     from .api.settings import alias, config
+    from .api.variables import get, put, vars
     from .dag.dag import Dag, Task
     from .engines.node.instance import InstanceInfo, instance_info, is_head
     from .errors import SkyError
@@ -62,10 +49,10 @@ if TYPE_CHECKING:
     from .resources import Resources
 
 _VERBS = {
-    **dict.fromkeys(
-        "cancel check cost down extend get handle logs meter put run status up vars wait".split(),
-        "api.clusters",
-    ),
+    **dict.fromkeys("cancel handle logs run wait".split(), "api.cells"),
+    **dict.fromkeys("check down extend status up".split(), "api.clusters"),
+    **dict.fromkeys("cost meter".split(), "api.costs"),
+    **dict.fromkeys("get put vars".split(), "api.variables"),
     **dict.fromkeys("form offers plan search".split(), "api.planning"),
     **dict.fromkeys("alias config".split(), "api.settings"),
 }

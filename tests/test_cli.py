@@ -75,7 +75,7 @@ def test_help_lists_what_works_outside_a_notebook(sky) -> None:
         (["help", "logz"], "did you mean logs"),
     ],
 )
-def test_mistakes_are_answered_in_words(sky, words: list[str], said: str) -> None:
+def test_invalid_commands_print_one_message(sky, words: list[str], said: str) -> None:
     answer = sky(*words)
     assert answer.returncode == 2
     assert said in answer.stderr and "Traceback" not in answer.stderr

@@ -1,77 +1,22 @@
-"""The verbs, as Python calls: what ``%sky`` and ``jupyter sky`` do, they do through these."""
+"""Clusters as Python calls: ``%sky`` and ``jupyter sky`` use these, too."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..cell_options.values import CellInput, CellOptions, CellOutput
 from ..errors import SkyUsageError, suggest
 from ..executor import session as _sessions
-from ..executor.run import SkyRun
-from ..ledger.ledger import By, format_rate, format_usd
-from ..ledger.report import parse_by, parse_since, short_path
-from ..resources import Resources, format_duration, parse_duration
+from ..ledger.ledger import format_rate, format_usd
+from ..ledger.report import short_path
+from ..resources import format_duration, parse_duration
 from ..store.store import ClusterRow
 from ..tables import Table
 
 if TYPE_CHECKING:
     from ..functions.pool import Pool
-    from ..ledger.report import CostReport
-    from ..widgets.cost import Cost
-    from ..widgets.logs import Log
-
-
-def run(
-    code: str,
-    *,
-    inputs: Mapping[str, Any] | Iterable[str] = (),
-    outputs: Iterable[str] = (),
-    background: bool = False,
-    cluster: str | None = None,
-    name: str | None = None,
-    yes: bool = False,
-    **labels: Any,
-) -> Any:
-    """Run code on a cluster, as a ``%%sky`` cell does.
-
-    Parameters
-    ----------
-    code
-        The body of a cell.
-    inputs
-        Values by their remote names, or names of variables of the notebook.
-    outputs
-        Names that are bound here afterwards; ``"m!"`` leaves the value there.
-    background
-        Return the `SkyRun` at once.
-    **labels
-        Resources, spelled as the options are: ``cpus="4+"``, ``gpus="V100:1"``.
-
-    Returns
-    -------
-    Any
-        The value of the last expression, or the run.
-
-    Examples
-    --------
-    >>> sky.run("sum(data)", inputs={"data": [1, 2]})  # doctest: +SKIP
-    3
-    """
-    session = _sessions.current()
-    named = dict(inputs) if isinstance(inputs, Mapping) else None
-    options = CellOptions(
-        resources=Resources.parse(**labels),
-        cluster=cluster,
-        inputs=tuple(CellInput(item, item) for item in inputs),
-        outputs=tuple(CellOutput(item.rstrip("!"), item.endswith("!")) for item in outputs),
-        background=background,
-        name=name,
-        yes=yes,
-    )
-    return session.run(code, options, _display(), values=named)
 
 
 def up(name: str | None = None, *, idle: str | float | None = None, **labels: Any) -> Pool:
@@ -80,9 +25,9 @@ def up(name: str | None = None, *, idle: str | float | None = None, **labels: An
     Parameters
     ----------
     name
-        What ``%%sky -c NAME`` calls it.
+        Name by which ``%%sky -c NAME`` finds it.
     idle
-        Seconds (or ``"1h"``) after which it ends by itself when nobody is there.
+        Seconds (or ``"1h"``) without use after which it ends by itself.
     **labels
         Resources, spelled as the options are (``cpus="4+"``), or the words of ``sky.Compute``
         (``accelerator="A100"``, ``nodes=(2, 4)``, ``allocation="spot"``); with either ``worker``,
@@ -140,20 +85,20 @@ def down(name: str | None = None, *, yes: bool = False) -> list[str]:
 
 
 def extend(cluster: str | None, time: str | float) -> float:
-    """Keep a cluster that nobody uses for some time from now on.
+    """Keep an unused cluster for some time from now on.
 
     Parameters
     ----------
     cluster
         Its name; None for the only one of this notebook.
     time
-        Seconds, or words such as ``"1h"``. The last word counts: a shorter time takes a longer one
+        Seconds, or words such as ``"1h"``. The last call counts: a shorter time takes a longer one
         back.
 
     Returns
     -------
     float
-        Seconds after which it ends if nobody comes.
+        Seconds after which it ends if it is not used.
 
     Raises
     ------
@@ -174,11 +119,11 @@ def extend(cluster: str | None, time: str | float) -> float:
 
 
 def reap(everywhere: bool = True) -> Table:
-    """End machines that nobody needs, and say what was found.
+    """End machines that nobody needs, and list them.
 
-    What each cloud says is ours is compared with the clusters that are up: machines of a notebook
-    that was killed, and such as are past their lease, are ended. What nobody uses and still costs
-    (disks, addresses) is deleted.
+    The machines that each cloud lists as this user's are compared with the clusters that are up:
+    machines of a notebook that was killed, and machines past their lease, are ended. Resources
+    that nobody uses and that still cost (disks, addresses) are deleted.
 
     Parameters
     ----------
@@ -258,7 +203,7 @@ _STATUS = tuple("name,where,age,cells running,price,so far,idle limit,used by,no
 
 
 def _use(row: ClusterRow, use: dict[str, Any] | None) -> tuple[str, str]:
-    """Say how long a cluster stays up without use, and what uses it or did so last."""
+    """Return in words how long a cluster stays up without use, and its present or last use."""
     limit, kept = format_duration(row.idle), row.kept - time.time()
     if use is None:
         return f"{limit}, kept {format_duration(kept)}" if kept > 0 else limit, "not known"
@@ -298,205 +243,8 @@ def provision_log(cluster: str | None = None) -> str:
     return text or f"cluster {row.name} had no stages: it is on this machine\n"
 
 
-def cost(by: By = "cell", since: str | None = None) -> Cost:
-    """Say what was spent, goes on being spent, is to come and was saved; live in a notebook.
-
-    What was saved is counted against the default choice: the cheapest machine on demand in AWS
-    us-east-1 that met the same request when the cluster was launched: see
-    `jupyter_sky.ledger.baseline`.
-    What is to come lasts until the cells that run have ended, by their earlier runs or their
-    ``--timeout``, and then until the idle limits. Estimates are marked.
-
-    Parameters
-    ----------
-    by
-        ``cell`` (of this notebook), ``cluster``, ``notebook``, ``cloud`` or ``day``.
-    since
-        A day (``2026-11-01``), ``today`` or a time ago (``12h``); all there is unless given.
-
-    Returns
-    -------
-    Cost
-        A table to look at, of which ``to_csv(path)`` and ``to_pandas()`` give all lines.
-
-    Examples
-    --------
-    >>> sky.cost("day", since="30d").to_csv("costs.csv")  # doctest: +SKIP
-    """
-    return _cost(parse_by(by), since or "all")
-
-
-def _cost(by: By, since: str, compact: bool = False) -> Cost:
-    from ..ledger.report import make_report, report_signature
-    from ..widgets.cost import Cost
-
-    session = _sessions.current()
-    session.clusters.records.reconcile()  # what has ended meanwhile is billed to its end
-    notebook = None if session.everywhere else session.notebook
-
-    def read(by: By, since: str) -> CostReport:
-        return make_report(session.store, notebook, by, parse_since(since))
-
-    def set_budget(usd: float | None) -> None:
-        session.clusters.budget_monitor.set_budget(usd, "sky.cost()")
-
-    return Cost(read, set_budget, lambda: report_signature(session.store), by, since, compact)
-
-
-def logs(which: str | int | None = None) -> Log:
-    """Return everything that a cell printed on its cluster, by cell number, name or run id.
-
-    It is text; as the last value of a cell it is a view with search that goes on with the run.
-
-    Parameters
-    ----------
-    which
-        Cell number, name or run id; the latest cell unless given.
-
-    Returns
-    -------
-    Log
-        Text, with a view for notebooks.
-
-    Examples
-    --------
-    >>> sky.logs(7)  # doctest: +SKIP
-    >>> [line for line in sky.logs("train").splitlines() if "loss" in line]  # doctest: +SKIP
-    """
-    from ..widgets.logs import Log
-
-    session = _sessions.current()
-    return Log.of(session.history, session.history.find_run(None if which is None else str(which)))
-
-
-def vars(cluster: str | None = None) -> Table:
-    """List the variables that cells have made on a cluster.
-
-    Parameters
-    ----------
-    cluster
-        Name of the cluster; the notebook's own unless given.
-
-    Returns
-    -------
-    Table
-        A row for each variable.
-
-    Examples
-    --------
-    >>> sky.vars("gpu")  # doctest: +SKIP
-    """
-    live = _sessions.current().clusters.find(cluster)
-    rows = tuple(map(tuple, live.connection.ask_engine(0, "names")["names"]))
-    return Table(
-        f"Variables on {live.row.name}", ("name", "type", "bytes", "value"), rows, empty="none yet"
-    )
-
-
-def put(*names: str, cluster: str | None = None) -> None:
-    """Send variables of the notebook to a cluster.
-
-    Parameters
-    ----------
-    *names
-        Names of the notebook's variables.
-    cluster
-        Name of the cluster; the notebook's own unless given.
-
-    Examples
-    --------
-    >>> sky.put("data", "labels", cluster="gpu")  # doctest: +SKIP
-    """
-    _sessions.current().variables.put(list(names), cluster)
-
-
-def get(*names: str, cluster: str | None = None) -> Any:
-    """Bring variables of a cluster here; return the last one's value.
-
-    Parameters
-    ----------
-    *names
-        Names of variables.
-    cluster
-        Name of the cluster; the notebook's own unless given.
-
-    Returns
-    -------
-    object
-        Value of the last name.
-
-    Examples
-    --------
-    >>> model = sky.get("model", cluster="gpu")  # doctest: +SKIP
-    """
-    return _sessions.current().variables.get(list(names), cluster)
-
-
-def wait(which: str | None = None, timeout: float | None = None) -> Any:
-    """Wait for a background cell (or for all of them) and return its value.
-
-    Parameters
-    ----------
-    which
-        Name or cell number; all background cells unless given.
-    timeout
-        Seconds to wait at most; without it, to the end.
-
-    Returns
-    -------
-    object
-        Value of the cell.
-
-    Examples
-    --------
-    >>> sky.wait("train", timeout=60)  # doctest: +SKIP
-    """
-    session = _sessions.current()
-    if which is not None:
-        return session.find_handle(which).result(timeout)
-    runs = list(session.live.values())
-    for pending in runs:
-        pending.result(timeout)
-    return None
-
-
-def cancel(which: str) -> None:
-    """Stop a background cell, by name or cell number.
-
-    Parameters
-    ----------
-    which
-        Name or cell number.
-
-    Examples
-    --------
-    >>> sky.cancel("train")  # doctest: +SKIP
-    """
-    _sessions.current().find_handle(which).cancel()
-
-
-def handle(which: str) -> SkyRun:
-    """Return the handle of a background cell, by name or cell number.
-
-    Parameters
-    ----------
-    which
-        Name or cell number.
-
-    Returns
-    -------
-    SkyRun
-        The run of the cell: its status, outputs and cost.
-
-    Examples
-    --------
-    >>> sky.handle("train")  # doctest: +SKIP
-    """
-    return _sessions.current().find_handle(which)
-
-
 def check() -> Table:
-    """Say which clouds can be used from here, and how to mend those that cannot.
+    """Check the credentials of all clouds.
 
     Returns
     -------
@@ -510,31 +258,6 @@ def check() -> Table:
     from .. import clouds
     from ..concurrency import run_parallel
 
-    every = run_parallel([clouds.get(name).check for name in clouds.reachable_names()])
+    every = run_parallel([partial(clouds.check, name) for name in clouds.reachable_names()])
     rows = [(one.cloud, "yes" if one.usable else "no", one.found, one.fix) for one in every]
     return Table("Clouds", ("cloud", "usable", "found", "to do"), tuple(rows))
-
-
-def meter() -> Cost:
-    """Return the figures of `cost` alone, in one line, live until it is closed.
-
-    Returns
-    -------
-    Cost
-        A widget, live until its ``close()`` is called.
-
-    Examples
-    --------
-    >>> meter = sky.meter()  # doctest: +SKIP
-    >>> meter.close()  # doctest: +SKIP
-    """
-    return _cost("cell", "all", compact=True)
-
-
-def _display() -> Any:
-    from IPython import get_ipython  # type: ignore[attr-defined]
-
-    from ..widgets.cell_display import for_cell
-
-    shell = get_ipython()
-    return for_cell(shell) if shell is not None else None

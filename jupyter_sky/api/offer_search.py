@@ -1,4 +1,4 @@
-"""From what a user asks to a table of offers, or to the reason why there is none."""
+"""Search for offers: a table, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def search(
     flagged: bool,
     labels: Mapping[str, Any],
 ) -> Offers:
-    """Offers for what is asked, see `jupyter_sky.api.planning.offers`."""
+    """Return the offers for a request, see `jupyter_sky.api.planning.offers`."""
     from ..optimizer import no_offer
     from ..widgets.offers import Offers
 

@@ -1,4 +1,4 @@
-"""The verbs that say what could be had and what would be best, as Python calls."""
+"""Offers, plans, searches and the form, as Python calls."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 
 SHORT_LIST = 3
-"""With fewer alternatives, a plan of one request tells what the clouds would ask, too."""
+"""With fewer alternatives, a plan of one request lists the prices of the clouds, too."""
 
 
 def form(line: str = "", **labels: Any) -> SkyForm:
-    """Show a form that says what a cell needs, and what that would get and cost.
+    """Show a form for the options of a cell, with the matching offers and their prices.
 
     Parameters
     ----------
     line
         Options to begin with, as after ``%%sky``.
     **labels
-        Or the same as labels: ``gpus="V100:1"``.
+        The same as labels: ``gpus="V100:1"``.
 
     Returns
     -------
     SkyForm
-        ``form.line`` is what it says now; ``form.cell()`` puts a cell with it below this one.
+        ``form.line`` is its present line; ``form.cell()`` puts a cell with it below this one.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def offers(
     flagged: bool = False,
     **labels: Any,
 ) -> Offers:
-    """List what the clouds sell, the cheapest first; nothing is launched and nobody is asked.
+    """List the offers of the clouds, the cheapest first; nothing is launched and no cloud is asked.
 
     Parameters
     ----------
@@ -71,9 +71,9 @@ def offers(
     Raises
     ------
     SkyUsageError
-        For a name that nothing bears; the hint gives the nearest.
+        Nothing has that name; the hint gives the nearest.
     SkyNoOffer
-        When nothing is sold that meets the request; says which label stands in the way.
+        Nothing on sale meets the request; names the label that stands in the way.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def offers(
 
 
 def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
-    """Decide where the tasks of a graph run, or where one request does; nothing is launched.
+    """Choose offers for the tasks of a graph or for one request; nothing is launched.
 
     One request goes where a cell with these options would run: on a machine of one's own, else on
     a rented one that can be launched from here, a spot machine only where it asks for one. Where
@@ -190,7 +190,7 @@ def search(
 
 
 def _progress() -> Callable[[SearchResult], None]:
-    """Show a search's summary: in a notebook one line that changes, else a line for each try."""
+    """Return a callback that shows a search's summary after each try."""
     from IPython import get_ipython  # type: ignore[attr-defined]
     from IPython.display import display
 

@@ -75,7 +75,7 @@ def _nested_value(settings: Sky, name: str) -> str:
 
 
 def _project_permission(settings: Sky, name: str) -> str:
-    """Say whether a project's file may set a setting."""
+    """Return whether a project's file may set a setting."""
     if not settings.trait_metadata(name, "project"):
         return "no"
     return "lower it" if settings.trait_metadata(name, "lower") else "yes"

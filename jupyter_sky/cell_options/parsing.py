@@ -1,8 +1,8 @@
 """Parser of the line of options of a cell.
 
-Verbs are read by argparse (`jupyter_sky.magics.verb_parser`), this line is not: argparse reports
-no position of a word, which the form needs to edit a line in place; ``-i a, b`` is one list here;
-and an option never takes a word that begins with a dash as its value.
+Verbs are read by argparse (`jupyter_sky.magics.verb_parser`), this line is not: argparse does not
+report the positions of words, which the form needs to edit a line in place, and ``-i a, b`` is one
+list here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GivenOptions = dict[str, list[str]]
 
 
 def parse_cell_line(line: str, aliases: Mapping[str, str] = MappingProxyType({})) -> CellOptions:
-    """Read what follows ``%%sky``.
+    """Parse the options after ``%%sky``.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def parse_cell_line(line: str, aliases: Mapping[str, str] = MappingProxyType({})
     Raises
     ------
     SkyUsageError
-        For anything that is not understood: says what was asked, and gives an example.
+        An option is unknown, or its value is invalid; the hint gives an example.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def _value(option: Option, flag: str, attached: str | None, rest: deque[str]) ->
     if value is None and rest and not is_option(rest[0]):
         value = rest.popleft()
     if option.kind == "names":
-        # People write `-i a, b` or `-i a , b` and mean one list.
+        # `-i a, b` and `-i a , b` are one list
         while value and rest and "," in (value[-1], rest[0][:1]) and not is_option(rest[0]):
             value += rest.popleft()
     if value is None and option.kind == "optional":

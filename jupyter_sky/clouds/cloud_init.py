@@ -37,7 +37,7 @@ _FALLBACK_TIMER = "systemd-run --on-active={seconds}s shutdown -P now || shutdow
 NEXT_HOST_KEY = "next_host"
 """File with the host key that follows the first one."""
 KEY_ROTATION_SECONDS = 120.0
-"""How long a machine has to show it."""
+"""Time for a machine to show it, in seconds."""
 _known_hosts_lock = threading.Lock()
 
 

@@ -29,7 +29,7 @@ FILE = "machines.json"
 LAUNCH_SECONDS = 900.0
 """A launch by a process that cannot be looked at from here counts as over after so long."""
 KEEP_DAYS = 7.0
-"""What is known of orders that ended longer ago is forgotten at the next launch."""
+"""Records of orders that ended longer ago are deleted at the next launch."""
 _ROOM = "make room on its disk, or set another folder: SKY_DATA_DIR=..."
 _NO_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 

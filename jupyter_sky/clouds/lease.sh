@@ -6,13 +6,14 @@
 #
 # Without root, JUPYTER_SKY_ROOT is a folder that all of its files are below: see machine_setup.sh.
 root=${JUPYTER_SKY_ROOT-}
-user=${JUPYTER_SKY_USER:-@USER@} home=${JUPYTER_SKY_HOME:-@HOME@}
+user=${JUPYTER_SKY_USER:-@USER@}
 lease_duration=@LEASE@ heartbeat_timeout=@HEARTBEAT_TIMEOUT@ boot_seconds=@BOOT@
 pause=2
 lease="$root"/run/jupyter-sky     # the cluster's, who renews it there
 boot="$root"/run/jupyter-sky-boot # root's, of this boot
 kept="$root"/var/lib/jupyter-sky  # root's, over restarts
-handed=$home/.cache/jupyter_sky/host_key
+handed=@HOME@/.cache/jupyter_sky/host_key
+[ -z "${JUPYTER_SKY_HOME-}" ] || handed=$JUPYTER_SKY_HOME/.cache/jupyter_sky/host_key
 
 up() { cut -d. -f1 /proc/uptime; }
 clock() { date +%s; }

@@ -60,7 +60,7 @@ def _slice_size(asked: Amount | None, whole: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LocalHost:
-    """This machine, as the head node of one cluster."""
+    """Head node of one cluster: the computer of the notebook."""
 
     directory: Path
     limits: dict[str, object]
@@ -99,12 +99,12 @@ class LocalHost:
 
 
 class LocalCloud:
-    """This machine as a cloud."""
+    """Cloud that is the computer of the notebook."""
 
     name = "local"
 
     def check(self) -> Credentials:
-        """Always usable."""
+        """Return the size of this machine, which is always usable."""
         cpus, memory = machine_size()
         return Credentials("local", True, f"this machine: {cpus} vCPUs, {memory:g} GiB, $0.00/h")
 

@@ -72,18 +72,7 @@ class CloudProvider:
     def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
         """Launch all machines of an order, or none; what is noted before says where to look."""
         records = launch_records()
-        note = {
-            "cloud": self.name,
-            "region": order.offer.region,
-            "cluster": order.cluster,
-            "offer": asdict(order.offer),
-            "owner": order.owner,
-            "notebook": order.notebook,
-            "started": time.time(),
-            "lease_end": time.time() + order.lease,
-            "machines": [],
-        }
-        record = records.create(order.token, note)
+        record = records.create(order.token, _new_record(order))
         try:
             folder = records.folder(order.token)
             ending = self.call(lambda: self.driver.self_delete_script(order), order.offer)
@@ -260,3 +249,19 @@ class CloudProvider:
                 launch_records().mark_ended(token, {"time": time.time(), "reason": "it has ended"})
                 regions.add(record["region"])
         self.delete_unused_resources(regions)
+
+
+def _new_record(order: LaunchRequest) -> dict[str, Any]:
+    """Return what is noted of an order before it is sent."""
+    now = time.time()
+    return {
+        "cloud": order.offer.cloud,
+        "region": order.offer.region,
+        "cluster": order.cluster,
+        "offer": asdict(order.offer),
+        "owner": order.owner,
+        "notebook": order.notebook,
+        "started": now,
+        "lease_end": now + order.lease,
+        "machines": [],
+    }

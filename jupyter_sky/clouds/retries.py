@@ -14,7 +14,7 @@ from ..provider.register import find_facts
 from .base import CloudError, Tick, no_tick
 
 MAX_ATTEMPTS = 5
-"""How often a request is sent that the cloud throttles, or whose answer is lost."""
+"""Number of times that a request is sent which is throttled, or whose answer is lost."""
 FIRST_WAIT_SECONDS = 0.5
 
 T = TypeVar("T")

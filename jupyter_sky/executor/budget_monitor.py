@@ -61,7 +61,7 @@ class BudgetMonitor:
         """Stop checking."""
         self._closed.set()
 
-    # -- for those who ask -------------------------------------------------------------------
+    # -- decisions ---------------------------------------------------------------------------
 
     def verdict(self) -> BudgetStatus:
         """Return the state of the day, as of a second ago at most."""

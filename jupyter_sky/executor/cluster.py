@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 HEARTBEAT_SECONDS = 2.0
 SHOWN_DELAY_SECONDS = 0.2
-"""How often is recorded what has been shown, so that a new kernel shows the rest."""
+"""Period at which the number of shown messages is recorded, so that a new kernel shows the rest."""
 SUSPECT_SECONDS = 3.0
-"""How long its cloud is asked again and again after the connection was cut."""
+"""Time for which its cloud is asked repeatedly after the connection was cut."""
 HEARTBEAT_TIMEOUT_SECONDS = 10.0
-"""A cluster whose controller says nothing for so long is lost, whatever its cloud says."""
+"""Silence of a controller after which its cluster is lost, whatever its cloud says."""
 RECONNECT_SECONDS = 30.0
 CLOUD_CHECK_SECONDS = 3.0
-"""How often its cloud is asked while the connection is down."""
+"""Period at which its cloud is asked while the connection is down."""
 ENDED_HINT = "it was ended"
-"""What the reason for an end begins with when somebody wanted it; then it says who."""
+"""Beginning of the reason of an intended end; the author follows."""
 NEXT_CLUSTER_HINT = "its variables are gone; the next cell starts another"
 
 
@@ -74,7 +74,7 @@ class ClusterHandle:
                 "" if tunnel.is_up else tunnel.down_reason or "connecting"
             )
         self.money_left: Callable[[], float | None] = lambda: None
-        """Tells for how many seconds the day's money lasts; None for ever."""
+        """Returns for how many seconds the day's money lasts; None for ever."""
         self.egress = EgressMeter(row, store)
         self.paths: set[str] = set()
         self._has_installer = threading.Event()
@@ -86,7 +86,7 @@ class ClusterHandle:
         threading.Thread(target=self._monitor, name=f"sky-watch-{row.name}", daemon=True).start()
 
     def ensure_package_installer(self) -> None:
-        """See that its machines can install packages: engines themselves need no installer.
+        """Install uv on its machines where it is missing: engines themselves need no installer.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class ClusterHandle:
         return min(HEARTBEAT_SECONDS, self.row.idle / 4)
 
     def _is_unrecoverable(self, tunnel: Tunnel, now: float) -> bool:
-        """Say whether a connection that is down, and heals itself, never will again."""
+        """Return whether a connection that is down, and reconnects by itself, never will again."""
         if tunnel.lost_reason:
             self.connection.mark_lost(
                 tunnel.lost_reason, "the cluster goes on: the next %%sky cell connects anew"
@@ -157,7 +157,7 @@ class ClusterHandle:
         return self._is_lost(silent=0.0)
 
     def _is_lost(self, silent: float) -> bool:
-        """Say whether the cluster is lost, and if so tell those who wait for it."""
+        """Return whether the cluster is lost; if it is, end all waits for it."""
         kind: type[SkyError] = SkyClusterLost
         try:
             self.check_alive()
@@ -196,7 +196,7 @@ class ClusterHandle:
             self.store.record_run_heartbeat(run, now, self._recorded.get(run, 0))
 
     def _record_shown(self) -> None:
-        """Record what runs had shown a moment ago: that has surely reached the front end."""
+        """Record the messages that runs had shown a moment ago: the front end has them by now."""
         now = time.time()
         for run, count in list(self.running.items()):
             before, shown = self._shown.get(run), count()
@@ -272,7 +272,7 @@ class ClusterHandle:
         return {}
 
     def exit_reason(self, rank: int) -> str:
-        """Say why the engine of a rank was lost."""
+        """Return the reason why the engine of a rank was lost."""
         with contextlib.suppress(SkyError):
             for engine in self.connection.ask_controller("engines")["engines"]:
                 if engine["rank"] == rank and engine["exit_reason"]:

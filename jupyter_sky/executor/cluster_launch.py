@@ -29,7 +29,7 @@ from .cluster_records import ClusterRecords
 ENGINES_SECONDS = 120.0
 ABANDONED_NOTE = "its notebook was killed while it launched it"
 _RUNNING_LAUNCHES = set[str]()
-"""Tokens of what this process launches now."""
+"""Tokens of the launches of this process."""
 RENEW_SECONDS = 10.0
 """Period at which a launch shows others that its process lives."""
 
@@ -116,7 +116,7 @@ class _LaunchAttempt:
         self._baseline = PendingBaseline(order.resources, order.offer)
 
     def run(self) -> ClusterHandle:
-        """Go all the way, or leave nothing behind."""
+        """Launch the machines and connect to them, or leave nothing behind."""
         _RUNNING_LAUNCHES.add(self.order.token)
         try:
             return self._launch()
@@ -205,7 +205,7 @@ class _LaunchAttempt:
             self.records.store.delete_cluster(self.row.id)
 
     def _may_be_up(self) -> bool:
-        """Whether a machine of this launch has not ended, as far as its cloud says."""
+        """Return whether a machine of this launch has not ended, as far as its cloud says."""
         ids = [machine.id for machine in self.machines]
         try:
             found = clouds.get(self.row.cloud).describe(ids) if ids else []
@@ -258,7 +258,7 @@ def _new_row(order: LaunchRequest, named: bool) -> ClusterRow:
 
 
 def describe_launcher(row: ClusterRow) -> str:
-    """Return in words who launches a cluster.
+    """Return in words the process that launches a cluster.
 
     Examples
     --------
@@ -272,7 +272,7 @@ def describe_launcher(row: ClusterRow) -> str:
 
 
 def is_launch_running(row: ClusterRow) -> bool:
-    """Whether a process is launching a cluster now.
+    """Return whether a process is launching a cluster now.
 
     The row of a failed launch stays if the store could not be written, while its process lives:
     launches of this process are therefore looked up in memory.
@@ -298,9 +298,9 @@ def await_other_launch(records: ClusterRecords, name: str, report: Report) -> No
 
 
 def end_abandoned_launch(records: ClusterRecords, row: ClusterRow) -> list[Machine]:
-    """End what a process that was killed has launched; return the machines that were up.
+    """End the launch of a process that was killed; return the machines that were up.
 
-    What has ended by itself before anybody looked is billed all the same.
+    Machines that have ended by themselves meanwhile are billed all the same.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Clusters as the store has them: compared with what their clouds say, and ended."""
+"""Records of clusters in the store: compared with their clouds, and closed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ClusterRecords:
         Parameters
         ----------
         why
-            The reason; who did it unless given.
+            The reason; unless given, the author of the end.
         """
         why = why or f"{ENDED_HINT} {self.end_initiator}"
         self.store.set_cluster_note(row.id, why)
@@ -110,18 +110,18 @@ class ClusterRecords:
         return first
 
     def end_in_progress(self, row: ClusterRow) -> str:
-        """Return who ends a cluster, or did so, in words; empty when nobody did."""
+        """Return the author of an intended end of a cluster, in words; empty without one."""
         noted = self.store.find_cluster(row.id)
         return noted.note if noted is not None and noted.note.startswith(ENDED_HINT) else ""
 
     def reconcile(self) -> list[ClusterRow]:
-        """Compare what is remembered with what the clouds say; return what is up."""
+        """Compare the records with the clouds; return the clusters that are up."""
         rows = self.store.clusters()
         are_up = run_parallel([partial(self._is_up, row) for row in rows])
         return [row for row, is_up in zip(rows, are_up, strict=True) if is_up]
 
     def _is_up(self, row: ClusterRow) -> bool:
-        """Compare what is remembered of a cluster with what its cloud says."""
+        """Compare the record of a cluster with its cloud; return whether it is up."""
         machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
         if gone := _filter_ended(machines):
             self.record_end(row, gone[0])
@@ -185,12 +185,12 @@ class ClusterRecords:
 
 
 def _filter_ended(machines: Sequence[Machine]) -> list[Machine | None]:
-    """Return the machines that have ended; one that nobody knows where there are none at all."""
+    """Return the machines that have ended; an unknown one where there are none at all."""
     return [m for m in machines if m.state == "ended"] if machines else [None]
 
 
 def recorded_end(row: ClusterRow) -> float:
-    """Return when a process here saw that a cluster had ended; infinity where none noted it.
+    """Return the time at which a process here noted the end of a cluster; infinity where none did.
 
     That process may have been killed before it closed the account.
     """
@@ -201,7 +201,7 @@ def recorded_end(row: ClusterRow) -> float:
 
 
 def latest_end(row: ClusterRow, now: float) -> float:
-    """Return the latest time at which a cluster can have ended that nobody saw end.
+    """Return the latest possible end of a cluster whose end was not observed.
 
     Examples
     --------

@@ -148,7 +148,7 @@ class ClusterRegistry:
         return sorted(fitting, key=lambda row: (row.name not in self.connected, -row.created))
 
     def _is_own(self, row: ClusterRow) -> bool:
-        """Whether this notebook started a cluster for itself, without giving it a name."""
+        """Return whether this notebook started a cluster for itself, without giving it a name."""
         return row.notebook == self.notebook and not row.connection.get("named")
 
     def find(self, name: str | None = None) -> ClusterHandle:
@@ -198,7 +198,7 @@ class ClusterRegistry:
         return row
 
     def read_activity(self, row: ClusterRow) -> dict[str, Any] | None:
-        """Return what `engines.controller.activity` says of the use of a cluster.
+        """Return the use of a cluster, as `engines.controller.activity` describes it.
 
         Returns
         -------
@@ -250,7 +250,7 @@ class ClusterRegistry:
         return live
 
     def disconnect(self, cluster: str | ClusterId, lost: str = "") -> None:
-        """Close this process's connection to a cluster; give those who wait for it the reason.
+        """Close this process's connection to a cluster; end the waits for it.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
 """Deadlines of clusters that no notebook is connected to: until when the day's money lasts.
 
-A notebook that is connected says it with every heartbeat. Where none is, whichever guard lives
-says it, so that a budget that was raised lets what runs go on, and one that was lowered ends it.
+A notebook that is connected sends it with every heartbeat. Where none is, any live budget monitor
+sends it, so that a budget that was raised lets what runs go on, and one that was lowered ends it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ..store.store import ClusterId, ClusterRow, Store
 _log = logging.getLogger(__name__)
 
 UNHEARD_SECONDS = 10.0
-"""A cluster of which no notebook has recorded a heartbeat for so long is told by others."""
+"""Age of a cluster's last heartbeat after which other processes send it the deadline."""
 MIN_CHANGE_SECONDS = 5.0
-"""A deadline that has moved by less than this is not told again."""
+"""Least change of a deadline that is sent again."""
 
 
 class DeadlineRenewal:
@@ -31,7 +31,7 @@ class DeadlineRenewal:
         self._telling: set[ClusterId] = set()
 
     def renew(self, verdict: BudgetStatus) -> None:
-        """Tell each cluster that costs something and hears from nobody, where it is news."""
+        """Send a deadline that has changed to each cluster that costs money without a notebook."""
         until = depletion_time(verdict)
         if until is None and not any(self._told.values()):
             return  # there never was a deadline, as far as is known here
@@ -69,7 +69,7 @@ def _is_unchanged(old: float | None, new: float | None) -> bool:
 
 
 def _send_once(row: ClusterRow, left: float | None) -> None:
-    """Tell the controller of a cluster over a connection for this alone."""
+    """Send a deadline to the controller of a cluster over a connection for this alone."""
     from ..engines.client.observer import Observer
     from ..engines.wire import connection_file
     from ..provisioner.ssh_launch import open_tunnel

@@ -1,4 +1,4 @@
-"""Display protocol for the outputs of a cell."""
+"""Protocol of displays of a cell's outputs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Stage = Literal[
     "cancelled",
 ]
 FINAL = frozenset({"done", "failed", "interrupted", "cancelled"})
-"""The stages after which nothing more comes."""
+"""Stages of a cell that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """What the status line says.
+    """Content of a status line.
 
     Attributes
     ----------
     stage : str
-        What the cell is doing.
+        Stage of the cell.
     seconds : float
-        For how long it has been at it, or how long it took.
+        Seconds since its begin, or from begin to end.
     cluster, place : str or None
         The cluster and where it is, such as ``'aws us-east-1 g5.xlarge spot'``.
     price : float or None
@@ -42,9 +42,9 @@ class RunStatus:
     notes : tuple of str
         Sentences, each on a line of its own.
     run_id : str
-        The run that it is about, by which a front end finds it again; '' for what is no run.
+        Id of the run, by which a front end finds it again; empty without a run.
     price_from : str
-        Where the price comes from and of when it is, such as ``'aws 2026-11-20'``.
+        Source and date of the price, such as ``'aws 2026-11-20'``.
     """
 
     stage: Stage
@@ -61,7 +61,7 @@ class RunStatus:
 
     @property
     def is_final(self) -> bool:
-        """Whether this is how it ended."""
+        """Whether the cell has ended."""
         return self.stage in FINAL
 
 

@@ -1,7 +1,7 @@
-"""Egress: what it costs that values leave a cluster's cloud for this machine.
+"""Egress: cost of values that leave a cluster's cloud for this machine.
 
 What comes in costs nothing on the clouds that we launch on. The price is the catalog's, at the
-first tier: a free allowance of an account is not counted, since nobody here knows whether it is
+first tier: a free allowance of an account is not counted, since it is not known here whether it is
 spent. Less than `BOOKING_BYTES` waits until there is more.
 """
 
@@ -28,7 +28,7 @@ class EgressMeter:
         self._lock = threading.Lock()
 
     def add(self, nbytes: int) -> None:
-        """Count what was fetched; enter it, in a thread of its own, as soon as it is enough."""
+        """Count fetched bytes; book them, in a thread of its own, as soon as they are enough."""
         if find_facts(self._row.cloud).on_premises:
             return
         with self._lock:
@@ -49,7 +49,7 @@ class EgressMeter:
 
 
 def egress_price(row: ClusterRow, gb: float) -> float | None:
-    """Return what it costs to send data from a cluster to the internet, USD; None if not known."""
+    """Return the cost of data sent from a cluster to the internet, USD; None if not known."""
     from .. import catalog
 
     return catalog.load().egress(f"{row.cloud}/{row.region}", "internet", gb).usd

@@ -1,4 +1,4 @@
-"""Keeping a cluster that nobody uses for a while longer."""
+"""Extension of the time for which an unused cluster is kept."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..store.store import ClusterRow, Store
 def extend_cluster(
     store: Store, row: ClusterRow, seconds: float, ask: Callable[..., dict[str, Any]]
 ) -> float:
-    """Let a cluster not end for idleness before some time has passed.
+    """Prevent a cluster from ending for idleness before some time has passed.
 
-    The last word counts: a shorter time takes a longer one back.
+    The last call counts: a shorter time takes a longer one back.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def extend_cluster(
     Returns
     -------
     float
-        Seconds after which it ends if nobody comes.
+        Seconds after which it ends if it is not used.
 
     Raises
     ------

@@ -26,7 +26,7 @@ class RemoteFailure:
     rank : int
         The engine.
     hint : str
-        What to do next, where we know.
+        Next step for the user, where one is known.
     """
 
     remote_traceback: list[str]
@@ -93,7 +93,7 @@ def _rebuild(name: str, text: str, described: Any, namespace: Mapping[str, Any],
 
 
 def _class_name(told: Any) -> str:
-    """Return the name of a class, of whatever a machine says."""
+    """Return a valid name of a class for any value that a machine sends."""
     name = str(told)
     return name if name.isidentifier() else "RemoteError"
 

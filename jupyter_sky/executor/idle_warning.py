@@ -11,7 +11,7 @@ from ..engines.controller.activity import warn_seconds
 from .display import Display, RunStatus
 
 MIN_CHANGE_SECONDS = 3.0
-"""An end that moves by less is said to be where it was."""
+"""Least change of the end that is shown."""
 
 Show = Callable[[RunStatus], None]
 
@@ -34,22 +34,22 @@ class IdleWarning:
         self._lock = threading.Lock()
 
     def remember(self, display: Display, status: RunStatus) -> None:
-        """Take the status line of a cell that has ended as the one that warns from now on."""
+        """Use the status line of a cell that has ended for warnings from now on."""
         with self._lock:
             if self._last is not None and self._warned is not None:
                 self._restore(*self._last)
             self._last, self._warned = (display, status), None
 
     def update(self, left: float, idle: float, now: float) -> None:
-        """Take in the seconds that the controller gives the cluster, and its idle limit."""
+        """Note the seconds that the controller gives the cluster, and its idle limit."""
         self._ends, self._idle = now + left, idle
 
     def ends_soon(self, now: float) -> bool:
-        """Whether the cluster ends so soon that its users are to be warned."""
+        """Return whether the cluster ends so soon that its users are to be warned."""
         return self._ends is not None and self._ends - now < warn_seconds(self._idle)
 
     def show(self, now: float) -> None:
-        """Show a warning that is due, or take back one that is no longer."""
+        """Show a warning that is due, or remove one that is no longer."""
         with self._lock:
             if self._last is None:
                 return
@@ -67,7 +67,7 @@ class IdleWarning:
                 )
 
     def mark_ended(self, now: float) -> None:
-        """Say that the cluster has ended."""
+        """Show that the cluster has ended."""
         with self._lock:
             if self._last is not None:
                 self._show_note(

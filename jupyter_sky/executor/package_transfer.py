@@ -107,7 +107,7 @@ class PackageTransfer:
         there: dict[str, str],
         modules: Collection[str],
     ) -> None:
-        """Bring what engines lack, and what has changed here since it was sent."""
+        """Bring packages that engines lack, or that have changed here since they were sent."""
         plan = plan_packages({*owners, *there}, modules)
         try:
             self._apply_plan(ranks, plan, owners, there)
@@ -125,7 +125,7 @@ class PackageTransfer:
         owners: Collection[str],
         there: dict[str, str],
     ) -> None:
-        """Do what a plan says for engines.
+        """Install and send the packages of a plan.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ class PackageTransfer:
             self.reporter.note(_unsupported_error(left_out))
 
     def _install(self, ranks: Sequence[int], plan: PackagePlan) -> None:
-        """Have engines' machines install what a plan asks of indexes."""
+        """Let engines' machines install the requirements of a plan from indexes."""
         link, packages = self.cluster.connection, [*plan.requirements.values()]
         self.reporter.report("syncing", f"installing {' '.join(packages)}")
         self.cluster.ensure_package_installer()

@@ -53,7 +53,7 @@ class ReapFinding:
 
 
 def reap_machines(records: ClusterRecords, everywhere: bool = True) -> list[ReapFinding]:
-    """End machines that nobody needs any more; return the findings.
+    """End machines that are no longer needed; return the findings.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def find_orphaned_machines(
     needed
         Names of the machines of clusters that are up.
     tokens
-        Of orders that somebody is launching.
+        Tokens of launches in progress.
     now
         Unix seconds.
     """
@@ -101,7 +101,7 @@ def find_orphaned_machines(
 
 
 def _reap_cloud(name: str, records: ClusterRecords, everywhere: bool) -> list[ReapFinding]:
-    """Reap in one cloud; what it says of itself is no reason to leave out the others."""
+    """Reap in one cloud; its errors become findings, so that the others are reaped, too."""
     found: list[ReapFinding] = []
     try:
         cloud = clouds.get(name)

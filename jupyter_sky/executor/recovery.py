@@ -1,7 +1,7 @@
-"""Rows for orders that are noted in files and that the store does not know.
+"""Recovery of store rows for launches that are recorded in files alone.
 
 The store may have been corrupt and begun anew, or a row been dropped because a cloud could not be
-asked whether anything had come up. Notes of orders are files of their own, written before a launch:
+asked whether anything had come up. Launch records are files of their own, written before a launch:
 from them the bill is made again.
 """
 
@@ -19,10 +19,9 @@ from ..store.store import ClusterRow, Store
 
 
 def recover_rows(store: Store) -> list[ClusterRow]:
-    """Enter orders of processes that are gone, and that the store does not know; return them.
+    """Enter launches of processes that are gone, and that the store does not know; return them.
 
-    Those that have not ended are entered as launches that nobody is at any more, which are then
-    abandoned; the bill of others is closed.
+    Launches that have not ended are entered as abandoned; the bill of others is closed.
     """
     rows = store.clusters(live_only=False)
     tokens = {row.connection.get("token", "") for row in rows}
@@ -49,7 +48,7 @@ def recover_rows(store: Store) -> list[ClusterRow]:
 
 
 def _recovered_row(token: str, record: Mapping[str, Any]) -> ClusterRow:
-    """Make the row that a launch would have put."""
+    """Return the row that the launch would have written."""
     offer, nodes = Offer(**record["offer"]), max(1, len(record["machines"]))
     return ClusterRow(
         name=record["cluster"],

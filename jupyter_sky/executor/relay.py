@@ -21,7 +21,7 @@ from .display import Display
 BATCH_SECONDS = 0.05
 BATCH_BYTES = 64 * 1024
 RESULT_HOLD_SECONDS = 0.25
-"""How long the first text of a cell on several engines is held, to see whether others print."""
+"""Delay of the first text of a cell on several engines, to see whether others print."""
 
 _LINE_ENDS = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
 
@@ -31,19 +31,19 @@ _JOURNAL_LIMIT_NOTE = _SHOWN | {"stream", "error"}
 
 
 class Relay:
-    """The way of one cell's messages from its engines to its display.
+    """Relay of one cell's messages from its engines to its display.
 
     Parameters
     ----------
     display
-        Where they go.
+        Display of the cell.
     ranks
         The engines that run the cell. When more than one of them prints, each line of text says
         which: ``[1] loss 0.3``; so do results when there are several.
     cap
         Most bytes of text shown; the first and the last half of them are.
     where
-        How to see everything, such as ``%sky logs 7``.
+        Command that shows everything, such as ``%sky logs 7``.
     """
 
     def __init__(self, display: Display, ranks: Sequence[int], cap: int, where: str) -> None:
@@ -111,7 +111,7 @@ class Relay:
         self.display.send(kind, content, message["metadata"], message.get("buffers"))
 
     def _show_results(self) -> None:
-        """Show the results of several engines, by rank; each says whose it is."""
+        """Show the results of several engines by rank, each with its rank."""
         results, self._results = sorted(self._results.items()), {}
         for rank, message in results:
             content = message["content"]
@@ -188,7 +188,7 @@ class Relay:
                 self._show(name, "".join(parts))
 
     def _prefixed(self, rank: int, name: str, text: str) -> str:
-        """Say at the start of each line whose it is, once several print."""
+        """Begin each line with the rank of its engine, once several print."""
         continued = self._open_line.pop(name, None)
         if not text.endswith(("\n", "\r")):
             self._open_line[name] = rank
@@ -224,7 +224,7 @@ class Relay:
                 self._tail_bytes -= len(self._tail.popleft()[1])
 
     def finish(self) -> None:
-        """Show what is left, at the end of the cell."""
+        """Show the remaining messages, at the end of the cell."""
         self.release()
         with self._lock:
             if self._timer is not None:

@@ -20,7 +20,7 @@ ALL_SHOWN = 10**9
 def replay_unfinished(
     cluster: ClusterHandle, records: ClusterRecords, display: Display, config: Sky
 ) -> Iterator[str]:
-    """Replay what cells of this notebook printed on a cluster; yield a note for each."""
+    """Replay the outputs of this notebook's cells on a cluster; yield a note for each."""
     for row in records.find_unfinished(cluster.row.name):
         yield _replay_run(cluster, row, records.store, display, config)
 

@@ -28,14 +28,14 @@ def apply_settings(need: Resources, config: Sky) -> Resources:
 
 
 class CellPosition:
-    """Where a cell stands in its notebook.
+    """Position of a cell in its notebook.
 
     Parameters
     ----------
     number
         The number in its prompt.
     line
-        What follows ``%%sky``.
+        Text after ``%%sky``.
     above
         The cell's lines before the body.
     cell_id

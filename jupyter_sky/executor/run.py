@@ -104,7 +104,7 @@ class SkyRun:
             raise SkyTimeout(f"{self.label} is still {self.status} after {timeout:g} s") from None
 
     def done(self) -> bool:
-        """Return whether it has ended, one way or another."""
+        """Return whether the run has ended, with or without success."""
         return self._future.done()
 
     def cancel(self) -> None:
@@ -136,10 +136,10 @@ class SkyRun:
         """Seconds since it began, or from its begin to its end."""
         return (self.record.end_time or time.time()) - self.started
 
-    # -- the way of a cell -----------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------
 
     def execute(self) -> Any:
-        """Go all the way; return the value of the last expression."""
+        """Run the cell from placement to result; return the value of the last expression."""
         try:
             value = self._execute()
         except BaseException as error:
@@ -149,14 +149,14 @@ class SkyRun:
         return value
 
     def start(self) -> None:
-        """Go all the way in a thread of its own."""
+        """Run the cell in a thread of its own."""
 
         def go() -> None:
             try:
                 self.execute()
             except SkyCancelled:
                 pass  # whoever cancelled it knows
-            except BaseException as error:  # in the future, for whoever asks; here for who does not
+            except BaseException as error:  # the future has it, too; it may never be asked
                 self._show_error(error)
 
         threading.Thread(target=go, name=f"sky-run-{self.label}", daemon=True).start()
@@ -348,7 +348,7 @@ class SkyRun:
         self._write_record()
 
     def _check_stop_request(self) -> None:
-        """Look whether another process has requested a stop."""
+        """Note a stop that another process has requested."""
         if not self.cancelled.is_set() and (who := self.record.stop_requester()):
             self.stopped_by = who
             self.notes.append(f"stopped {who}")
@@ -408,7 +408,7 @@ class SkyRun:
         self.report("queued" if behind else "syncing", behind or self.detail)
 
     def _finish(self, stage: Stage) -> None:
-        """Show the last state, and after it whatever is still to be shown."""
+        """Show the last state, and after it the remaining outputs."""
         self.show(stage, force=True)
         if self._relay is not None:
             self._relay.finish()

@@ -79,14 +79,14 @@ class Session:
         )
         self._share_budget()
         self.live: dict[str, SkyRun] = {}
-        # a run holds its value: of those that nobody else holds only the latest are kept
+        # a run holds its value: only the latest are kept of those that have no other reference
         self.named: WeakValueDictionary[str, SkyRun] = WeakValueDictionary()
         self._latest: deque[SkyRun] = deque(maxlen=KEPT_RUNS)
         self._usd: tuple[float, float | None] = (0.0, 0.0)
         atexit.register(self.close)
 
     def _share_budget(self) -> None:
-        """Let one budget hold for all notebooks of this user, and watch it."""
+        """Apply the budget that all notebooks of this user share, and start to enforce it."""
         guard = self.clusters.budget_monitor
         for usd in self.config.requested_budget:
             guard.set_budget(usd)
@@ -128,7 +128,7 @@ class Session:
         return self.store.notices[told:] + self.clusters.budget_monitor.pop_notice()
 
     def will_spend(self, options: CellOptions) -> bool:
-        """Whether a cell would launch, send or install something before it runs."""
+        """Return whether a cell would launch, send or install something before it runs."""
         options = with_settings(options, self.config)
         if options.inputs or options.pip or options.sync:
             return True
@@ -149,7 +149,7 @@ class Session:
     # -- account ---------------------------------------------------------------------------
 
     def notebook_usd(self) -> float | None:
-        """Return what this notebook has cost so far in USD (read at most once a second)."""
+        """Return the cost of this notebook so far in USD (read at most once a second)."""
         now = time.monotonic()
         if now - self._usd[0] > USD_SECONDS:
             self._usd = (now, self.ledger.notebook_usd(self.notebook))
@@ -158,7 +158,7 @@ class Session:
     # -- the end ---------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close all connections; end the clusters that nobody would come back to."""
+        """Close all connections; end the clusters that no later session would use."""
         self.clusters.budget_monitor.close()
         self.config.on_budget = self.config._ask
         keep = self.lasting or (self.config.keep_clusters and self.store.durable)
@@ -178,7 +178,7 @@ class Session:
 
 
 def _use_temporary_folder(config: Sky) -> Path:
-    """Let clusters live in a temporary directory: the data directory cannot be written."""
+    """Keep clusters in a temporary directory: the data directory cannot be written."""
     config.data_dir = tempfile.mkdtemp(prefix="jupyter-sky-")
     config.origins["data_dir"] = "a temporary folder, because the other cannot be used"
     return Path(config.data_dir)
@@ -229,6 +229,6 @@ def _open() -> Session:
     notebook = os.environ.get("JPY_SESSION_NAME") or namespace.get("__vsc_ipynb_file__")
     if notebook:
         return Session(namespace, str(notebook), is_persistent=True)
-    # nobody comes back to a headless run: each has an identity of its own
+    # a headless run is not continued: each has an identity of its own
     path = os.environ.get("SKY_NOTEBOOK") or str(Path.cwd() / "session")
     return Session(namespace, f"{path}#{os.getpid()}", is_persistent=False)

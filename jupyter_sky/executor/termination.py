@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EndCandidate:
-    """A cluster that may be ended, and who would lose it.
+    """A cluster that may be ended, with its users.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class EndCandidate:
 
     @property
     def affects_others(self) -> bool:
-        """Whether somebody else started or uses it."""
+        """Whether another notebook or login started or uses it."""
         return bool(self.users) or not self.is_own
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ def end_clusters(
     Parameters
     ----------
     name
-        The cluster; without one, those that this notebook started and nobody else uses.
+        The cluster; without one, those that this notebook started and no other uses.
     everything
         End all clusters, and machines that no cluster has.
     confirm

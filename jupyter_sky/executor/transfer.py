@@ -81,7 +81,7 @@ def _release(link: Any, rank: int, ref: str) -> None:
 
 
 def is_inline(parcel: Parcel) -> bool:
-    """Whether a parcel is small enough to ride with a cell."""
+    """Return whether a parcel is small enough to ride with a cell."""
     return parcel.nbytes <= INLINE_BYTES
 
 
@@ -160,7 +160,7 @@ def receive_value(
 
 
 def _as_data_hint(name: str) -> str:
-    """Say how a value comes home from a machine that is not trusted."""
+    """Return the way in which a value comes from a machine that is not trusted."""
     return (
         f"from a machine that is not trusted only these come back: {KINDS}; convert it in the "
         f"cell, or keep it on the cluster: -o {name}!"
@@ -192,7 +192,7 @@ def _fetch(
 
 
 def release_packed(cluster: ClusterHandle, rank: int, described: dict[str, Any]) -> None:
-    """Let an engine drop what it has packed for fetching, if it has."""
+    """Release the value that an engine has packed for fetching, if it has."""
     if "ref" in described:
         _release(cluster.connection, rank, described["ref"])
 

@@ -36,12 +36,12 @@ def filter_output(content: Any) -> dict[str, Any]:
 
 
 class InertDisplay:
-    """The display of a cell, for what a machine shows that is not trusted.
+    """Display of a cell that filters the outputs of a machine that is not trusted.
 
     Parameters
     ----------
     display
-        Where it goes.
+        Display of the cell.
     run
         The run whose outputs they are; only its own may be replaced.
     """
@@ -86,12 +86,12 @@ class InertDisplay:
 
 
 def mark_untrusted(store: Store, run: str) -> None:
-    """Let every process know that the outputs of a run are only text and pictures."""
+    """Record for all processes that the outputs of a run are only text and pictures."""
     store.set_setting(_NOTE + run, "1")
 
 
 def is_untrusted(store: Store, run: str) -> bool:
-    """Whether a run was on a machine that is not trusted."""
+    """Return whether a run was on a machine that is not trusted."""
     return store.setting(_NOTE + run) is not None
 
 

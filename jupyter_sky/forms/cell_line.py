@@ -1,4 +1,4 @@
-"""A cell's ``%%sky`` line as fields, and back; what does not change stays as it was written."""
+"""A cell's ``%%sky`` line as fields, and back; unchanged options stay as they were written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LINE = re.compile(r"([ \t]*%%sky)(?: (.*?))??([ \t\r]*)")
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What a line says.
+    """Options of a line, as they are typed into fields.
 
     Attributes
     ----------
@@ -51,18 +51,19 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class ParsedCell:
-    """What was found in a cell.
+    """A cell, parsed into its line and its body.
 
     Attributes
     ----------
     fields : Fields
-        What its line says; nothing where it has none.
+        Options of its line; none where it has no line.
     line : str or None
         The line after ``%%sky``, as it stands; None when the cell has none.
     errors : dict
-        What is not understood, by key; by the empty one when that is the whole line.
+        Message and hint on options that are not understood, by key; the empty key stands for the
+        whole line.
     alias : dict
-        What the line's alias stands for, by key.
+        Options that the line's alias stands for, by key.
     reads, makes : tuple of str
         Names that the body reads before it makes them, and such as it makes.
     """
@@ -224,7 +225,7 @@ def _names(body: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 class _LinePart(NamedTuple):
-    """A stretch of the line that says one thing."""
+    """Part of a line: one option with its value."""
 
     key: str
     flag: str
@@ -249,7 +250,7 @@ def _split_parts(text: str) -> list[_LinePart]:
 
 
 def _split(text: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """Words as a shell reads them, and where each stands."""
+    """Words of a line as a shell reads them, with their positions."""
     stream = io.StringIO(text)
     lexer = shlex.shlex(stream, posix=True)
     lexer.whitespace_split, lexer.commenters = True, ""
@@ -342,7 +343,7 @@ def _format_option(key: str, value: Value, flag: str) -> str:
 
 
 def _is_one_word(text: str) -> bool:
-    """Whether a text needs no quotes to be one word of a line."""
+    """Return whether a text needs no quotes to be one word of a line."""
     try:
         return shlex.split(text) == [text]
     except ValueError:
@@ -350,7 +351,7 @@ def _is_one_word(text: str) -> bool:
 
 
 def _drop_empty(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Those that say something: no empty texts, no flags that are off, no unknown keys."""
+    """Return the values without empty texts, flags that are off, and unknown keys."""
     given: dict[str, Value] = {}
     for key, value in values.items():
         if key not in BY_DEST or value is False or value is None:

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from ..store.store import ClusterRow
 
 LIMIT = 40
-"""Choices in a list; who wants another one types on."""
+"""Largest number of choices in a list."""
 
 _COUNTS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What may be written into a field, and what is to be said about it."""
+    """A value that may be written into a field, with a note about it."""
 
     value: str
     note: str = ""
@@ -41,7 +41,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class CompletionContext:
-    """What no catalog has: see `jupyter_sky.magics.completion_names.CompletionSources`.
+    """Names that no catalog has: see `jupyter_sky.magics.completion_names.CompletionSources`.
 
     Attributes
     ----------
@@ -101,9 +101,9 @@ def complete(
     key : str
         The field.
     text : str
-        What has been typed; of a list, its last item.
+        Text that has been typed; of a list, its last item.
     fields : Fields
-        What the others say: regions are those of the clouds that are asked for.
+        Content of the other fields: regions are those of the requested clouds.
 
     Examples
     --------
@@ -167,7 +167,7 @@ def _gpus(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
 
 
 def _counts(catalog: Catalog, name: str, need: Resources) -> Iterator[Completion]:
-    """How many of a GPU a machine can have."""
+    """Yield the numbers of a GPU that machines have."""
     try:
         gpu = accelerators.canonical(name)
     except SkyUsageError:
@@ -253,7 +253,7 @@ def _types(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]
 
 
 def _of_rows(catalog: Catalog, rows: np.ndarray, name: str, note: str) -> Iterator[Completion]:
-    """Return the words of a column, each with that of another column in its first row."""
+    """Return the distinct words of a column, each with another column's word in its first row."""
     _, first = np.unique(catalog.offers.values(name)[rows], return_index=True)
     chosen = rows[first]
     pairs = zip(

@@ -1,4 +1,4 @@
-"""The fields of the form: the options of ``%%sky``, in words, the common ones first."""
+"""Fields of the form: the options of ``%%sky`` with labels, the common ones first."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Field:
     Attributes
     ----------
     key : str
-        What it sets: the `dest` of its option. A choice has a name of its own, and its choices
-        are such keys.
+        Key that it sets: the `dest` of its option. A choice has a name of its own, and its
+        choices are such keys.
     label, help, example : str
-        What stands beside it, what it means, and what may be written into it.
+        Label beside it, meaning, and a value that may be written into it.
     kind : str
         ``text``, ``list`` (separated by commas), ``flag``, ``named`` (a flag that may have a
         value) or ``choice``.
@@ -30,7 +30,7 @@ class Field:
     group : str
         Heading below which it stands; empty for the common ones.
     complete : str
-        What it is completed with.
+        Kind of names that complete it.
     choices : tuple of (str, str)
         Key to set, empty for none, and its words.
     """
@@ -49,7 +49,7 @@ class Field:
 COMMON = (
     "gpus cpus memory nodes cloud region market max_hourly_cost timeout max_cost input output"
 ).split()
-"""What stands at the top, in this order; the rest is folded away below its group's heading."""
+"""Fields at the top, in this order; the others are folded away below their group's heading."""
 
 _CHOICES = {
     "market": (
@@ -92,7 +92,7 @@ _UNITS = {
     "gpu_memory": "GiB",
     "disk": "GiB",
 }
-"""What a bare number in a field is."""
+"""Units of bare numbers in fields."""
 _KINDS: dict[str, Kind] = {
     "value": "text",
     "names": "list",

@@ -27,7 +27,7 @@ from .cell_line import Fields, Value, check
 from .completion import CompletionContext
 
 MAX_OFFERS = 3
-"""So many offers are shown."""
+"""Largest number of offers that are shown."""
 
 _MAX_ALIKE = 20  # offers that a line may stand for: the same machine in many zones
 
@@ -39,7 +39,7 @@ class OfferMatch:
     Attributes
     ----------
     cloud, region, machine, gpu : str
-        Where and what; `machine` in the cloud's own words.
+        Place and machine; `machine` is the cloud's own name of the type.
     vcpus, memory : float
         Of one node; memory in GiB, 0 when not known.
     spot : bool
@@ -49,9 +49,9 @@ class OfferMatch:
     estimate : float or None
         USD for the time given, as its cloud would bill it.
     source, date : str
-        Where the price was read, and of when it is.
+        Source of the price, and its date.
     note : str
-        What to know before the price is believed.
+        Caution about the price; empty where there is none.
     more : int
         Other regions of the cloud that sell the same at the same price.
     """
@@ -73,16 +73,16 @@ class OfferMatch:
 
 @dataclass(frozen=True, slots=True)
 class RequestSuggestion:
-    """A way out of a request that nothing meets: the fields to change, and to what.
+    """Change of fields that makes an unmet request possible.
 
     Attributes
     ----------
     keys : tuple of str
         The fields that stand in the way.
     words : str
-        What there is instead.
+        Description of what is on sale instead.
     values : dict
-        What would do instead, by key; False where only leaving it out would.
+        Values that can be met, by key; False where only leaving the field out helps.
     """
 
     keys: tuple[str, ...]
@@ -92,7 +92,7 @@ class RequestSuggestion:
 
 @dataclass(frozen=True, slots=True)
 class MatchResult:
-    """What the fields would get.
+    """Offers that match the fields of a form.
 
     Attributes
     ----------
@@ -102,18 +102,18 @@ class MatchResult:
         Message and hint by key of what is not understood; nothing else is answered then.
     count : int
         Offers that match.
-    places : tuple of Place
+    places : tuple of OfferMatch
         The cheapest of them.
-    spot : Place or None
+    spot : OfferMatch or None
         The cheapest spot machine, where the market is left open: it would not be taken unasked.
     seconds : float or None
         Time that `estimate` of each place is for.
     seconds_to_limit : float or None
         Seconds until the cell would reach what it may cost, at the cheapest place.
     suggestions : tuple of RequestSuggestion
-        When nothing matches: ways out, the nearest first.
+        Changes that lead to an offer when nothing matches, the nearest first.
     notes : tuple of str
-        What else to know.
+        Sentences for the user.
     """
 
     line: str
@@ -133,22 +133,22 @@ def match(
     seconds: float | None = None,
     catalog: Catalog | None = None,
 ) -> MatchResult:
-    """Offers that match, or which field to loosen.
+    """Return the offers that match, or the fields to loosen.
 
     Parameters
     ----------
     fields : Fields
-        What the form says.
+        Content of the form.
     aliases : mapping, optional
         Options by their short names; those of the settings unless given.
     seconds : float, optional
-        How long the cell is expected to take; its time limit unless given.
+        Expected duration of the cell; its time limit unless given.
     catalog : Catalog, optional
-        Where offers are looked up; the loaded one unless given.
+        Catalog of the offers; the loaded one unless given.
 
     Examples
     --------
-    >>> match(Fields({"gpus": "V100:7"})).loosen[0].values  # doctest: +SKIP
+    >>> match(Fields({"gpus": "V100:7"})).suggestions[0].values  # doctest: +SKIP
     {'gpus': 'V100:8'}
     """
     from ..catalog import load
@@ -203,7 +203,7 @@ def _match_request(options: CellOptions, seconds: float | None, catalog: Catalog
 def placement_text(
     fields: Fields, aliases: Mapping[str, str] | None = None, known: CompletionContext | None = None
 ) -> str:
-    """Say where the cell would run now, and why there.
+    """Return the place where the cell would run now, and the reason.
 
     A cluster that is up and has what is asked for is taken before anything new. Else it asks the
     optimizer, as a launch does, and takes longer than `match`.
@@ -291,7 +291,7 @@ def _with_settings(options: CellOptions) -> tuple[Resources, list[str]]:
 
 
 def _find_offers(catalog: Catalog, need: Resources) -> tuple[list[Offer], Selection]:
-    """Offers of machines of one's own, and such as the catalog lists."""
+    """Offers of the user's own machines, and of the catalog."""
     from ..provisioner import placement
 
     own, _ = placement.on_premises_candidates(need)
@@ -301,7 +301,7 @@ def _find_offers(catalog: Catalog, need: Resources) -> tuple[list[Offer], Select
 
 
 def _check_names(catalog: Catalog, need: Resources, own: Iterable[Offer]) -> None:
-    """Raise SkyUsageError for a name that neither the catalog nor a machine of one's own bears."""
+    """Raise SkyUsageError for a name that is neither in the catalog nor of an own machine."""
     for key in ("region", "zone", "instance_type"):
         if getattr(need, key) in {getattr(offer, key) for offer in own}:
             need = replace(need, **{key: None})

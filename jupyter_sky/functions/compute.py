@@ -98,20 +98,13 @@ class Compute(CallTarget):
         selection: Selection = "cheapest",
         name: str | None = None,
     ) -> None:
-        given = {
-            "provider": provider if provider is not None else cloud,
-            "accelerator": accelerator,
-            "vcpus": vcpus,
-            "memory_gb": memory_gb,
-            "disk_gb": disk_gb,
-            "architecture": architecture,
-            "allocation": allocation,
-            "region": region,
-            "max_hourly_cost": max_hourly_cost,
-            "ttl": ttl,
-        }
         if provider is not None and cloud is not None:
             raise SkyUsageError("provider and cloud are the same thing: give one of them")
+        provider = provider if provider is not None else cloud
+        given = {"provider": provider, "region": region, "allocation": allocation, "ttl": ttl}
+        given |= {"accelerator": accelerator, "vcpus": vcpus, "memory_gb": memory_gb}
+        given |= {"disk_gb": disk_gb, "architecture": architecture}
+        given |= {"max_hourly_cost": max_hourly_cost}
         self.specs = _alternatives(specs, given, nodes)
         self.nodes = [Nodes.of(1 if spec.nodes is None else spec.nodes) for spec in self.specs]
         if selection not in SELECTIONS:
@@ -163,7 +156,7 @@ class Compute(CallTarget):
         self.check()
         session = sessions.current()
         resources, nodes, spec = self._choose(session)
-        start = ClusterLauncher(session, resources, spec.lease, spec.market)
+        start = ClusterLauncher(session.clusters, resources, spec.lease, spec.market)
         if reuse:
             cluster = start.obtain(self.name, nodes.ready)
         else:
@@ -320,4 +313,6 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     existing = next((pool for pool in active_pools() if pool.cluster is cluster), None)
     if existing is not None and not equipment:
         return existing
-    return compute.use_cluster(cluster, ClusterLauncher(session, options.resources, seconds))
+    return compute.use_cluster(
+        cluster, ClusterLauncher(session.clusters, options.resources, seconds)
+    )

@@ -17,7 +17,7 @@ from .specs import Nodes, Spec
 
 if TYPE_CHECKING:
     from ..executor.cluster import ClusterHandle
-    from ..executor.session import Session
+    from ..executor.clusters import ClusterRegistry
 
 
 class ClusterLauncher:
@@ -34,12 +34,12 @@ class ClusterLauncher:
 
     def __init__(
         self,
-        session: Session,
+        registry: ClusterRegistry,
         resources: Resources,
         lease: float | None,
         allocation: str | None = None,
     ) -> None:
-        self.session, self.resources, self.lease = session, resources, lease
+        self.registry, self.resources, self.lease = registry, resources, lease
         self.allocation = allocation
         self.clusters: list[ClusterHandle] = []
         """Clusters of the pool that are up."""
@@ -48,19 +48,15 @@ class ClusterLauncher:
 
     def __call__(self, name: str, nodes: int) -> ClusterHandle:
         """Start a cluster of so many nodes."""
-        row = self.session.store.cluster(name)
-        if (
-            row is not None
-            and row.state == "up"
-            and row in self.session.clusters.records.reconcile()
-        ):
+        row = self.registry.store.cluster(name)
+        if row is not None and row.state == "up" and row in self.registry.records.reconcile():
             raise SkyUsageError(
                 f"a cluster {name} is up already",
                 hint=f"use it: pool = sky.up({name!r}), or end it: sky.down({name!r})",
             )
         request = self._request(nodes)
         try:
-            cluster, notes = self.session.clusters.launch(
+            cluster, notes = self.registry.launch(
                 request,
                 name,
                 self.lease,
@@ -77,7 +73,7 @@ class ClusterLauncher:
 
     def obtain(self, name: str | None, nodes: int) -> ClusterHandle:
         """Return a cluster that is up for this request; start one where there is none."""
-        cluster, notes = self.session.clusters.obtain(
+        cluster, notes = self.registry.obtain(
             self._request(nodes),
             name,
             self.lease,
@@ -90,7 +86,7 @@ class ClusterLauncher:
         """End a cluster; one that has ended already is no error."""
         self.clusters = [other for other in self.clusters if other is not cluster]
         try:
-            self.session.clusters.terminate(cluster.row.name)
+            self.registry.terminate(cluster.row.name)
         except SkyUsageError:
             pass
 

@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import Any, Protocol
 
-from ..engines.client.client import Message
+from ..engines.wire.messages import Message
 from ..errors import SkyError
 from .nodes import PoolNode, SentBatch
 from .payload import Blob, Payload, join, unwrap

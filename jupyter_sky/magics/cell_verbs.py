@@ -19,14 +19,14 @@ from .declaration import NOTEBOOK, SHELL, verb
 )
 def logs(cell: str | None, follow: bool, provision: bool) -> None:
     """Print the output of a cell."""
-    from ..api import clusters
+    from ..api import cells, clusters
 
     if follow and provision:
         raise SkyUsageError("--follow and --provision exclude each other", hint="give one of them")
     if follow:
         _follow(cell)
     else:
-        print(clusters.provision_log(cell) if provision else clusters.logs(cell), end="")
+        print(clusters.provision_log(cell) if provision else cells.logs(cell), end="")
 
 
 def _follow(cell: str | None) -> None:
@@ -58,17 +58,17 @@ def _follow(cell: str | None) -> None:
 )
 def wait(cell: str | None) -> Any:
     """Wait for background cells."""
-    from ..api import clusters
+    from ..api import cells
 
-    return clusters.wait(cell)
+    return cells.wait(cell)
 
 
 @verb("cancel", "cancel train", word("CELL", "Name or number of a cell.", "run"), only=NOTEBOOK)
 def cancel(cell: str) -> None:
     """Stop a background cell."""
-    from ..api import clusters
+    from ..api import cells
 
-    clusters.cancel(cell)
+    cells.cancel(cell)
 
 
 @verb(
@@ -81,10 +81,10 @@ def cancel(cell: str) -> None:
 )
 def cost(grouping: str | None, by: str | None, since: str | None, csv: Path | None) -> Any:
     """Show costs: spent, still to come, and saved."""
-    from ..api import clusters
+    from ..api import costs
     from ..ledger.report import parse_by
 
-    report = clusters.cost(parse_by(by or grouping or "cell"), since)
+    report = costs.cost(parse_by(by or grouping or "cell"), since)
     if csv is None:
         return report
     report.to_csv(str(csv))

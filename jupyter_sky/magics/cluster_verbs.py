@@ -113,25 +113,25 @@ def ssh(cluster: str | None) -> None:
 @verb("vars", "vars train", _ONE)
 def vars(cluster: str | None) -> Any:
     """List the variables on a cluster."""
-    from ..api import clusters
+    from ..api import variables
 
-    return clusters.vars(cluster)
+    return variables.vars(cluster)
 
 
 @verb("put", "put x y", word("NAME ...", "Variables.", "local-name"), _WHERE, only=NOTEBOOK)
 def put(names: Sequence[str], cluster: str | None) -> None:
     """Send variables to a cluster."""
-    from ..api import clusters
+    from ..api import variables
 
-    clusters.put(*split_names(",".join(names)), cluster=cluster)
+    variables.put(*split_names(",".join(names)), cluster=cluster)
 
 
 @verb("get", "get model", word("NAME ...", "Variables.", "remote-name"), _WHERE, only=NOTEBOOK)
 def get(names: Sequence[str], cluster: str | None) -> None:
     """Bring variables of a cluster into the notebook."""
-    from ..api import clusters
+    from ..api import variables
 
-    clusters.get(*split_names(",".join(names)), cluster=cluster)
+    variables.get(*split_names(",".join(names)), cluster=cluster)
 
 
 @verb("check", "check")

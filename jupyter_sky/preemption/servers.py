@@ -25,7 +25,7 @@ from .renewals import (
 from .scispot_model import Constrained
 
 FORMULAS = ("replaced", "fresh", "paper", "paper-survival")
-"""How the turnaround is expected: only lost machines replaced, all of them replaced (exact),
+"""Formulas of the turnaround: only lost machines replaced, all of them replaced (exact),
 equations (5)-(9), and the same with the chance from the survival in place of equation (9)."""
 
 Hours = (
@@ -287,7 +287,7 @@ def select_server(
     offers
         Offers of the catalog, such as ``sky.offers(...)``; spot and on-demand may be mixed.
     total
-        How much of `resource` the job needs in all.
+        Amount of `resource` that the job needs in all.
     run_hours
         Base run time in hours, see `Hours`.
     lifetimes
@@ -328,41 +328,51 @@ def select_server(
         for offer in offers
         if id(offer) not in fitting
     ]
-    found: list[Expectation] = []
+    ranked: list[Expectation] = []
     for shape in shapes:
-        base, why = _base_hours(run_hours, shape)
-        model = _model(lifetimes, shape.offer)
-        if shape.offer.price is None:
-            why = "its price is not known"
-        elif model is None:
-            why = "its lifetime is not known"
-        if base is None or model is None or why:
+        expectation, why = _expectation(shape, run_hours, lifetimes, formula, restart)
+        if expectation is None:
             skipped.append((shape.offer, why))
-            continue
-        one = expected_cost(shape, base, model, formula, restart=restart)
-        if one.hours < math.inf:
-            found.append(one)
         else:
-            skipped.append((shape.offer, f"{base:g} h of work never end there"))
-    if not found:
+            ranked.append(expectation)
+    if not ranked:
         reasons = "; ".join(sorted({why for _, why in skipped})[:3]) or "no offers were given"
         raise SkyNoOffer(
             f"no cluster of exactly {total:g} {resource}: {reasons}",
             hint="give other offers, run times for more of them, or another total",
         )
-    return Choice(tuple(sorted(found, key=_order(minimize))), tuple(skipped), minimize, formula)
+    return Choice(tuple(sorted(ranked, key=_order(minimize))), tuple(skipped), minimize, formula)
+
+
+def _expectation(
+    shape: Shape, run_hours: Hours, lifetimes: LifetimesBy | None, formula: str, restart: float
+) -> tuple[Expectation | None, str]:
+    """Return the expected cost of a shape, or None and the reason why there is none."""
+    base, why = _base_hours(run_hours, shape)
+    model = _model(lifetimes, shape.offer)
+    if shape.offer.price is None:
+        why = "its price is not known"
+    elif model is None:
+        why = "its lifetime is not known"
+    if base is None or model is None or why:
+        return None, why
+    expectation = expected_cost(shape, base, model, formula, restart=restart)
+    if expectation.hours < math.inf:
+        return expectation, ""
+    return None, f"{base:g} h of work never end there"
 
 
 def _order(minimize: str) -> Callable[[Expectation], tuple]:
-    def key(one: Expectation) -> tuple:
-        figures = (one.usd, one.hours) if minimize == "cost" else (one.hours, one.usd)
-        return (*figures, one.shape.nodes, one.shape.offer.place)
+    def key(expected: Expectation) -> tuple:
+        usd, hours, shape = expected.usd, expected.hours, expected.shape
+        figures = (usd, hours) if minimize == "cost" else (hours, usd)
+        return (*figures, shape.nodes, shape.offer.place)
 
     return key
 
 
 def _base_hours(run_hours: Hours, shape: Shape) -> tuple[float | None, str]:
-    """Hours, or the reason why there are none."""
+    """Return the hours, or None and the reason why there are none."""
     kind = shape.offer.instance_type
     if isinstance(run_hours, Mapping):
         table: Mapping = run_hours

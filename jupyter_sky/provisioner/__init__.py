@@ -98,14 +98,14 @@ def provision(order: LaunchRequest, report: Report, launched: OnLaunched = lambd
 
 
 def cause_of(error: SkyError) -> str:
-    """Return what a failure says about its place: ``capacity``, ``quota`` or ``transient``."""
+    """Return the cause of a failure at its place: ``capacity``, ``quota`` or ``transient``."""
     if isinstance(error, SkyNoCapacity):
         return error.cause
     return next((cause for kind, cause in _CAUSES.items() if isinstance(error, kind)), "capacity")
 
 
 def refusal_scope(offer: Offer, error: SkyError) -> Place:
-    """Return how much around an offer a failure speaks of.
+    """Return the scope around an offer that a failure is about.
 
     Examples
     --------
@@ -123,21 +123,21 @@ def refusal_scope(offer: Offer, error: SkyError) -> Place:
 
 
 def _check_not_blocked(offer: Offer) -> None:
-    """Raise SkyNoCapacity, with the reason, for a place that is not worth asking now."""
+    """Raise SkyNoCapacity, with the reason, for a place that is blocked now."""
     block = None
-    with contextlib.suppress(SkyStoreError):  # what is remembered helps; it is not needed
+    with contextlib.suppress(SkyStoreError):  # a launch goes on without the tracker
         block = tracker.block(offer)
     if block is not None:
         left = format_duration(max(1.0, block.until - time.time()))
-        what = "it failed" if block.cause == "transient" else f"{block.scope}: no {block.cause}"
+        cause = "it failed" if block.cause == "transient" else f"{block.scope}: no {block.cause}"
         raise SkyNoCapacity(
-            f"{offer.place} is skipped for another {left}: {what} ({block.why})",
+            f"{offer.place} is skipped for another {left}: {cause} ({block.why})",
             hint="to ask there all the same: %sky tracker clear",
         )
 
 
 def record_observation(kind: str, where: Offer | Place, **seen: Any) -> None:
-    """Tell the tracker; a launch never fails for the sake of a record."""
+    """Record an observation for the tracker; a launch never fails for the sake of a record."""
     with contextlib.suppress(SkyStoreError):
         tracker.observe(kind, where, **seen)
 
@@ -168,12 +168,7 @@ def _bring_up(order: LaunchRequest, report: Report, launched: OnLaunched) -> Lea
             "gpus": [order.offer.gpu or "", order.offer.gpu_count],
         }
         if isinstance(cloud, SshAccessibleCloud):
-            folder = cloud.cluster_folder(machines)
-            config |= cloud.limits(machines)
-            stages = LaunchStages(folder / STAGES)
-            stages.record("machines", since)
-            nodes = cloud.await_slots(machines, stages.report_callback(report))
-            connection = start_cluster(nodes, config, folder, report, stages)
+            connection = _start_over_ssh(cloud, machines, config, report, since)
         else:
             connection = _start_locally(cloud, machines, config, report)
         # here, where an interrupt still gives back what has come up
@@ -187,10 +182,25 @@ def _bring_up(order: LaunchRequest, report: Report, launched: OnLaunched) -> Lea
     return Lease(order, tuple(machines), connection)
 
 
+def _start_over_ssh(
+    cloud: SshAccessibleCloud,
+    machines: list[Machine],
+    config: dict[str, Any],
+    report: Report,
+    since: float,
+) -> Path:
+    """Start the controller on machines reached by SSH; return its connection file."""
+    folder = cloud.cluster_folder(machines)
+    stages = LaunchStages(folder / STAGES)
+    stages.record("machines", since)
+    nodes = cloud.await_slots(machines, stages.report_callback(report))
+    return start_cluster(nodes, config | cloud.limits(machines), folder, report, stages)
+
+
 def _start_locally(
     cloud: Any, machines: list[Machine], config: dict[str, Any], report: Report
 ) -> Path:
-    """Start the controller on this machine and wait for its controller."""
+    """Start the controller on this machine; return its connection file."""
     host = cloud.host(machines)
     uninterruptible(
         lambda: host.start("jupyter_sky.engines.controller.controller", config | host.limits)
@@ -208,7 +218,7 @@ def uninterruptible(
     meanwhile: Callable[[], object] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Do something to its end, and let an interrupt through only then.
+    """Run a function to its end, and let an interrupt through only then.
 
     An interrupt in the middle of a launch would lose track of what has been launched.
 

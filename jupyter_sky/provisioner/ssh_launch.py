@@ -96,13 +96,9 @@ def start_cluster(
         if others:
             address = _await_file(head, "agents.json", report_waiting)
             run_parallel([partial(_send_controller_address, node, address) for node in others])
-        client = _await_file(head, "client.json", report_waiting)
-        link = {
-            "cluster": config["cluster"],
-            "node": asdict(head),
-            "controller": json.loads(client),
-        }
-        write_private(path, link)
+        controller = json.loads(_await_file(head, "client.json", report_waiting))
+        record = {"cluster": config["cluster"], "node": asdict(head), "controller": controller}
+        write_private(path, record)
     except BaseException:
         if path in _open_tunnels:
             _open_tunnels.pop(path).close()

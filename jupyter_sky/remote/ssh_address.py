@@ -15,7 +15,7 @@ from ..errors import SkyUsageError
 
 CONNECT_SECONDS = 10
 CONTROL_PERSIST_SECONDS = 20
-"""How long a connection stays open for the next command."""
+"""Time for which a connection stays open for the next command."""
 FAST_CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 """Tried before the client's own: with a processor's own AES they take a fifth of the time."""
 

@@ -140,27 +140,32 @@ def main(argv: list[str]) -> int:
         if pid == child.pid:
             child.returncode = os.waitstatus_to_exitcode(status)
     signal.alarm(0)
+    _kill_descendants()
+    _record_end(directory, stop_signals, child.returncode)
+    clean_up(directory)
+    return 0
+
+
+def _kill_descendants() -> None:
+    """Kill and reap all descendants of this process."""
     for _ in range(50):  # an adopted process may fork while it is being killed
-        left = descendants(os.getpid())
-        if not left:
-            break
-        kill_all(left)
+        pids = descendants(os.getpid())
+        if not pids:
+            return
+        kill_all(pids)
         time.sleep(0.02)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
             pass
-    _record_end(directory, stop_signals, child.returncode)
-    clean_up(directory)
-    return 0
 
 
-def _record_end(directory: Path, asked: list[int], returncode: int) -> None:
+def _record_end(directory: Path, stop_signals: list[int], returncode: int) -> None:
     """Write the reason of the end, unless the controller has written it already."""
     if not (directory / "ended.json").exists():
-        reason = "stopped" if asked else f"its controller {describe_exit(returncode)}"
-        if not asked and returncode > 0:
+        reason = "stopped" if stop_signals else f"its controller {describe_exit(returncode)}"
+        if not stop_signals and returncode > 0:
             reason += tail_log(directory / "controller.log")
         write_private(directory / "ended.json", {"time": time.time(), "reason": reason})
 
@@ -170,14 +175,14 @@ def clean_up(directory: Path) -> None:
     import shutil
 
     try:
-        order = json.loads((directory / "cleanup.json").read_text())
+        cleanup = json.loads((directory / "cleanup.json").read_text())
     except (OSError, ValueError):
         return
     try:
-        shutil.copyfile(directory / "ended.json", order["record"])
+        shutil.copyfile(directory / "ended.json", cleanup["record"])
     except OSError:
         pass
-    for path in map(Path, order["remove"]):
+    for path in map(Path, cleanup["remove"]):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -185,9 +190,9 @@ def clean_up(directory: Path) -> None:
                 path.unlink()
             except OSError:  # another user's
                 pass
-    if order.get("end"):
+    if cleanup.get("end"):
         try:
-            Path(order["end"]).touch()
+            Path(cleanup["end"]).touch()
         except OSError:
             pass
 

@@ -1,4 +1,4 @@
-"""The Jupyter Server extension: what JupyterLab's panel shows and does, without any kernel.
+"""Jupyter Server extension: state and actions of JupyterLab's panel, without any kernel.
 
 Everything is answered from the store and by the clusters themselves, below ``jupyter-sky/``.
 Nothing heavy is imported before the first question.

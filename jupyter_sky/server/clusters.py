@@ -1,4 +1,4 @@
-"""``clusters/NAME/...``: how one is, its end, its extension, the way into it."""
+"""``clusters/NAME/...``: metrics, end, extension, SSH command and launch log of a cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME = r"clusters/([^/]+)"
 
 
 def get_metrics(service: SkyService, name: str) -> dict[str, Any]:
-    """Say how busy the nodes of a cluster are, and when it ends if nobody comes."""
+    """Return the load of a cluster's nodes, and the time left until it ends if unused."""
     return service.ask(service.live_cluster(name), "metrics")
 
 
@@ -57,7 +57,7 @@ def _end_orphaned_machines(service: SkyService, name: str) -> None:
 
 
 def extend_cluster(service: SkyService, name: str, time: Any) -> dict[str, Any]:
-    """Keep a cluster for some time from now on, be it used or not."""
+    """Keep a cluster for some time from now on, used or not."""
     from ..executor.extension import extend_cluster
     from ..resources import parse_duration
 
@@ -106,7 +106,7 @@ def get_launch_log(service: SkyService, name: str) -> dict[str, Any]:
 
 
 class MetricsHandler(SkyHandler):
-    """Metrics of its nodes."""
+    """Handler of the metrics of a cluster's nodes."""
 
     @authorized
     async def get(self, name: str) -> None:
@@ -116,25 +116,25 @@ class MetricsHandler(SkyHandler):
 
 
 class DownHandler(SkyHandler):
-    """Its end."""
+    """Handler that ends a cluster."""
 
     @authorized
     async def post(self, name: str) -> None:
-        """End it, and answer when it is gone."""
+        """End the cluster, and answer when it is gone."""
         await self.answer(end_cluster, self.service, name)
 
 
 class ExtendHandler(SkyHandler):
-    """Its extension."""
+    """Handler that extends a cluster."""
 
     @authorized
     async def post(self, name: str) -> None:
-        """Keep it: ``{"time": "1h"}``."""
+        """Keep the cluster: ``{"time": "1h"}``."""
         await self.answer(lambda: extend_cluster(self.service, name, self.body().get("time")))
 
 
 class SshHandler(SkyHandler):
-    """The way into it."""
+    """Handler of the SSH command of a cluster."""
 
     @authorized
     async def get(self, name: str) -> None:
@@ -143,11 +143,11 @@ class SshHandler(SkyHandler):
 
 
 class LaunchLogHandler(SkyHandler):
-    """Its launch."""
+    """Handler of the launch log of a cluster."""
 
     @authorized
     async def get(self, name: str) -> None:
-        """Return its stages."""
+        """Return the stages of the launch."""
         await self.answer(get_launch_log, self.service, name)
 
 

@@ -20,7 +20,7 @@ IDLE_SECONDS = 60.0
 
 @dataclass(slots=True)
 class _Connection:
-    """One connection, or the place for it."""
+    """Slot of one connection, open or not."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     observer: Observer | None = None
@@ -37,7 +37,7 @@ class _Connection:
 
 
 class ConnectionPool:
-    """The connections of one server, by cluster. None of them keeps a cluster up."""
+    """Connections of one server, by cluster. None of them keeps a cluster up."""
 
     def __init__(self) -> None:
         self._connections: dict[tuple[str, float], _Connection] = {}
@@ -69,7 +69,7 @@ class ConnectionPool:
             raise
 
     def is_open(self, row: ClusterRow) -> bool:
-        """Whether there is a connection to a cluster now."""
+        """Return whether there is a connection to a cluster now."""
         found = self._connections.get((row.name, row.created))
         return found is not None and found.observer is not None
 

@@ -1,4 +1,4 @@
-"""``GET cost``, ``GET cost.csv``, ``GET`` and ``PUT budget``: the bill, and what a day may cost."""
+"""``GET cost``, ``GET cost.csv``, ``GET`` and ``PUT budget``: cost report and the day's budget."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from .service import SkyService
 
 RETRY_SECONDS = 10.0
-"""How soon after its start, and how often until there is one, the server looks for a store."""
+"""Period at which the server looks for a store, from its start until there is one."""
 
 
 def enforce_budget(service: SkyService) -> None:
-    """Let this server keep the day's budget as notebooks do, as soon as there is a store.
+    """Enforce the day's budget in this server as notebooks do, as soon as there is a store.
 
     Its session has a budget monitor. Nobody need have the panel open, and no kernel need live.
     """
@@ -38,10 +38,10 @@ def enforce_budget(service: SkyService) -> None:
 
 
 class _CostHandler(SkyHandler):
-    """What both forms of the bill share."""
+    """Base of the handlers of the bill."""
 
     def bill(self) -> CostReport:
-        """Return the bill that is asked for by ``?by=day&since=7d&notebook=PATH``.
+        """Return the cost report for ``?by=day&since=7d&notebook=PATH``.
 
         Raises
         ------
@@ -57,7 +57,7 @@ class _CostHandler(SkyHandler):
 
 
 class CostHandler(_CostHandler):
-    """The bill."""
+    """Handler of the cost report."""
 
     @authorized
     async def get(self) -> None:
@@ -66,7 +66,7 @@ class CostHandler(_CostHandler):
 
 
 class CsvHandler(_CostHandler):
-    """The cost report as a file."""
+    """Handler of the cost report as a CSV file."""
 
     @authorized
     async def get(self) -> None:
@@ -81,7 +81,7 @@ class CsvHandler(_CostHandler):
 
 
 class BudgetHandler(SkyHandler):
-    """The budget of the day."""
+    """Handler of the day's budget."""
 
     @authorized
     async def get(self) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FormHandler(SkyHandler):
-    """What a form asks while somebody types: ``POST form/match`` and the like."""
+    """Questions of a form while its user types: ``POST form/match`` and the like."""
 
     @authorized
     async def post(self, kind: str) -> None:

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class NotFound(SkyError):
-    """What was asked about is not there."""
+    """The requested object does not exist."""
 
 
 class StateConflict(SkyError):
-    """What was asked cannot be done in the state that things are in."""
+    """The request cannot be met in the present state."""
 
 
 _STATUS: tuple[tuple[type[SkyError], int], ...] = (
@@ -33,7 +33,7 @@ _STATUS: tuple[tuple[type[SkyError], int], ...] = (
     (SkyBudget, 409),
     (SkyError, 502),
 )
-"""What a refusal is in HTTP; the first that fits."""
+"""HTTP status of each kind of error; the first that fits."""
 
 
 AUTH_RESOURCE = "jupyter_sky"
@@ -42,7 +42,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def authorized(method: Method) -> Method:
-    """Answer only users whom the server knows and whom its authorizer lets.
+    """Answer only users whom the server knows and whom its authorizer admits.
 
     It is asked for the action of the HTTP verb: ``read`` for GET, ``write`` for all others.
     """
@@ -52,7 +52,7 @@ def authorized(method: Method) -> Method:
 
 
 class SkyHandler(APIHandler):
-    """A handler that answers in JSON, and says what is wrong in words.
+    """Base of handlers that answer in JSON, errors with a message.
 
     Every verb of a subclass is `authorized`; a class with another one cannot be defined.
     """
@@ -71,11 +71,11 @@ class SkyHandler(APIHandler):
 
     @property
     def service(self) -> SkyService:
-        """What this server knows of clusters and runs."""
+        """Service of this server: clusters, runs and costs."""
         return self.settings["jupyter_sky"]
 
     async def answer(self, work: Callable[..., Any], *args: Any) -> None:
-        """Do some work in a thread and answer what it returns, or why it could not be done."""
+        """Do some work in a thread; answer its result or its error."""
         try:
             found = await self.service.run_in_thread(work, *args)
         except SkyError as error:
@@ -90,12 +90,12 @@ class SkyHandler(APIHandler):
         self.finish(json.dumps(told))
 
     def body(self) -> dict[str, Any]:
-        """Return the object that was sent along.
+        """Return the JSON object in the body of the request.
 
         Raises
         ------
         SkyUsageError
-            It is none.
+            The body is no JSON object.
         """
         try:
             found = json.loads(self.request.body or b"{}")
@@ -111,7 +111,7 @@ class SkyHandler(APIHandler):
         Raises
         ------
         SkyUsageError
-            It is none, or too small.
+            It is not a whole number, or too small.
         """
         text = self.get_query_argument(name, str(default))
         if not text.isdecimal() or int(text) < least:

@@ -1,4 +1,4 @@
-"""Runs in their notebooks: which runs a page is to look after, and what it puts into a cell."""
+"""Runs in their notebooks: runs that a page follows, and the outputs that it puts into cells."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 LATEST = 500
 LEASE_SECONDS = 20.0
-"""For how long a page that is silent keeps a run from the others."""
+"""Time after which a silent page loses its claim of a run."""
 FINAL_DELAY_SECONDS = 10.0
-"""How long a new run is left to the page that has started it."""
+"""Time for which a new run is left to the page that has started it."""
 
 _STAGES: dict[str, Any] = {"ok": "done", "error": "failed", "lost": "failed"}
 
 
 class PageClaims:
-    """Which page writes a run into its notebook, so that not two of them save one file."""
+    """Claims of pages to write a run into its notebook, so that not two of them save one file."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -34,12 +34,12 @@ class PageClaims:
         self._lock = threading.Lock()
 
     def claim(self, run_id: str, page: str, fed: bool, age: float) -> bool:
-        """Whether a page is the one; it has to ask again within `LEASE_SECONDS`.
+        """Return whether a page may write a run; it has to ask again within `LEASE_SECONDS`.
 
         Parameters
         ----------
         fed
-            The kernel itself feeds this page; it is the one, whoever was.
+            Whether the kernel itself feeds this page; it then takes the claim from any other.
         age
             Seconds since the run began.
         """
@@ -139,7 +139,7 @@ class NotebookHandler(SkyHandler):
 
 
 class FollowHandler(SkyHandler):
-    """``POST runs/ID/follow``: a page that shows a run's cell asks what to put there."""
+    """Handler of ``POST runs/ID/follow``: the output that a page puts below a run's cell."""
 
     pages = PageClaims()
 

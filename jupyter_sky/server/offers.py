@@ -1,4 +1,4 @@
-"""``GET offers``: what the clouds sell, from the catalog that is here."""
+"""``GET offers``: offers of the clouds, from the local catalog."""
 
 from __future__ import annotations
 

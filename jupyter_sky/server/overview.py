@@ -1,4 +1,4 @@
-"""``GET state``: what is up, what runs, what it costs."""
+"""``GET state``: clusters that are up, runs, costs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .handler import SkyHandler, authorized
 
 
 class StateHandler(SkyHandler):
-    """The whole state, or 304 where the one that asks has it already."""
+    """Handler of the state: all of it, or 304 where the front end has it already."""
 
     _etag: str | None = None
 

@@ -99,7 +99,7 @@ class ChangePoller:
                 self._start_reconciliation()
 
     def _stop_if_unwatched(self) -> bool:
-        """Whether nobody looks any more; then this thread is no longer the one that works."""
+        """Return whether no front end is left; this thread then polls no more."""
         with self._lock:
             left = time.monotonic() - self._touched_at > VIEWER_SECONDS
             if left:

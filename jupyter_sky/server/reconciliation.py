@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .connections import ConnectionPool
 
 JOURNAL_END = 2**53
-"""A place in a journal behind its end: of a run only its state is asked."""
+"""Entry number behind the end of any journal, to read the state of a run alone."""
 
 
 def reconcile(session: Session, connections: ConnectionPool) -> dict[str, Any]:

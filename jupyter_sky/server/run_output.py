@@ -24,7 +24,7 @@ _TEXT_STREAMS = re.compile(r"(?<=\n)")
 
 @dataclass(slots=True)
 class _JournalFile:
-    """Where the entries of a growing file begin, as far as it has been read."""
+    """Index of the entries of a growing file, as far as it has been read."""
 
     path: Path
     count: int = 0
@@ -146,7 +146,7 @@ class OutputArea:
             self.shown.append({"output_type": "stream", "name": name, "text": text})
 
     def _prefixed(self, rank: int, text: str, continues: bool) -> str:
-        """Say whose each line is."""
+        """Begin each line with the rank of its engine."""
         own = continues and self._open == rank
         cut = continues and self._open not in (None, rank)
         lines = [line for line in _TEXT_STREAMS.split(text) if line]
@@ -155,7 +155,7 @@ class OutputArea:
         return "".join(["\n" if cut else "", *marked])
 
     def _update(self, content: dict[str, Any]) -> None:
-        """Replace what bears the same name; what came before the first of these is not here."""
+        """Replace outputs of the same display id; those before the first entry are not here."""
         name = content.get("transient", {}).get("display_id")
         found = [out for out in self.shown if out.get("transient", {}).get("display_id") == name]
         for out in found:
@@ -171,7 +171,7 @@ def _data(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def outputs(entries: Iterable[Entry]) -> OutputArea:
-    """Return entries as outputs; where several nodes print, each line says whose it is.
+    """Return entries as outputs; where several nodes print, each line begins with its rank.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""``runs/ID/...``: how a run is, what it has printed, its end."""
+"""``runs/ID/...``: state, output, log and stop of a run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 _ID = r"runs/([^/]+)"
 STOP_REQUESTER = "in the browser"
 STOP_RESPONSE_SECONDS = 5.0
-"""A kernel that has not stopped its cell by then does not listen: the cluster is told."""
+"""Time after which the cluster is asked to stop a cell, when its kernel has not done so."""
 GRACE_SECONDS = 5.0
 
 
 def get_run(service: SkyService, run_id: str) -> dict[str, Any]:
-    """Say how a run is."""
+    """Return the state of a run."""
     return service.describe(service.run(run_id))
 
 
@@ -32,7 +32,7 @@ def get_run(service: SkyService, run_id: str) -> dict[str, Any]:
 
 
 def request_stop(service: SkyService, run_id: str) -> dict[str, Any]:
-    """Ask the kernel of a run to stop it; where it is gone, or does not listen, its cluster."""
+    """Request a stop from the kernel of a run, or from its cluster if no kernel answers."""
     row = service.run(run_id)
     told = service.describe(row)
     if told["ended"] is not None:
@@ -50,7 +50,7 @@ def request_stop(service: SkyService, run_id: str) -> dict[str, Any]:
 
 
 def _escalate_stop(service: SkyService, row: RunRow, wait: float) -> None:
-    """Go on to stronger means while it runs."""
+    """Interrupt a run on its cluster, then kill its engines, while it goes on."""
     with suppress(SkyError):
         if wait:
             if _stops_within(service, row, wait):
@@ -62,7 +62,7 @@ def _escalate_stop(service: SkyService, row: RunRow, wait: float) -> None:
 
 
 def _stops_within(service: SkyService, row: RunRow, seconds: float) -> bool:
-    """Wait for its end, or for its kernel to take the matter up."""
+    """Return whether a run ends, or its kernel begins to stop it, within some seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         now = service.session.store.run(row.run_id)
@@ -81,7 +81,7 @@ def _is_running_on_cluster(service: SkyService, row: RunRow) -> bool:
 
 
 def _stop_on_cluster(service: SkyService, row: RunRow, op: str) -> None:
-    """Tell its cluster; what waited for one, or whose cluster is gone, has ended."""
+    """Stop a run on its cluster; close the row of one that has no cluster and no kernel."""
     cluster = service.session.store.cluster(row.cluster)
     if cluster is not None and cluster.state == "up" and row.nodes:
         why = f"it was stopped {STOP_REQUESTER}"
@@ -122,7 +122,7 @@ def read_journal(service: SkyService, row: RunRow, since: int) -> tuple[list[Ent
 
 
 def get_outputs(service: SkyService, run_id: str, since: int) -> dict[str, Any]:
-    """Return what a run has printed, as outputs of a notebook."""
+    """Return the output of a run, as outputs of a notebook."""
     from ..config.settings import Sky
     from ..executor.untrusted_output import filter_entries, is_untrusted
 
@@ -140,33 +140,33 @@ def get_outputs(service: SkyService, run_id: str, since: int) -> dict[str, Any]:
 
 
 def get_log(service: SkyService, run_id: str, since: int) -> dict[str, Any]:
-    """Return what a run has printed, line by line."""
+    """Return the output of a run, line by line."""
     row = service.run(run_id)
     entries, following = read_journal(service, row, since)
     return {"lines": lines(entries), "next": following, "run": service.describe(row)}
 
 
 class RunHandler(SkyHandler):
-    """One run."""
+    """Handler of the state of a run."""
 
     @authorized
     async def get(self, run_id: str) -> None:
-        """Say how it is."""
+        """Return the state."""
         await self.answer(get_run, self.service, run_id)
 
 
 class StopHandler(SkyHandler):
-    """Its end."""
+    """Handler that stops a run."""
 
     @authorized
     async def post(self, run_id: str) -> None:
-        """Ask for it; the state tells when it has come."""
+        """Request the stop; the state tells when the run has ended."""
         self.service.poller.touch()
         await self.answer(request_stop, self.service, run_id)
 
 
 class OutputsHandler(SkyHandler):
-    """Its outputs."""
+    """Handler of the outputs of a run."""
 
     @authorized
     async def get(self, run_id: str) -> None:
@@ -176,7 +176,7 @@ class OutputsHandler(SkyHandler):
 
 
 class RunLogHandler(SkyHandler):
-    """Its log."""
+    """Handler of the log of a run."""
 
     @authorized
     async def get(self, run_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Clusters and runs as one Jupyter server knows them, for all of its front ends."""
+"""Service of clusters and runs of one Jupyter server, for all of its front ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 THREADS = 16
 COST_UPDATE_SECONDS = 5.0
-"""While a cluster is up, what it cost grows: the state is another one every so often."""
+"""Period at which the state changes while a cluster is up: its cost grows."""
 
 
 class SkyService:
@@ -102,7 +102,7 @@ class SkyService:
 
     @property
     def state(self) -> PanelState:
-        """What the store says, with what is known beside it."""
+        """State of the store and the snapshot, for the panel."""
         from .state import PanelState
 
         if self._state is None:
@@ -145,7 +145,7 @@ class SkyService:
         return f"{marker}-{int(now // COST_UPDATE_SECONDS if up else midnight(now))}"
 
     def update_snapshot(self, **changes: Any) -> None:
-        """Note what is known beside the store."""
+        """Update the snapshot."""
         with self._reading:
             after = replace(self.snapshot, **changes)
             if after != self.snapshot:
@@ -254,7 +254,7 @@ class SkyService:
     # -- asking ------------------------------------------------------------------------------
 
     def ask(self, row: ClusterRow, op: str, **content: Any) -> dict[str, Any]:
-        """Ask the controller of a cluster that is up, and note what it says of its end."""
+        """Ask the controller of a cluster that is up, and note the time of its end."""
         try:
             answer = self.connections.ask(row, op, **content)
         except SkyError:

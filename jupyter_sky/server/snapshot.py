@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 USE_VALID_SECONDS = 60.0
-"""For how long a cluster that is used is taken to be used still."""
+"""Time for which a cluster is taken to be in use after a report that it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class IdleReport:
     idle_left : float
         Seconds after which the cluster ended if nobody used it.
     at : float
-        When that was said, in unix seconds.
+        Time of the report, unix seconds.
     users : tuple of str
-        What kept it up then.
+        Work that kept it up then.
     """
 
     idle_left: float
@@ -44,7 +44,7 @@ IdleReports = dict[tuple[str, float], IdleReport]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is known beside the store.
+    """State of clusters and runs that is not in the store.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Snapshot:
     orphans : tuple of dict
         Machines of this user that no cluster has, as clusters.
     ends : dict
-        How and when runs have ended that no kernel follows, by their ids.
+        Outcomes and times of ends of runs that no kernel follows, by id.
     notices : tuple of str
         Sentences for the user.
     """
@@ -65,7 +65,7 @@ class Snapshot:
 
 
 def midnight(now: float) -> float:
-    """Return when the day of a time began here.
+    """Return the local midnight before a time.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def midnight(now: float) -> float:
 
 
 def describe_orphan(name: str, machines: Iterable[Any]) -> dict[str, Any]:
-    """Describe machines that no cluster has, as a cluster whose price nobody knows."""
+    """Describe machines that no cluster has, as a cluster of unknown price."""
     found = list(machines)
     cloud = found[0].cloud
     return {

@@ -25,7 +25,7 @@ from .snapshot import USE_VALID_SECONDS, IdleReport, IdleReports, Snapshot, midn
 RUNS = 100
 SHOW_LOST_SECONDS = 86400.0
 SHOW_ENDED_SECONDS = 600.0
-"""How long a cluster is shown after its end, if it was lost and if somebody ended it."""
+"""Times for which a cluster is shown after its end: a lost one, and one that a user ended."""
 
 _SHOWN = """
     SELECT id, name, state, cloud, region, instance_type, spot, price, nodes, resources, offer,
@@ -69,13 +69,13 @@ _SINCE = """
     SELECT total(usd), ifnull(sum(usd IS NULL), 0) FROM spend WHERE at >= :since
 """
 _RATE = "SELECT total(price) AS usd, sum(price IS NULL) AS unknown, count(*) AS open FROM intervals"
-_OVERLAPPING = f"""
+_OVERLAPPING = """
     SELECT runs.run_id AS run_id, cloud, intervals.price AS price, intervals.started AS started,
         intervals.last_beat AS last_beat, intervals.ended AS ended
     FROM runs JOIN clusters ON clusters.name = runs.cluster
         JOIN intervals ON cluster_id = clusters.id
-    WHERE runs.run_id IN ({{marks}}) AND intervals.started < ifnull(runs.ended, 9e99)
-        AND ifnull(intervals.ended, 9e99) > runs.started - {LONGEST_BILLING_UNIT}
+    WHERE runs.run_id IN ({marks}) AND intervals.started < ifnull(runs.ended, 9e99)
+        AND ifnull(intervals.ended, 9e99) > runs.started
 """
 _SIGNATURE = (
     "SELECT id, state, price, nodes, note, kept, idle FROM clusters "
@@ -90,14 +90,14 @@ _SIGNATURE = (
 
 
 def signature(db: Database) -> tuple[Any, ...]:
-    """Return something that is another one when what is shown is; heartbeats change nothing."""
+    """Return a value that changes with the shown state; heartbeats do not change it."""
     return tuple(tuple(tuple(row) for row in db.read(sql)) for sql in _SIGNATURE)
 
 
 class PanelState:
-    """The state of one store.
+    """State of one store, for the panel.
 
-    What a run that has ended cost is computed once and kept.
+    The cost of a run that has ended is computed once and kept.
     """
 
     def __init__(self, store: Store) -> None:
@@ -185,7 +185,7 @@ class PanelState:
         return self._described(self._store.latest_runs(RUNS), now, snapshot)
 
     def run(self, row: RunRow, snapshot: Snapshot) -> dict[str, Any]:
-        """Return what is known of one run."""
+        """Return the state of one run."""
         return self._described([row], time.time(), snapshot)[0]
 
     def _described(

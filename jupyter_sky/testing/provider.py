@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -83,7 +82,7 @@ def test_01_facts_are_complete_and_read_without_the_sdk(provider_path: str) -> N
     module = provider_path.partition(":")[0]
     code = (
         "import json, sys, time\n"
-        "import jupyter_sky.provider.protocol, jupyter_sky.provider.values\n"
+        "import jupyter_sky.clouds.provider\n"  # what drives it is there before
         f"before = time.process_time(); import {module}\n"
         "print(json.dumps([time.process_time() - before, sorted(sys.modules)]))"
     )
@@ -135,11 +134,11 @@ def test_03_offers_can_be_planned_with(account: Account) -> None:
     assert offers
     for offer in offers:
         assert offer.cloud == account.provider.name and offer.region and offer.instance_type
-        assert offer.vcpus > 0 and offer.memory > 0, offer
-        least = 0.0 if account.provider.on_premises else 1e-6
-        assert offer.price is not None and offer.price >= least, offer
+        assert offer.vcpus >= 0 and offer.memory >= 0, offer  # 0 where not known
+        assert offer.price is None or offer.price > 0 or account.provider.on_premises, offer
         assert not offer.gpu or accelerators.canonical(offer.gpu) == offer.gpu, offer
-        assert bool(offer.gpu) == bool(offer.gpu_count), offer
+        assert offer.gpu or not offer.gpu_count, offer
+    assert any(o.vcpus and o.memory and o.price is not None for o in offers), "none can be planned"
 
 
 # -- launches -----------------------------------------------------------------------------------
@@ -362,12 +361,18 @@ def test_17_secrets_are_written_nowhere(
     with pytest.raises(SkyError) as refused:
         account.managed.launch(account.request())
     said = capfd.readouterr()
-    texts = [config.user_data, config.script, json.dumps(dict(config.tags)), str(refused.value)]
-    texts += [repr(account.provider), repr(vars(account.provider)), repr(machines)]
-    texts += [caplog.text, said.out, said.err, json.dumps([asdict(each) for each in machines])]
+    texts = {
+        "the initial configuration": config.user_data + config.script + str(dict(config.tags)),
+        "an error": str(refused.value),
+        "the provider": repr(account.provider),
+        "machines": repr(machines),
+        "what was printed": said.out + said.err,
+        "the log": caplog.text,
+    }
     files = [path for path in account.folder.rglob("*") if path.is_file()]
-    texts += [path.read_text(errors="replace") for path in files]
-    assert not [secret for secret in secrets for text in texts if secret in text]
+    texts |= {f"the file {path.name}": path.read_text(errors="replace") for path in files}
+    found = [where for where, text in texts.items() for secret in secrets if secret in text]
+    assert not found, f"secrets are in {', '.join(found)}"
 
 
 def test_18_long_lists_are_read_to_their_end(account: Account) -> None:

@@ -17,7 +17,7 @@ _CODE = "font-family: var(--jp-code-font-family, monospace)"
 
 
 class SkyForm(View):
-    """Form of what a cell needs, with the offers that match.
+    """Form of a cell's options, with the offers that match.
 
     Parameters
     ----------

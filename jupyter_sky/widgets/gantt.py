@@ -160,7 +160,7 @@ def draw_gantt(plan: Plan) -> str:
 
 
 def _shows_deadline(plan: Plan) -> bool:
-    """Whether the deadline lies within what the axis shows."""
+    """Return whether the deadline lies within what the axis shows."""
     return plan.deadline_h is not None and plan.deadline_h <= _span(plan) * (1 + 1e-9)
 
 

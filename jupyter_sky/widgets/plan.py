@@ -81,7 +81,7 @@ def _compute_explanations(plan: Plan) -> None:
 
 
 def _is_quick(plan: Plan) -> bool:
-    """Whether a few more plans like this one take a fraction of a second."""
+    """Return whether the plan is small enough to solve a few more like it at once."""
     solving = [spent for stage, spent in plan.certificate.seconds.items() if stage != "tables"]
     return len(plan) <= _MAX_TASKS and sum(solving) <= _MAX_SECONDS
 

@@ -185,7 +185,7 @@ def test_the_line_magic_and_the_shell_take_the_same_words():
         ("offers --cpus 2 --cpus 4", "given twice"),
     ],
 )
-def test_mistakes_in_the_line(line, piece):
+def test_invalid_lines_of_the_offers_verb(line, piece):
     with pytest.raises(SkyUsageError, match=re.escape(piece)):
         verbs.call_verb(line.split())
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any, ClassVar
 
 from jupyter_sky.offers import Offer
@@ -36,7 +38,6 @@ class EmulatedWorld(World):
         "boots_in": "its machines take the time that they take",
         "fill": "long lists are read in the tests of each driver",
         "hide_new": "its lists have what is there",
-        "offers": "the catalog lists what it sells",
     }
     boot_seconds = 30.0
     place: ClassVar[dict[str, Any]]
@@ -135,6 +136,11 @@ class Gcp(EmulatedWorld):
         "invalid": "invalid",
         "throttled": "RATE_LIMIT_EXCEEDED",
     }
+
+    def secrets(self) -> list[str]:
+        """Return the private key of the service account."""
+        path = Path(self.environment()["GOOGLE_APPLICATION_CREDENTIALS"])
+        return json.loads(path.read_text())["private_key"].splitlines()[1:3]
 
     def make(self) -> Compute:
         """Return the emulator."""

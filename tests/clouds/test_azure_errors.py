@@ -24,7 +24,6 @@ from tests.clouds.azure_requests import (
     OWNER,
     SIZE,
     TOKEN,
-    an_azure,
     an_order,
     failure,
     launch,
@@ -36,18 +35,8 @@ from tests.clouds.azure_requests import (
 from tests.emulators.arm import CLIENT, SUBSCRIPTION, Arm
 from tests.emulators.arm_errors import words
 
+pytest_plugins = ["tests.clouds.azure_fixtures"]
 
-@pytest.fixture
-def arm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arm]:
-    yield from an_azure(monkeypatch)
-
-
-@pytest.fixture
-def driver(arm: Arm) -> Azure:
-    return Azure(poll=0.02)
-
-
-# -- refusals ----------------------------------------------------------------------------------
 
 _OURS = {"CredentialUnavailable", "UnknownTenant", "UntrustedCertificate"}
 _ON_THE_WIRE = sorted(code for code in TABLE if code not in _OURS)
@@ -55,27 +44,27 @@ _ON_THE_WIRE = sorted(code for code in TABLE if code not in _OURS)
 
 @pytest.fixture(scope="module")
 def refusing() -> Iterator[tuple[Arm, Azure]]:
-    """One Azure for all codes, and a driver that has its clients."""
+    """One Azure for all codes, and a azure that has its clients."""
     with pytest.MonkeyPatch.context() as patch:
         arm = Arm(boot=0.0)
         use(arm.env(), patch)
-        driver = Azure(poll=0.01)
-        driver.identify()
-        yield arm, driver
+        azure = Azure(poll=0.01)
+        azure.identify()
+        yield arm, azure
         arm.close()
 
 
 @pytest.mark.parametrize("code", _ON_THE_WIRE)
 def test_every_code_is_understood_from_the_wire(refusing: tuple[Arm, Azure], code: str) -> None:
-    arm, driver = refusing
+    arm, azure = refusing
     if code == "ResourceGroupBeingDeleted":
         action = "PUT virtualNetworks"  # that of a group is waited for
     elif code.startswith("AADSTS"):
-        action, driver = "token", Azure(poll=0.01)
+        action, azure = "token", Azure(poll=0.01)
     else:
         action = "create" if words(code).later else "PUT resourceGroups"
     arm.refuse(code, action=action)
-    trouble = refused(driver, an_order(f"{code}-00000000"))
+    trouble = refused(azure, an_order(f"{code}-00000000"))
     cause, _, fix = TABLE[code]
     assert trouble.code == code
     if code == "MissingSubscriptionRegistration":
@@ -89,9 +78,9 @@ def test_every_code_is_understood_from_the_wire(refusing: tuple[Arm, Azure], cod
 @pytest.mark.parametrize(
     "code", ["SkuNotAvailable", "ZonalAllocationFailed", "OperationNotAllowed"]
 )
-def test_all_or_none(arm: Arm, driver: Azure, code: str) -> None:
+def test_all_or_none(arm: Arm, azure: Azure, code: str) -> None:
     arm.refuse(code)  # one of four
-    trouble = refused(driver, an_order(nodes=4))
+    trouble = refused(azure, an_order(nodes=4))
     assert trouble.code == code and trouble.cause in ("capacity", "quota")
     until(lambda: not left(arm))
 
@@ -113,12 +102,12 @@ def test_a_refusal_goes_before_an_answer_that_was_lost() -> None:
         send_parallel([lost, refusal, waiting], Azure().is_transient)
 
 
-def test_refusals_are_of_the_place_that_was_asked(arm: Arm, driver: Azure) -> None:
+def test_refusals_are_of_the_place_that_was_asked(arm: Arm, azure: Azure) -> None:
     arm.refuse("SkuNotAvailable", zone="eastus-1", instance_type=SIZE, spot=True, times=9)
-    assert refused(driver, an_order(zone="eastus-1", spot=True)).code == "SkuNotAvailable"
+    assert refused(azure, an_order(zone="eastus-1", spot=True)).code == "SkuNotAvailable"
     for number, place in enumerate(({"zone": "eastus-2"}, {"spot": False})):
         asked = {"zone": "eastus-1", "spot": True, **place}
-        assert launch(driver, an_order(f"p{number}-00000000", **asked))
+        assert launch(azure, an_order(f"p{number}-00000000", **asked))
 
 
 @pytest.mark.parametrize(
@@ -129,56 +118,54 @@ def test_refusals_are_of_the_place_that_was_asked(arm: Arm, driver: Azure) -> No
         ("QuotaExceeded", "standardNCASv3_T4Family", "family"),
     ],
 )
-def test_how_much_a_quota_closes(
-    arm: Arm, driver: Azure, code: str, cores: str, width: str
-) -> None:
+def test_how_much_a_quota_closes(arm: Arm, azure: Azure, code: str, cores: str, width: str) -> None:
     arm.refuse(code, cores=cores)
-    trouble = refused(driver, an_order())
+    trouble = refused(azure, an_order())
     assert (trouble.cause, trouble.scope) == ("quota", width)
     assert "quota" in trouble.fix
 
 
-def test_an_operation_that_is_not_allowed_may_be_no_quota(arm: Arm, driver: Azure) -> None:
-    launch(driver, an_order())
+def test_an_operation_that_is_not_allowed_may_be_no_quota(arm: Arm, azure: Azure) -> None:
+    launch(azure, an_order())
     with pytest.raises(Exception, match="cannot be evicted") as caught:
-        driver._current_account().compute.virtual_machines.simulate_eviction(GROUP, f"{TOKEN}-0")
-    trouble = driver.explain(caught.value)
+        azure._current_account().compute.virtual_machines.simulate_eviction(GROUP, f"{TOKEN}-0")
+    trouble = azure.explain(caught.value)
     assert trouble is not None and trouble.cause == "invalid"
 
 
-def test_what_was_asked_wrongly_is_told(arm: Arm, driver: Azure) -> None:
-    trouble = refused(driver, an_order(), disk=9000.0)
+def test_what_was_asked_wrongly_is_told(arm: Arm, azure: Azure) -> None:
+    trouble = refused(azure, an_order(), disk=9000.0)
     assert trouble.cause == "invalid" and "4095 GiB" in trouble.fix
     assert "'9000'" in trouble.message
 
     arm.state.gone_sizes.add("Standard_NC6")
-    trouble = refused(driver, an_order("b-00000000", instance_type="Standard_NC6"))
+    trouble = refused(azure, an_order("b-00000000", instance_type="Standard_NC6"))
     assert trouble.cause == "invalid" and "list-skus" in trouble.fix
     assert trouble.message.startswith("The value Standard_NC6 provided for the VM size")
 
-    trouble = refused(driver, an_order("c-00000000", zone="eastus-7"))
+    trouble = refused(azure, an_order("c-00000000", zone="eastus-7"))
     assert (trouble.cause, trouble.code) == ("invalid", "InvalidAvailabilityZone")
     until(lambda: not left(arm))
 
 
-def test_a_provider_that_is_not_registered(arm: Arm, driver: Azure) -> None:
+def test_a_provider_that_is_not_registered(arm: Arm, azure: Azure) -> None:
     arm.unregistered.add("Microsoft.Network")
-    trouble = refused(driver, an_order())
+    trouble = refused(azure, an_order())
     assert trouble.cause == "permission"
     assert trouble.fix == "az provider register --wait --namespace Microsoft.Network"
 
 
 @pytest.mark.parametrize("status", [200, 407, 503])
-def test_a_page_of_a_proxy_is_called_so(arm: Arm, driver: Azure, status: int) -> None:
-    driver.identify()
+def test_a_page_of_a_proxy_is_called_so(arm: Arm, azure: Azure, status: int) -> None:
+    azure.identify()
     arm.refuse(f"HTML{status}", action="PUT resourceGroups")
     arm.refuse(f"HTML{status}", action="GET resourceGroups")
-    trouble = refused(driver, an_order())
+    trouble = refused(azure, an_order())
     assert trouble.cause == "transient" and "proxy" in trouble.fix
     assert "<html>" not in trouble.message
     with pytest.raises(Exception) as caught:
-        driver.machines(owner=OWNER)
-    trouble = driver.explain(caught.value)
+        azure.machines(owner=OWNER)
+    trouble = azure.explain(caught.value)
     assert trouble is not None and trouble.cause == "transient"
 
 
@@ -196,15 +183,12 @@ def test_nobody_answers(arm: Arm, monkeypatch: pytest.MonkeyPatch, name: str) ->
 def test_a_certificate_that_nobody_here_trusts(
     arm: Arm, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    driver = Azure()
+    azure = Azure()
     if name == "AZURE_RESOURCE_MANAGER_URL":
-        driver.identify()  # there is a token
+        azure.identify()  # there is a token
     monkeypatch.delenv("REQUESTS_CA_BUNDLE")
-    trouble = failure(driver)
+    trouble = failure(azure)
     assert trouble.cause == "permission" and "REQUESTS_CA_BUNDLE" in trouble.fix
-
-
-# -- who we are --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -222,41 +206,41 @@ def test_wrong_credentials_come_with_their_fix(
     arm: Arm, monkeypatch: pytest.MonkeyPatch, kind: str, code: str, fix: str
 ) -> None:
     use(arm.wrong_env(kind), monkeypatch)
-    driver = Azure()
+    azure = Azure()
     with pytest.raises(Exception) as caught:
-        driver.identify()
-    trouble = driver.explain(caught.value)
+        azure.identify()
+    trouble = azure.explain(caught.value)
     assert trouble is not None
     assert (trouble.cause, trouble.code) == ("permission", code)
     assert fix in trouble.fix
-    found = CloudProvider(driver).check()
+    found = CloudProvider(azure).check()
     assert not found.usable and code in found.found and found.fix == trouble.fix
 
 
 def test_credentials_that_are_right_and_none(
-    arm: Arm, driver: Azure, monkeypatch: pytest.MonkeyPatch
+    arm: Arm, azure: Azure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = CloudProvider(driver).check()
+    found = CloudProvider(azure).check()
     assert found.usable and f"service principal {CLIENT}" in found.found
     assert SUBSCRIPTION in found.found
     use(arm.wrong_env("none"), monkeypatch)
     arm.calls.clear()
-    assert driver.configured() == ""
-    found = CloudProvider(driver).check()
+    assert azure.configured() == ""
+    found = CloudProvider(azure).check()
     assert not found.usable and "az login" in found.fix
     assert arm.calls == []
     with pytest.raises(Exception) as caught:
-        driver.identify()
-    trouble = driver.explain(caught.value)
+        azure.identify()
+    trouble = azure.explain(caught.value)
     assert trouble is not None and trouble.cause == "permission" and "az login" in trouble.fix
 
 
-def test_a_token_that_got_old(arm: Arm, driver: Azure) -> None:
-    driver.identify()
+def test_a_token_that_got_old(arm: Arm, azure: Azure) -> None:
+    azure.identify()
     arm.expire_tokens()
     with pytest.raises(Exception) as caught:
-        driver.machines(owner=OWNER)
-    trouble = driver.explain(caught.value)
+        azure.machines(owner=OWNER)
+    trouble = azure.explain(caught.value)
     assert trouble is not None
     assert (trouble.cause, trouble.code) == ("permission", "ExpiredAuthenticationToken")
     assert "clock" in trouble.fix
@@ -283,9 +267,9 @@ def test_the_subscription_is_the_only_one_or_what_az_uses(
     assert Azure().configured() == "az login as ada@example.org"
 
 
-def test_a_subscription_that_is_disabled(arm: Arm, driver: Azure) -> None:
+def test_a_subscription_that_is_disabled(arm: Arm, azure: Azure) -> None:
     arm.disabled = True
-    assert refused(driver, an_order()).code == "ReadOnlyDisabledSubscription"
+    assert refused(azure, an_order()).code == "ReadOnlyDisabledSubscription"
 
 
 def test_looking_for_credentials_needs_no_sdk(tmp_path: Any) -> None:

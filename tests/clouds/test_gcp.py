@@ -267,6 +267,19 @@ def test_giving_up_is_heard_within_a_moment(compute: Compute, driver: Gcp) -> No
     assert sorted(gaps)[len(gaps) // 2] < 0.5
 
 
+def test_notebook_that_gives_up_meanwhile_leaves_no_machine(compute: Compute, driver: Gcp) -> None:
+    compute.world.boot = 0.5
+
+    def tick() -> None:
+        if len(compute.machines()) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launch_machines(driver, order(nodes=3), machine_config(), tick)
+    until(lambda: not compute.machines())
+    assert compute.world.disks == {}
+
+
 def test_requests_that_are_throttled_or_lost_are_sent_again(compute: Compute) -> None:
     cloud = CloudProvider(Gcp())
     compute.throttle("create", times=1)

@@ -49,7 +49,7 @@ def priced(
 
     def pool(limit: float | None, nodes: int) -> ClusterLauncher:
         need = Resources.parse(nodes=str(nodes), max_hourly_cost=limit)
-        return ClusterLauncher(sessions.current(), need, None)
+        return ClusterLauncher(sessions.current().clusters, need, None)
 
     yield pool
     sessions.close()

@@ -81,7 +81,7 @@ def test_dry_run_launches_nothing(notebook: Notebook, data_dir) -> None:
         ("%sky frob", "frob"),
     ],
 )
-def test_mistakes_cost_nothing_and_show_no_code_of_ours(
+def test_invalid_lines_launch_nothing_and_show_no_frames_of_the_package(
     notebook: Notebook, data_dir, cell: str, said: str
 ) -> None:
     ran = notebook.run(cell)

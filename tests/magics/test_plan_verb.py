@@ -1,4 +1,4 @@
-"""``%sky plan``: what is written, and what the one function is asked."""
+"""``%sky plan``: words, and the arguments of the function."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_single_request_with_options_of_both_kinds(notebook) -> None:
         ("plan --gpus T4 --minimise cost", "unknown option --minimise"),
     ],
 )
-def test_mistakes(notebook, line: str, said: str) -> None:
+def test_invalid_lines(notebook, line: str, said: str) -> None:
     with pytest.raises(SkyUsageError) as caught:
         verbs.call_verb(line.split())
     assert said in caught.value.message

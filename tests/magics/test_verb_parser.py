@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.magics.arguments import RESOURCES
@@ -122,6 +124,26 @@ def test_invalid_words_print_nothing_and_do_not_exit(capsys: pytest.CaptureFixtu
     with pytest.raises(SkyUsageError):
         read_call(["down", "--al"])
     assert capsys.readouterr() == ("", "")
+
+
+FLAGS = sorted({flag for verb in VERBS.values() for each in verb.options for flag in each.flags})
+WORDS = st.one_of(
+    st.sampled_from([*FLAGS, *VERBS, "--", "-", "-h", "--help", "-5", "1h", "all", "a b", "=", ""]),
+    st.sampled_from(FLAGS).map(lambda flag: f"{flag}=x"),
+    st.text("-=fcohal 1,'\u00fc", max_size=6),
+)
+
+
+@given(st.sampled_from(sorted(VERBS)), st.lists(WORDS, max_size=5))
+@settings(deadline=None, max_examples=400)
+def test_any_words_are_read_or_refused(name: str, words: list[str]) -> None:
+    verb = VERBS[name]
+    try:
+        call = read_call([*name.split(), *words], verb.only or NOTEBOOK)
+    except SkyUsageError as error:
+        assert error.message and error.hint
+    else:
+        inspect.signature(call.verb.run).bind(**call.arguments)
 
 
 def test_values_are_kept_as_they_are() -> None:

@@ -1,4 +1,4 @@
-"""``%sky`` verbs in a kernel: what each says, and what they say of a cluster that is gone."""
+"""Outputs of ``%sky`` verbs in a kernel, also after a cluster was killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def text(ran: Ran) -> str:
     return ran.stdout + "".join(c["data"].get("text/plain", "") for c in shown)
 
 
-def test_the_life_of_a_cluster(fresh) -> None:
+def test_verbs_over_the_life_of_a_cluster(fresh) -> None:
     book: Notebook = fresh()
     assert "no cluster is up" in text(book.run("%sky status"))
     assert "no cluster is up" in text(book.run("%sky"))
@@ -59,7 +59,7 @@ def test_the_life_of_a_cluster(fresh) -> None:
     assert again.ename == "SkyUsageError" and "no cluster 'train' is up" in again.evalue
 
 
-def test_a_cluster_that_was_removed_behind_our_back(fresh) -> None:
+def test_verbs_after_a_cluster_was_killed(fresh) -> None:
     book: Notebook = fresh()
     assert book.run("%%sky -c train\nprint('kept')\nx = 1").status == "ok"
     part(fresh.data, "supervisor")[0].kill()
@@ -116,7 +116,7 @@ def test_verbs_that_need_no_cluster(fresh) -> None:
         ("logs 'unclosed", ["quot"]),
     ],
 )
-def test_mistakes(notebook: Notebook, line: str, pieces: list[str]) -> None:
+def test_invalid_lines(notebook: Notebook, line: str, pieces: list[str]) -> None:
     ran = notebook.run(f"%sky {line}")
     assert ran.status == "error" and ran.ename.startswith("Sky"), (ran.ename, ran.evalue)
     for piece in pieces:

@@ -204,7 +204,8 @@ def test_a_pool_that_prefers_spot_machines_always_starts_and_says_so(
     resources, nodes, spec = sky.Compute(
         cloud="aws", region="us-east-1", accelerator="A10G:1", allocation="spot-if-available"
     )._choose(sessions.current())
-    start = ClusterLauncher(sessions.current(), resources, spec.lease, spec.market)
+    known = sessions.current().clusters
+    start = ClusterLauncher(known, resources, spec.lease, spec.market)
     with pytest.warns(UserWarning, match="no spot machine could be had: it is on demand, "):
         cluster = start("pool", nodes.ready)
     *refused, taken = asked

@@ -120,17 +120,17 @@ def refresh_and_report(
         raise failed[0]
     if failed and (clouds or len(failed) == len(outcomes)):
         print(report)
-        raise _together(outcomes, failed)
+        raise _join_errors(outcomes, failed)
     return report
 
 
-def _together(outcomes: Sequence[RefreshOutcome], failed: Sequence[SkyError]) -> SkyError:
+def _join_errors(outcomes: Sequence[RefreshOutcome], failed: Sequence[SkyError]) -> SkyError:
     names = ", ".join(outcome.cloud for outcome in outcomes if outcome.state == STATES[2])
     return SkyRefreshError(f"{len(failed)} of {len(outcomes)} clouds not refreshed: {names}")
 
 
 def show() -> Table:
-    """Say what the catalog holds of each cloud, from where, and how old it is.
+    """Return the table of the catalog's offers by cloud, with their origin and age.
 
     Examples
     --------

@@ -1,0 +1,1 @@
+"""Driver of Amazon Web Services."""

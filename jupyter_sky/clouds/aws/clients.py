@@ -16,7 +16,7 @@ from ...provider.classification import ProviderError
 DEFAULT_REGION = "us-east-1"
 """The region that is asked about the others, where none is configured."""
 MAX_PARALLEL_REGIONS = 8
-"""How many regions are asked at the same time."""
+"""Number of regions that are asked at the same time."""
 _VARIABLES = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",

@@ -34,7 +34,7 @@ from .network import error_code, make_filter
 log = logging.getLogger(__name__)
 
 SCHEDULER_RETRIES = 20
-"""How often EventBridge tries to end machines; they may be gone long since."""
+"""Number of tries of EventBridge to end machines; they may be gone long since."""
 HISTORY_SECONDS = 3000.0
 """EC2 surely knows every machine, also ended ones, for so long after its launch."""
 IMAGE_CACHE_SECONDS = 600.0

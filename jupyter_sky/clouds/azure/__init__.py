@@ -1,0 +1,1 @@
+"""Driver of Microsoft Azure."""

@@ -27,7 +27,7 @@ from .errors import ignore_codes
 PREEMPTED_OPERATION = "compute.instances.preempted"
 """Operations of this type tell of machines that were taken back and are gone."""
 MAX_FAILED_ATTEMPTS = 20
-"""How often an order may have failed at one place before; each time spends an id of requests."""
+"""Failures of one order at one place; each spends an ID of requests."""
 CONSOLE_CHARS = 16384
 log = logging.getLogger(__name__)
 _NAMESPACE = uuid.UUID("8b5f7a52-21a6-4bd1-9f0e-5f6ad2a0c3de")
@@ -275,6 +275,7 @@ def _insert_machine(
     The id of a request makes it count once, however often it is sent. An order that failed and is
     sent again would only be told of that failure: then it takes the next id.
     """
+    operation = None
     for attempt in range(MAX_FAILED_ATTEMPTS):
         place = f"{zone}/{order.offer.instance_type}/{order.offer.spot}"
         place += "".join(f"/{each.email}" for each in body.service_accounts)
@@ -286,9 +287,10 @@ def _insert_machine(
             if errors.has_code(error, "alreadyExists") and _is_same_machine(access, zone, body):
                 return None
             raise
-        if operation.status.name != "DONE" or _is_same_machine(access, zone, body):
+        last = attempt == MAX_FAILED_ATTEMPTS - 1
+        if last or operation.status.name != "DONE" or _is_same_machine(access, zone, body):
             return operation
-    return operation
+    raise AssertionError
 
 
 def _is_same_machine(access: GcpClients, zone: str, body: Any) -> bool:

@@ -6,7 +6,8 @@ import math
 from concurrent.futures import Future
 
 from ..controller.journal import RECORDED_TYPES
-from .client import Message, Sink
+from ..wire.messages import Message
+from .client import Sink
 
 
 class CellExecution:

@@ -19,10 +19,10 @@ import zmq
 from ipyparallel import error as ipp_error
 from ipyparallel.client.client import Client
 
+from ..wire.messages import Content, Message
 from ..wire.private_sockets import PrivateSockets, output_socket_name
 from .zmq_loop import ZmqLoop
 
-Message = dict[str, Any]
 Sink = Callable[[Message], None]
 ReplyHandler = Callable[[Message | Exception], None]
 """Receives each reply of an engine to a command, or the error if none comes."""
@@ -278,7 +278,7 @@ class DirectClient(Client):
             self._io_loop.add_callback(lambda: self._handle_stranded_msgs(-1, engine))
         return msg_id
 
-    def send_query(self, kind: str, content: dict[str, Any] | None = None) -> Future:
+    def send_query(self, kind: str, content: Content | None = None) -> Future:
         """Send a request to the hub; return the future of its reply."""
         return self._send(self._query_stream, kind, content=content or {})  # type: ignore[attr-defined]
 
@@ -292,7 +292,7 @@ class DirectClient(Client):
         )
 
     def broadcast(
-        self, engines: Collection[str], kind: str, content: dict[str, Any], buffers: Any
+        self, engines: Collection[str], kind: str, content: Content, buffers: Any
     ) -> dict[str, Future]:
         """Send one message to several engines; return the future of each engine's reply.
 

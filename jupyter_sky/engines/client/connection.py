@@ -12,7 +12,7 @@ import math
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextvars import ContextVar
@@ -23,6 +23,7 @@ import zmq
 from ipyparallel import error as ipp_error
 
 from ...errors import SkyClusterLost, SkyEngineLost, SkyError, SkyTimeout, SkyVersionError
+from ..wire.messages import Content
 from .cell_execution import CellExecution
 from .client import REPLY_TIMEOUT_SECONDS, DirectClient, Sink
 
@@ -94,7 +95,7 @@ class ClusterConnection:
         timeout: float = REPLY_TIMEOUT_SECONDS,
         wait_reconnect: bool = True,
         **content: Any,
-    ) -> dict[str, Any]:
+    ) -> Content:
         """Ask the controller of the cluster.
 
         Parameters
@@ -132,7 +133,7 @@ class ClusterConnection:
         """Note that this notebook uses the cluster: that keeps it up for its idle limit."""
         self.used_at, self.used_for = time.monotonic(), what
 
-    def describe_use(self) -> dict[str, Any]:
+    def describe_use(self) -> Content:
         """Return the use that this notebook makes of the cluster, for its next heartbeat."""
         going_on = [uses for pool in list(self.pools) if (uses := pool())]
         if self._requests:
@@ -210,7 +211,7 @@ class ClusterConnection:
         self._verified_outputs.add(ident)
 
     def execute(
-        self, rank: int, code: str, facts: dict[str, Any], request: dict[str, Any], sink: Sink
+        self, rank: int, code: str, facts: Mapping[str, object], request: Content, sink: Sink
     ) -> CellExecution:
         """Send a cell to one engine.
 
@@ -224,7 +225,7 @@ class ClusterConnection:
         client = self.client
         header = client.session.msg_header("execute_request")
         # text: ipykernel hashes the values of a header
-        header["sky"] = json.dumps(facts | {"rank": rank})
+        header["sky"] = json.dumps({**facts, "rank": rank})
         msg_id = header["msg_id"]
         while len(client.sinks) > MAX_ENDED_SINKS:
             client.sinks.popitem(last=False)
@@ -237,7 +238,7 @@ class ClusterConnection:
             "stop_on_error": False,  # one cell's error must not abort those queued behind it
         }
         cell = CellExecution(rank, msg_id, sink)
-        what = facts.get("name") or f"cell {facts.get('cell', '?')}"
+        what = str(facts.get("name") or f"cell {facts.get('cell', '?')}")
         self.record_use(what)
         client.sinks[msg_id] = cell.receive
         client.send_to_engine(
@@ -273,11 +274,11 @@ class ClusterConnection:
         self._requests.discard(request)
         self.record_use("variables")
 
-    def ask_engine(self, rank: int, op: str, **content: Any) -> dict[str, Any]:
+    def ask_engine(self, rank: int, op: str, **content: Any) -> Content:
         """Send a ``sky_value`` request and wait for its content."""
         return self.reply_content(self.wait(self.send_value_request(rank, op, **content)))
 
-    def reply_content(self, reply: Any) -> dict[str, Any]:
+    def reply_content(self, reply: Any) -> Content:
         """Return the content of a reply, or raise the error in it."""
         if isinstance(reply, ipp_error.EngineError):
             raise SkyEngineLost(f"engine {reply} of cluster {self.cluster} was lost")

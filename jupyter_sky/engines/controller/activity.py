@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+
+from ..wire.messages import Content
 
 WARN_SECONDS = 120.0
 WARN_FRACTION = 0.2
@@ -104,7 +105,7 @@ class Activity:
         """Return the seconds until an idle cluster ends."""
         return max(self.last_use + self.idle, self.kept_until) - now
 
-    def report(self, now: float, cells: list[str], logins: list[str]) -> dict[str, Any]:
+    def report(self, now: float, cells: list[str], logins: list[str]) -> Content:
         """Return current uses, last use and idle time left."""
         connected = self.connected_notebooks(now)
         calls = [f"{uses} of {notebook_name(key)}" for key, uses in connected.items() if uses]

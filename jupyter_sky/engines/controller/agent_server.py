@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..node.current_cell import CurrentCell
+from ..wire.messages import Content, EngineReport, NodeSample
 
 SILENCE_SECONDS = 10.0
 """Silence of a node agent after which its node is lost and its cells fail."""
@@ -63,7 +64,7 @@ class RemoteEngine:
         """Kill the engine and the processes of its cells."""
         self._server.send_command(self.rank, op="end", serial=self.serial)
 
-    def update(self, report: dict[str, Any]) -> None:
+    def update(self, report: EngineReport) -> None:
         """Apply a report of its node agent."""
         self.pid = report["pid"]
         cell = report["cell"]
@@ -107,13 +108,13 @@ class AgentServer:
         self._engines[rank] = RemoteEngine(self, rank, serial)
         return self._engines[rank]
 
-    def set_controller(self, engine: dict[str, Any]) -> None:
+    def set_controller(self, engine: Content) -> None:
         """Send the address of the controller to connected and future node agents."""
         self._controller_message = json.dumps({"op": "set_controller", "engine": engine}).encode()
         for identity in self._identities.values():
             self._send(identity, self._controller_message)
 
-    def send_command(self, rank: int, **command: Any) -> None:
+    def send_command(self, rank: int, **command: object) -> None:
         """Send a command to a node agent, now or once it connects."""
         data = json.dumps(command).encode()
         if rank in self._identities:
@@ -129,7 +130,7 @@ class AgentServer:
         except zmq.ZMQError:  # it has gone; its silence will tell
             pass
 
-    def receive_reports(self, add: Callable[[int, dict[str, Any]], None]) -> None:
+    def receive_reports(self, add: Callable[[int, NodeSample], None]) -> None:
         """Process reports of node agents; `add` takes the metrics of their nodes."""
         import zmq
 
@@ -138,7 +139,7 @@ class AgentServer:
                 identity, data = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            report = json.loads(data)
+            report: EngineReport = json.loads(data)
             rank = report["rank"]
             if rank not in self._heard:
                 continue
@@ -155,8 +156,8 @@ class AgentServer:
             for command in self._waiting.pop(rank, []):
                 self._send(identity, command)
             self._waiting[rank] = []
-            if report.get("metrics"):
-                add(rank, report["metrics"])
+            if metrics := report.get("metrics"):
+                add(rank, metrics)
             engine = self._engines.get(rank)
             if engine is not None and report.get("serial") == engine.serial:
                 engine.update(report)

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...remote.supervisor import describe_exit, kill_all, processes_with_env, tail_log
 from ...remote.supervisor import write_private as write
 from ..node.current_cell import CurrentCell, cell_file_path, read_current_cell
 from ..node.engine_process import Process, memory_usage, start_engine
+from ..wire.messages import ClusterConfig, Content, NodeSample
 from .agent_server import GIVEN_UP, REJOIN_SECONDS, SILENCE_SECONDS, AgentServer, RemoteEngine
 
 MEMORY_PERIOD_SECONDS = 1.0
@@ -92,7 +92,7 @@ class ClusterEngines:
         Called with the rank of an engine that has died or whose node is lost.
     """
 
-    def __init__(self, config: dict[str, Any], config_path: Path, loaded: bool = False) -> None:
+    def __init__(self, config: ClusterConfig, config_path: Path, loaded: bool = False) -> None:
         self._config, self._config_path = config, config_path
         self._directory = Path(config["directory"])
         self._spawn_count = 0
@@ -119,14 +119,14 @@ class ClusterEngines:
 
     def _start_agent_server(self) -> AgentServer:
         """Write the address of the agent server to a file that is copied to other nodes."""
-        agent_server = AgentServer(self._config["private"], self._remote_ranks)
+        agent_server = AgentServer(self._config.get("private", ""), self._remote_ranks)
         write(self._directory / "security" / "agents.json", agent_server.endpoint)
         return agent_server
 
-    def publish_controller(self, add_metrics: Callable[[int, dict[str, Any]], None]) -> None:
+    def publish_controller(self, add_metrics: Callable[[int, NodeSample], None]) -> None:
         """Send the address of the controller to engines on other nodes."""
         if self.agent_server is not None:
-            address = self._config["private"]
+            address = self._config.get("private", "")
             engine = json.loads((self._directory / "security" / "engine.json").read_text())
             engine |= {"interface": f"tcp://{address}", "location": address}
             # first: node agents that have connected meanwhile get the address at once
@@ -135,7 +135,7 @@ class ClusterEngines:
 
     # -- checks ------------------------------------------------------------------------------------
 
-    def check_nodes(self, add_metrics: Callable[[int, dict[str, Any]], None]) -> str:
+    def check_nodes(self, add_metrics: Callable[[int, NodeSample], None]) -> str:
         """Read the reports of other nodes; report lost nodes, and start engines on returned ones.
 
         Parameters
@@ -206,18 +206,18 @@ class ClusterEngines:
 
     def check_memory(self, now: float) -> None:
         """Kill engines on this node that use more memory than they were given."""
-        if not self._config.get("memory") or now - self._last_memory <= MEMORY_PERIOD_SECONDS:
+        memory = self._config.get("memory")
+        if not memory or now - self._last_memory <= MEMORY_PERIOD_SECONDS:
             return
         self._last_memory = now
-        limit = self._config["memory"] * 2**30
+        limit = memory * 2**30
         for engine in self.by_rank.values():
             if isinstance(engine.process, RemoteEngine):  # its node agent does that
                 continue
             used = memory_usage(engine.process.pid, limit)
             if used > limit:
                 engine.kill(
-                    f"it used {used / 2**30:.1f} GiB of the "
-                    f"{self._config['memory']:g} GiB asked for with --memory"
+                    f"it used {used / 2**30:.1f} GiB of the {memory:g} GiB asked for with --memory"
                 )
 
     # -- commands ----------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class ClusterEngines:
             and (run is None or (engine.cell is not None and engine.cell.facts["run"] == run))
         ]
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[Content]:
         """Return the state of each engine, for notebooks."""
         return [
             {

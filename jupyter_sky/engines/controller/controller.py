@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...remote.supervisor import descendants, kill_all
 from ...remote.supervisor import write_private as write
@@ -29,6 +29,7 @@ from ..node.engine import import_dependencies
 from ..node.engine_process import load_config
 from ..node.keepalive import KeepAlive
 from ..node.metrics import PERIOD_SECONDS, MetricsHistory, NodeMetrics
+from ..wire.messages import CellFacts, ClusterConfig, Content, Message
 from .activity import Activity, notebook_name
 from .cluster_engines import ClusterEngines
 from .deadline import BUDGET_SPENT_REASON, Deadline
@@ -55,7 +56,7 @@ class ClusterController:
         This process has loaded what engines need: the first ones are forked from it.
     """
 
-    def __init__(self, config: dict[str, Any], config_path: Path, loaded: bool = False) -> None:
+    def __init__(self, config: ClusterConfig, config_path: Path, loaded: bool = False) -> None:
         self.config, self.directory = config, Path(config["directory"])
         self.journal = Journal(self.directory / "journal")
         self.activity = Activity(float(config["idle"]), time.monotonic())
@@ -129,7 +130,7 @@ class ClusterController:
         for run, facts, kill in self.runs.iter_overdue():
             for engine in self.engines.running(run, facts["ranks"]):
                 if kill:
-                    limit = facts["limit"]
+                    limit = facts.get("limit") or 0.0
                     engine.kill(f"its cell went on after the {limit:g} s that it was allowed")
                 else:
                     engine.signal(signal.SIGINT)
@@ -151,7 +152,7 @@ class ClusterController:
             return BUDGET_SPENT_REASON
         return "idle" if self.activity.seconds_left(now) < 0 else ""
 
-    def _describe_use(self) -> dict[str, Any]:
+    def _describe_use(self) -> Content:
         """Return current uses, last use and idle time left."""
         cells = [_cell_label(run.facts) for _, run in self.runs.running()]
         shells = [str(login) for login in self._logins.current if login.idle <= LOGIN_POLL_SECONDS]
@@ -203,20 +204,20 @@ class ClusterController:
 
     # -- messages of cells -------------------------------------------------------------------------
 
-    def on_request(self, message: dict[str, Any], engine_lives: bool) -> None:
+    def on_request(self, message: Message, engine_lives: bool) -> None:
         """Record a cell on its way to an engine."""
         facts, header = _facts(message["header"]), message["header"]
         if facts and header["msg_type"] == "execute_request":
             self._record_cell(CurrentCell(header["msg_id"], facts), engine_lives)
 
-    def on_reply(self, message: dict[str, Any]) -> None:
+    def on_reply(self, message: Message) -> None:
         """Record the end of a cell on one engine."""
         facts = _facts(message["parent_header"])
         run = self.runs.get(facts["run"]) if facts else None
         if run is not None:
             self.runs.record_reply(run, message["parent_header"]["msg_id"], message["content"])
 
-    def on_output(self, message: dict[str, Any]) -> None:
+    def on_output(self, message: Message) -> None:
         """Record an output of a cell, and the last one as such."""
         facts = _facts(message["parent_header"])
         if not facts:
@@ -235,12 +236,12 @@ class ClusterController:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def handle_request(self, content: dict[str, Any]) -> dict[str, Any]:
+    def handle_request(self, content: Content) -> Content:
         """Handle one request of a notebook or of an observer."""
         self._read_current_cells()
         return getattr(self, f"_op_{content['op']}")(content) or {}
 
-    def _op_hello(self, content: dict[str, Any]) -> dict[str, Any]:
+    def _op_hello(self, content: Content) -> Content:
         from ..._version import __version__
 
         return {
@@ -251,7 +252,7 @@ class ClusterController:
             "running": [run for run, _ in self.runs.running()],
         }
 
-    def _op_beat(self, content: dict[str, Any]) -> dict[str, Any]:
+    def _op_beat(self, content: Content) -> Content:
         """Record the heartbeat of a notebook."""
         if content.get("idle"):
             self.activity.idle = float(content["idle"])
@@ -263,20 +264,20 @@ class ClusterController:
             self.activity.record_heartbeat(content["notebook"], now, content.get("ago"), what, uses)
         return {"stopping": self.stopping, **self._describe_use()}
 
-    def _op_deadline(self, content: dict[str, Any]) -> dict[str, Any]:
+    def _op_deadline(self, content: Content) -> Content:
         """Set the deadline of the cluster: the time until which the day's budget lasts."""
         self.deadline.set(content["left"])
         return {"left": self.deadline.seconds_left}
 
-    def _op_use(self, content: dict[str, Any]) -> dict[str, Any]:
+    def _op_use(self, content: Content) -> Content:
         return self._describe_use()
 
-    def _op_extend(self, content: dict[str, Any]) -> dict[str, Any]:
+    def _op_extend(self, content: Content) -> Content:
         """Keep an idle cluster up for some seconds."""
         self.activity.keep_until(time.monotonic() + float(content["seconds"]))
         return self._describe_use()
 
-    def _op_metrics(self, content: dict[str, Any]) -> dict[str, Any]:
+    def _op_metrics(self, content: Content) -> Content:
         return {
             "at": time.time(),
             "period": PERIOD_SECONDS,
@@ -285,7 +286,7 @@ class ClusterController:
             "nodes": self._history.nodes(),
         }
 
-    def _op_journal(self, content: dict[str, Any]) -> dict[str, Any]:
+    def _op_journal(self, content: Content) -> Content:
         # the state first: what comes between the two would be left out otherwise
         run = self.runs.get(content["run"])
         status = run.status if run else "unknown"
@@ -297,21 +298,21 @@ class ClusterController:
             "ended": run.ended if run else None,
         }
 
-    def _op_interrupt(self, content: dict[str, Any]) -> dict[str, Any]:
+    def _op_interrupt(self, content: Content) -> Content:
         """Interrupt a run; return the ranks that execute it."""
         engines = self.engines.running(content["run"], content["ranks"])
         for engine in engines:
             engine.signal(signal.SIGINT)
         return {"interrupted": [engine.rank for engine in engines]}
 
-    def _op_kill(self, content: dict[str, Any]) -> dict[str, Any]:
+    def _op_kill(self, content: Content) -> Content:
         """Kill the engines that execute a run; they are replaced."""
         engines = self.engines.running(content["run"], content["ranks"])
         for engine in engines:
             engine.kill(content.get("why", "it was told to"))
         return {"killed": [engine.rank for engine in engines]}
 
-    def _op_shared_state(self, content: dict[str, Any]) -> dict[str, Any]:
+    def _op_shared_state(self, content: Content) -> Content:
         """Return the endpoint of the shared state and the ports for rendezvous."""
         if self._shared_state is None:
             from ...functions.shared.shared_state_server import SharedStateProcess
@@ -319,18 +320,18 @@ class ClusterController:
             self._shared_state = SharedStateProcess(self.config.get("private", ""))
         return self._shared_state.endpoint
 
-    def _op_engines(self, content: dict[str, Any]) -> dict[str, Any]:
+    def _op_engines(self, content: Content) -> Content:
         return {"engines": self.engines.describe()}
 
 
-def _cell_label(facts: dict[str, Any]) -> str:
+def _cell_label(facts: CellFacts) -> str:
     """Return a label of a cell and its notebook."""
     what = facts.get("name") or f"cell {facts.get('cell', '?')}"
     notebook = facts.get("notebook")
     return f"{what} of {notebook_name(notebook)}" if notebook else what
 
 
-def _facts(header: dict[str, Any]) -> dict[str, Any] | None:
+def _facts(header: Content) -> CellFacts | None:
     """Return the metadata that a notebook put into the header of a cell's messages."""
     text = header.get("sky") if header else None
     return json.loads(text) if text else None

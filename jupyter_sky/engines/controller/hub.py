@@ -11,10 +11,12 @@ import secrets
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..node.lazy_imports import gc_disabled
+from ..wire.messages import Message
 from ..wire.private_sockets import PrivateSockets, output_socket_name
 from .agent_server import listen_address
 
@@ -74,7 +76,7 @@ class SkyHub(_Hub):
             kept = frames[:9] if frames[0].bytes in _QUEUE_TOPICS else frames
             self.dispatch_monitor_traffic([frame.bytes for frame in kept])
 
-    def sky_request(self, idents: list[bytes], message: dict[str, Any]) -> None:
+    def sky_request(self, idents: list[bytes], message: Message) -> None:
         """Reply to a request of a notebook or of an observer."""
         try:
             self.drain()
@@ -96,7 +98,7 @@ class SkyHub(_Hub):
         """Pass the reply of an engine to the controller."""
         self._note(self.controller.on_reply, msg[:5])
 
-    def _note(self, handler: Any, frames: list, *more: Any) -> None:
+    def _note(self, handler: Callable[..., None], frames: list, *more: object) -> None:
         try:
             handler(self.session.deserialize(frames, content=True), *more)
         except Exception:
@@ -238,5 +240,5 @@ def _curve_options(controller: ClusterController) -> list[str]:
     """Return settings of encrypted sockets for engines on other nodes."""
     if controller.engines.agent_server is None:
         return []
-    address = listen_address(controller.config["private"])
+    address = listen_address(controller.config.get("private", ""))
     return ["--IPController.enable_curve=True", f"--IPController.engine_ip={address}"]

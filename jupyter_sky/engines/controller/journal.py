@@ -6,10 +6,12 @@ import json
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+from ..wire.messages import Message
 
 RECORDED_TYPES = {
     "stream",
@@ -58,7 +60,7 @@ class Journal:
         self._open: dict[str, BinaryIO] = {}
         self._indices: dict[str, _Index] = {}
 
-    def append(self, run: str, rank: int, message: dict[str, Any]) -> None:
+    def append(self, run: str, rank: int, message: Message) -> None:
         """Add one IOPub message of `run` if it is of a kept type."""
         kind = message["header"]["msg_type"]
         if kind not in RECORDED_TYPES:
@@ -153,7 +155,7 @@ class Journal:
         return self.directory / f"{run}.jsonl"
 
 
-def _attempt(act: Any) -> None:
+def _attempt(act: Callable[[], object]) -> None:
     try:
         act()
     except OSError:  # the disk is full

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+
+from ..wire.messages import CellFacts, Content
 
 MAX_RUNS = 1000
 """Approximate number of remembered runs; of older ones the journal's file remains."""
@@ -41,7 +42,7 @@ class Run:
 
     Attributes
     ----------
-    facts : dict
+    facts : CellFacts
         Facts from the notebook; ``limit`` is the longest that it may take, in seconds.
     outcome : str
         Its status once it has ended: ``ok``, ``error``, ``interrupted``, ``cancelled`` or ``lost``.
@@ -49,7 +50,7 @@ class Run:
         Time at which an engine started it, by the monotonic clock.
     """
 
-    facts: dict[str, Any]
+    facts: CellFacts
     ranks: dict[str, RankState] = field(default_factory=dict)
     outcome: str = "ok"
     began: float | None = None
@@ -103,7 +104,7 @@ class Runs:
             else:
                 self._open.pop(name, None)
 
-    def record_sent(self, facts: dict[str, Any], msg_id: str, engine_lives: bool) -> list[str]:
+    def record_sent(self, facts: CellFacts, msg_id: str, engine_lives: bool) -> list[str]:
         """Record a cell on its way to an engine; return runs that were dropped for it."""
         run = self._open[facts["run"]] = self._runs.setdefault(facts["run"], Run(facts))
         part = run.ranks.setdefault(msg_id, RankState(facts["rank"]))
@@ -117,7 +118,7 @@ class Runs:
             del self._runs[name]
         return old
 
-    def record_reply(self, run: Run, msg_id: str, content: dict[str, Any]) -> None:
+    def record_reply(self, run: Run, msg_id: str, content: Content) -> None:
         """Record the end of a cell on one engine."""
         part = run.ranks.get(msg_id)
         if part is None:
@@ -136,7 +137,7 @@ class Runs:
                 if part.rank == rank and part.replied is None:
                     run.mark_rank_lost(part)
 
-    def iter_overdue(self) -> Iterator[tuple[str, dict[str, Any], bool]]:
+    def iter_overdue(self) -> Iterator[tuple[str, CellFacts, bool]]:
         """Iterate over runs past their limit, with their facts and whether it is time to kill.
 
         Each is given once to be interrupted, then again and again to be killed.

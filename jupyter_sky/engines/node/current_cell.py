@@ -10,7 +10,8 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from ..wire.messages import CellFacts
 
 _END = b"\0"
 
@@ -23,12 +24,12 @@ class CurrentCell:
     ----------
     msg_id : str
         The id of the request that it came with.
-    facts : dict
+    facts : CellFacts
         Facts from its notebook: ``run``, ``rank``, ``ranks``, ``limit``.
     """
 
     msg_id: str
-    facts: dict[str, Any]
+    facts: CellFacts
 
 
 class CurrentCellFile:

@@ -13,9 +13,9 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ...remote.supervisor import PR_SET_PDEATHSIG, prctl
+from ..wire.messages import ClusterConfig
 from .instance import InstanceInfo
 from .lazy_imports import blocked_import, gc_disabled, make_lazy
 
@@ -65,7 +65,7 @@ def import_dependencies() -> None:
 
 def main(argv: list[str]) -> None:
     """Start the engine of one rank."""
-    config: dict[str, Any] = json.loads(Path(argv[0]).read_text())
+    config: ClusterConfig = json.loads(Path(argv[0]).read_text())
     rank = int(argv[1])
     exit_with_parent(os.getppid())
     os.environ.update(InstanceInfo.of_engine(config, rank).variables())

@@ -12,15 +12,15 @@ import sys
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ...remote.supervisor import PR_SET_PDEATHSIG, prctl
+from ..wire.messages import ClusterConfig
 from . import current_cell
 
 
-def load_config(path: Path) -> dict[str, Any]:
+def load_config(path: Path) -> ClusterConfig:
     """Read the configuration, make its folders, and end with its supervisor."""
-    config = json.loads(path.read_text())
+    config: ClusterConfig = json.loads(path.read_text())
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     for name in ("security", "work", "profile"):
         (Path(config["directory"]) / name).mkdir(mode=0o700, exist_ok=True)

@@ -17,6 +17,7 @@ from typing import Any
 from zlib import crc32
 
 from ...errors import SkyError
+from ..wire.messages import ClusterConfig
 
 POOL_VARIABLE = "COMPUTE_POOL"
 """Environment variable that holds an `InstanceInfo` as JSON."""
@@ -84,7 +85,7 @@ class InstanceInfo:
     workers_per_node: int = 1
 
     @classmethod
-    def of_engine(cls, config: Mapping[str, Any], rank: int) -> InstanceInfo:
+    def of_engine(cls, config: ClusterConfig, rank: int) -> InstanceInfo:
         """Make it from the configuration of an engine, for cells."""
         addresses = config.get("peers") or ["127.0.0.1"] * config["nodes"]
         kind, count = config.get("gpus", ("", 0))

@@ -22,6 +22,7 @@ from ipyparallel.engine.kernel import IPythonParallelKernel
 
 from ..controller.journal import RECORDED_TYPES
 from ..wire.error_serialization import describe_error
+from ..wire.messages import Content, Message
 from ..wire.private_sockets import PrivateSockets
 from . import threads
 from .current_cell import CurrentCellFile
@@ -106,10 +107,10 @@ class SkyKernel(Base):
             if lasted > STATUS_MIN_SECONDS:
                 super()._publish_status(status, channel, parent)
 
-    def _publish_execute_input(self, *args: Any) -> None:
+    def _publish_execute_input(self, *args: object) -> None:
         """Publish nothing: the notebook knows its own cell."""
 
-    def set_parent(self, ident: Any, parent: dict[str, Any], channel: str = "shell") -> None:
+    def set_parent(self, ident: Any, parent: Message, channel: str = "shell") -> None:
         """Set the message being handled; outputs still belong to the last cell."""
         if parent["header"]["msg_type"] == "sky_value":
             Kernel.set_parent(self, ident, parent, channel)
@@ -118,7 +119,7 @@ class SkyKernel(Base):
 
     # -- cells -----------------------------------------------------------------------------
 
-    def should_handle(self, stream: Any, msg: dict[str, Any], idents: Any) -> bool:
+    def should_handle(self, stream: Any, msg: Message, idents: Any) -> bool:
         """Return whether a message was not aborted, and record that it has begun."""
         with self._abort_lock:
             begins = super().should_handle(stream, msg, idents)
@@ -126,7 +127,7 @@ class SkyKernel(Base):
                 self._started_ids.append(msg["header"]["msg_id"])
         return begins
 
-    def abort_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+    def abort_request(self, stream: Any, ident: Any, parent: Message) -> None:
         """Abort cells that have not begun, and reply at once with their ids."""
         with self._abort_lock:
             waiting = [
@@ -136,7 +137,7 @@ class SkyKernel(Base):
         content = {"status": "ok", "waiting": waiting}
         self.session.send(stream, "abort_reply", content=content, parent=parent, ident=ident)
 
-    async def do_execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    async def do_execute(self, *args: Any, **kwargs: Any) -> Content:
         """Run a cell; with ``metadata['sky']`` also receive its inputs and return its outputs."""
         request = self.get_parent("shell").get("metadata", {}).get("sky")
         if request is None:
@@ -178,7 +179,7 @@ class SkyKernel(Base):
         self.session.send = counted
         self._printed: dict[str, int] = {}
 
-    def _refused_reply(self, error: Exception, printed: int) -> dict[str, Any]:
+    def _refused_reply(self, error: Exception, printed: int) -> Content:
         return {
             "status": "error",
             "ename": type(error).__name__,
@@ -191,12 +192,12 @@ class SkyKernel(Base):
             "sky": {"refused": str(error), "printed": printed},
         }
 
-    def _outcome(self, request: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
+    def _outcome(self, request: Content, reply: Content) -> Content:
         result = self.shell.last_execution_result
         if reply["status"] != "ok":
             error = result and (result.error_before_exec or result.error_in_exec)
             return {"error": describe_error(error) if error else None}
-        outcome: dict[str, Any] = {"outputs": {}}
+        outcome: Content = {"outputs": {}}
         as_data = bool(request.get("as_data"))
         for name, keep in request.get("outputs", []):
             outcome["outputs"][name] = self.engine_namespace.describe_output(name, keep, as_data)
@@ -205,12 +206,12 @@ class SkyKernel(Base):
             outcome["result"] = self.engine_namespace.describe_result(value, as_data)
         return outcome
 
-    def sky_value(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+    def sky_value(self, stream: Any, ident: Any, parent: Message) -> None:
         """Answer a ``sky_value`` request: move, name, list or release values and files."""
         content = parent["content"]
         buffers: list[memoryview] = []
         try:
-            reply: dict[str, Any]
+            reply: Content
             if content["op"] == "ping":
                 reply = {"ports": self._direct_ports()}
                 super()._publish_status("idle", "shell", parent)  # heard, it proves the way
@@ -274,7 +275,7 @@ class SkyKernel(Base):
         return None
 
 
-def _is_muted(message: dict[str, Any]) -> bool:
+def _is_muted(message: Message) -> bool:
     """Return whether this is text that a function does not show on this node."""
     muted = message["parent_header"].get("sky_mute")
     return bool(muted) and message["content"].get("name") in muted.split()
@@ -284,7 +285,7 @@ def _bind(source: Any) -> int:
     return source.bind_to_random_port("tcp://127.0.0.1")
 
 
-def _child_usage() -> Any:
+def _child_usage() -> object:
     """Return resource usage that changes when a child process ends."""
     try:
         import resource

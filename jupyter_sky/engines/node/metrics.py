@@ -16,7 +16,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+
+from ..wire.messages import Content, GpuSample, NodeSample
 
 PERIOD_SECONDS = 5.0
 FIRST_SECONDS = 1.0
@@ -29,8 +30,6 @@ GPU_QUERY = (
     "--query-gpu=name,utilization.gpu,memory.used,memory.total",
     "--format=csv,noheader,nounits",
 )
-
-Sample = dict[str, Any]
 
 
 class NodeMetrics:
@@ -56,9 +55,9 @@ class NodeMetrics:
         self._tool = shutil.which("nvidia-smi")
         self._query: subprocess.Popen[str] | None = None
         self._since = 0.0
-        self._gpus: list[dict[str, Any]] = []
+        self._gpus: list[GpuSample] = []
 
-    def tick(self) -> list[Sample]:
+    def tick(self) -> list[NodeSample]:
         """Take a sample if one is due; call it often.
 
         Returns
@@ -81,15 +80,16 @@ class NodeMetrics:
         use_by_cpu = psutil.cpu_percent(percpu=True)
         counted, self._counted = self._counted, True
         memory = psutil.virtual_memory()
-        machine = {
-            "host": platform.node(),
-            "memory": round((memory.total - memory.available) / 2**30, 2),
-            "memory_total": round(memory.total / 2**30, 2),
-            "gpus": self._gpus,
-        }
         # the first sample has no start to count from
         return [
-            machine | {"cpu": _mean(use_by_cpu, node) if counted else None} for node in self.nodes
+            {
+                "host": platform.node(),
+                "cpu": _mean(use_by_cpu, node) if counted else None,
+                "memory": round((memory.total - memory.available) / 2**30, 2),
+                "memory_total": round(memory.total / 2**30, 2),
+                "gpus": self._gpus,
+            }
+            for node in self.nodes
         ]
 
     def _sample_gpus(self, now: float) -> None:
@@ -125,7 +125,7 @@ def _mean(use_by_cpu: list[float], cpus: list[int] | None) -> float | None:
     return round(sum(uses) / len(uses), 1) if uses else None
 
 
-def parse_gpu_table(table: str) -> list[dict[str, Any]]:
+def parse_gpu_table(table: str) -> list[GpuSample]:
     r"""Parse a table of GPUs; unknown values are None.
 
     Examples
@@ -133,7 +133,7 @@ def parse_gpu_table(table: str) -> list[dict[str, Any]]:
     >>> parse_gpu_table("NVIDIA A10G, 37, 2048, 23028\n")
     [{'name': 'NVIDIA A10G', 'use': 37.0, 'memory': 2.0, 'memory_total': 22.49}]
     """
-    gpus = []
+    gpus: list[GpuSample] = []
     for line in table.splitlines():
         name, *cells = (cell.strip() for cell in line.rsplit(",", 3))
         if len(cells) == 3:
@@ -159,18 +159,18 @@ class MetricsHistory:
     """Last samples of each node, by rank."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, deque[Sample]] = {}
+        self._kept: dict[int, deque[NodeSample]] = {}
 
-    def add(self, rank: int, sample: Sample) -> None:
+    def add(self, rank: int, sample: NodeSample) -> None:
         """Add a sample of a node."""
         self._kept.setdefault(rank, deque(maxlen=MAX_SAMPLES)).append(sample)
 
-    def nodes(self) -> list[dict[str, Any]]:
+    def nodes(self) -> list[Content]:
         """Return each node with its samples as columns, the oldest first."""
         return [_columns(rank, list(kept)) for rank, kept in sorted(self._kept.items()) if kept]
 
 
-def _columns(rank: int, samples: list[Sample]) -> dict[str, Any]:
+def _columns(rank: int, samples: list[NodeSample]) -> Content:
     last = samples[-1]
     gpus = []
     for number, gpu in enumerate(last["gpus"]):

@@ -149,7 +149,7 @@ class EngineNamespace:
         """Handle a request; append buffers of the reply to `buffers`."""
         return getattr(self, f"_op_{content['op']}")(content, received, buffers) or {}
 
-    def _op_same(self, content: dict, *_: Any) -> dict:
+    def _op_same(self, content: dict, *_: object) -> dict:
         """Return whether the name still holds the content that was last sent under it."""
         value = self.namespace.get(content["name"])
         digest, identity, here = self.sent.get(content["name"], ("", 0, ""))
@@ -160,19 +160,19 @@ class EngineNamespace:
         except SkyTransferError:
             return {"same": False}
 
-    def _op_begin(self, content: dict, *_: Any) -> None:
+    def _op_begin(self, content: dict, *_: object) -> None:
         self.parcels[content["id"]] = Parcel.empty(content["sizes"])
 
-    def _op_chunk(self, content: dict, received: list, *_: Any) -> None:
+    def _op_chunk(self, content: dict, received: list, *_: object) -> None:
         self.parcels[content["id"]].fill(content["start"], received)
 
-    def _op_end(self, content: dict, *_: Any) -> None:
+    def _op_end(self, content: dict, *_: object) -> None:
         name, parcel = content["name"], self.parcels.pop(content["id"])
         value = self._load(parcel, name)
         self.namespace[name] = value
         self.sent[name] = (content["digest"], id(value), Parcel.of(value).digest())
 
-    def _op_pack(self, content: dict, *_: Any) -> dict:
+    def _op_pack(self, content: dict, *_: object) -> dict:
         """Pack the value behind a name or a reference for fetching."""
         name = content["name"]
         if "ref" in content:
@@ -187,20 +187,20 @@ class EngineNamespace:
         buffers += self.parcels[content["ref"]].views(content["start"], content["stop"])
         return {}
 
-    def _op_packed(self, content: dict, *_: Any) -> None:
+    def _op_packed(self, content: dict, *_: object) -> None:
         """Drop a parcel that has been fetched; the value stays."""
         self.parcels.pop(content["ref"], None)
         if content.get("release", True):
             self.refs.pop(content["ref"], None)
 
-    def _op_bind(self, content: dict, *_: Any) -> None:
+    def _op_bind(self, content: dict, *_: object) -> None:
         self.namespace[content["name"]] = self._dereference(content["ref"], content["name"])
 
-    def _op_result(self, content: dict, *_: Any) -> dict:
+    def _op_result(self, content: dict, *_: object) -> dict:
         """Store the result of a cell that the notebook could not unpickle."""
         return self._keep_reference(self.namespace["_oh"][content["cell"]])
 
-    def _op_names(self, *_: Any) -> dict:
+    def _op_names(self, *_: object) -> dict:
         """List the variables that cells have made, with type, size and a short repr."""
         found = []
         for name, value in list(self.namespace.items()):
@@ -213,7 +213,7 @@ class EngineNamespace:
             found.append([name, type(value).__qualname__, size, _short_repr(value, 60)])
         return {"names": found}
 
-    def _op_packages(self, content: dict, *_: Any) -> None:
+    def _op_packages(self, content: dict, *_: object) -> None:
         """Install packages over the engine's own, and import from there first."""
         without, settings = content.get("without", ()), content.get("settings", {})
         folder = environment.install_packages(
@@ -221,37 +221,37 @@ class EngineNamespace:
         )
         self.workspace.add_paths([folder])
 
-    def _op_missing(self, content: dict, *_: Any) -> dict:
+    def _op_missing(self, content: dict, *_: object) -> dict:
         """List the modules that cannot be imported here, and the packages that were sent here."""
         importlib.invalidate_caches()
         missing = [name for name in content["modules"] if not _is_importable(name)]
         return {"missing": missing, "sent": self.packages.digests}
 
-    def _op_lacking(self, content: dict, *_: Any) -> dict:
+    def _op_lacking(self, content: dict, *_: object) -> dict:
         """List the packages of these names that are not installed here."""
         return {"lacking": [name for name in content["names"] if not _is_installed(name)]}
 
-    def _op_platform(self, *_: Any) -> dict:
+    def _op_platform(self, *_: object) -> dict:
         return {"platform": Platform.current()}
 
-    def _op_lacking_files(self, content: dict, *_: Any) -> dict:
+    def _op_lacking_files(self, content: dict, *_: object) -> dict:
         return {"missing": file_cache.missing_digests(content["known"])}
 
-    def _op_file_parts(self, content: dict, received: list, *_: Any) -> None:
+    def _op_file_parts(self, content: dict, received: list, *_: object) -> None:
         for (name, start), piece in zip(content["parts"], received, strict=True):
             self.packages.receiver.add_piece(name, start, piece)
 
-    def _op_sent(self, content: dict, *_: Any) -> None:
+    def _op_sent(self, content: dict, *_: object) -> None:
         """Import packages from their files, which have all arrived."""
         self.packages.activate(content["packages"])
 
-    def _op_files(self, content: dict, *_: Any) -> dict:
+    def _op_files(self, content: dict, *_: object) -> dict:
         return {"missing": self.workspace.missing(content["manifest"])}
 
-    def _op_file(self, content: dict, received: list, *_: Any) -> None:
+    def _op_file(self, content: dict, received: list, *_: object) -> None:
         self.workspace.write(content["path"], content["start"], content["mode"], received)
 
-    def _op_synced(self, content: dict, *_: Any) -> dict:
+    def _op_synced(self, content: dict, *_: object) -> dict:
         paths = content.get("paths", ())
         forgotten = self.workspace.apply_sync(content["manifest"], content["written"], paths)
         return {"forgotten": forgotten}

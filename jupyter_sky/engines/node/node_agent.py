@@ -16,11 +16,12 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from ...remote.supervisor import kill_all, processes_with_env, tail_log
 from ...remote.supervisor import write_private as write
 from ..controller.agent_server import REJOIN_SECONDS, enable_heartbeats
+from ..wire.messages import Content, EngineReport, NodeConfig
 from .current_cell import cell_file_path, read_current_cell
 from .engine_process import Process, load_config, memory_usage, start_engine
 from .keepalive import KeepAlive
@@ -43,7 +44,7 @@ class NodeAgent:
         ``directory``, ``rank``, ``cpus``, ``memory``.
     """
 
-    def __init__(self, config: dict[str, Any], config_path: Path) -> None:
+    def __init__(self, config: NodeConfig, config_path: Path) -> None:
         self.config, self.config_path = config, config_path
         self.directory, self.rank = Path(config["directory"]), config["rank"]
         self.process: Process | None = None
@@ -52,7 +53,7 @@ class NodeAgent:
         self.stop_reason = ""
         self.keepalive = KeepAlive()
         self._metrics = NodeMetrics([None])
-        self._last_report: dict[str, Any] = {}
+        self._last_report: EngineReport | None = None
         self._reported_at = self._measured = 0.0
         # it loads while the controller does, and waits for its file
         self._start(self.rank + 1)
@@ -95,7 +96,7 @@ class NodeAgent:
         self._kill_processes()
         return self.stop_reason
 
-    def _handle_command(self, command: dict[str, Any]) -> None:
+    def _handle_command(self, command: Content) -> None:
         op = command["op"]
         if op == "set_controller":
             write(self.directory / "security" / "engine.json", command["engine"])
@@ -126,11 +127,11 @@ class NodeAgent:
         log_tail = ""
         if code is not None and code > 0:
             log_tail = tail_log(self.directory / f"engine-{self.rank}.log", self.log_start)
-        state = {
+        state: EngineReport = {
             "rank": self.rank,
             "serial": self.serial,
             "pid": process.pid if process else 0,
-            "cell": [cell.msg_id, cell.facts] if cell and code is None else None,
+            "cell": (cell.msg_id, cell.facts) if cell and code is None else None,
             "code": code,
             "log_tail": log_tail,
             "kill_reason": self.kill_reason,
@@ -143,7 +144,8 @@ class NodeAgent:
             or state != self._last_report
             or now - self._reported_at > REPORT_SECONDS
         ):
-            self._last_report, self._reported_at = state | {"metrics": None}, now
+            self._last_report = {**state, "metrics": None}
+            self._reported_at = now
             with suppress(zmq.Again):  # the controller is away, and it will hear the next one
                 self._socket.send(json.dumps(state).encode(), zmq.NOBLOCK)
 
@@ -174,7 +176,7 @@ class NodeAgent:
 def main(argv: list[str]) -> None:
     """Run a node agent until the controller is gone."""
     path = Path(argv[0])
-    config = load_config(path)
+    config = cast(NodeConfig, load_config(path))
     agent = NodeAgent(config, path)
     signal.signal(signal.SIGTERM, lambda *_: setattr(agent, "stop_reason", "stopped"))
     reason = agent.run() if agent.connect() else agent.stop_reason

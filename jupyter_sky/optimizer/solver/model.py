@@ -233,7 +233,7 @@ class ModelBuilder:
         if links.equal_rows:
             equal = links.equal.matrix(links.equal_rows, self.total)
             rules.append(equal @ s == links.equal_w.matrix(links.equal_rows, count) @ w)
-        if links.forbidden:
+        if w is not None and links.forbidden:
             rules.append(w[np.array(links.forbidden)] == 0)
         moved = {}
         for kind, (over_s, over_w) in zip(self.kinds, links.terms, strict=True):

@@ -1,0 +1,162 @@
+"""Cells as Python calls: run, follow, wait for and stop them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..cell_options.values import CellInput, CellOptions, CellOutput
+from ..executor import session as _sessions
+from ..resources import Resources
+
+if TYPE_CHECKING:
+    from ..executor.run import SkyRun
+    from ..widgets.logs import Log
+
+
+def run(
+    code: str,
+    *,
+    inputs: Mapping[str, Any] | Iterable[str] = (),
+    outputs: Iterable[str] = (),
+    background: bool = False,
+    cluster: str | None = None,
+    name: str | None = None,
+    yes: bool = False,
+    **labels: Any,
+) -> Any:
+    """Run code on a cluster, as a ``%%sky`` cell does.
+
+    Parameters
+    ----------
+    code
+        The body of a cell.
+    inputs
+        Values by their remote names, or names of variables of the notebook.
+    outputs
+        Names that are bound here afterwards; ``"m!"`` leaves the value there.
+    background
+        Return the `SkyRun` at once.
+    **labels
+        Resources, spelled as the options are: ``cpus="4+"``, ``gpus="V100:1"``.
+
+    Returns
+    -------
+    Any
+        The value of the last expression, or the run.
+
+    Examples
+    --------
+    >>> sky.run("sum(data)", inputs={"data": [1, 2]})  # doctest: +SKIP
+    3
+    """
+    session = _sessions.current()
+    named = dict(inputs) if isinstance(inputs, Mapping) else None
+    options = CellOptions(
+        resources=Resources.parse(**labels),
+        cluster=cluster,
+        inputs=tuple(CellInput(item, item) for item in inputs),
+        outputs=tuple(CellOutput(item.rstrip("!"), item.endswith("!")) for item in outputs),
+        background=background,
+        name=name,
+        yes=yes,
+    )
+    return session.run(code, options, _display(), values=named)
+
+
+def logs(which: str | int | None = None) -> Log:
+    """Return everything that a cell printed on its cluster, by cell number, name or run id.
+
+    It is text; as the last value of a cell it is a view with search that goes on with the run.
+
+    Parameters
+    ----------
+    which
+        Cell number, name or run id; the latest cell unless given.
+
+    Returns
+    -------
+    Log
+        Text, with a view for notebooks.
+
+    Examples
+    --------
+    >>> sky.logs(7)  # doctest: +SKIP
+    >>> [line for line in sky.logs("train").splitlines() if "loss" in line]  # doctest: +SKIP
+    """
+    from ..widgets.logs import Log
+
+    session = _sessions.current()
+    return Log.of(session.history, session.history.find_run(None if which is None else str(which)))
+
+
+def wait(which: str | None = None, timeout: float | None = None) -> Any:
+    """Wait for a background cell (or for all of them) and return its value.
+
+    Parameters
+    ----------
+    which
+        Name or cell number; all background cells unless given.
+    timeout
+        Seconds to wait at most; without it, to the end.
+
+    Returns
+    -------
+    object
+        Value of the cell.
+
+    Examples
+    --------
+    >>> sky.wait("train", timeout=60)  # doctest: +SKIP
+    """
+    session = _sessions.current()
+    if which is not None:
+        return session.find_handle(which).result(timeout)
+    runs = list(session.live.values())
+    for pending in runs:
+        pending.result(timeout)
+    return None
+
+
+def cancel(which: str) -> None:
+    """Stop a background cell, by name or cell number.
+
+    Parameters
+    ----------
+    which
+        Name or cell number.
+
+    Examples
+    --------
+    >>> sky.cancel("train")  # doctest: +SKIP
+    """
+    _sessions.current().find_handle(which).cancel()
+
+
+def handle(which: str) -> SkyRun:
+    """Return the handle of a background cell, by name or cell number.
+
+    Parameters
+    ----------
+    which
+        Name or cell number.
+
+    Returns
+    -------
+    SkyRun
+        The run of the cell: its status, outputs and cost.
+
+    Examples
+    --------
+    >>> sky.handle("train")  # doctest: +SKIP
+    """
+    return _sessions.current().find_handle(which)
+
+
+def _display() -> Any:
+    from IPython import get_ipython  # type: ignore[attr-defined]
+
+    from ..widgets.cell_display import for_cell
+
+    shell = get_ipython()
+    return for_cell(shell) if shell is not None else None

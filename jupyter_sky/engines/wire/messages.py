@@ -1,0 +1,118 @@
+"""Types of what notebooks, controllers, node agents and engines exchange as JSON."""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+Message = dict[str, Any]
+"""Message of Jupyter's protocol: ``header``, ``parent_header``, ``metadata``, ``content``."""
+Content = dict[str, Any]
+"""Content of a message: of a request with its operation ``op``, or of the reply to one."""
+
+
+class ClusterConfig(TypedDict):
+    """Configuration file of a controller, a node agent and their engines.
+
+    Attributes
+    ----------
+    directory : str
+        Folder of the cluster on this node.
+    idle : float
+        Idle limit in seconds.
+    cpus : list, optional
+        CPU numbers of each rank; None for all of them.
+    memory : float, optional
+        Limit of each engine in GiB.
+    elsewhere : list of int
+        Ranks on other nodes, which reach this one at the address `private`.
+    peers : list of str
+        Addresses of all nodes by rank.
+    gpus : list
+        Canonical name of the accelerators of a node, and their number.
+    tunnel : bool
+        Whether notebooks reach the controller through a tunnel.
+    """
+
+    directory: str
+    cluster: str
+    nodes: int
+    idle: float
+    cpus: NotRequired[list[list[int] | None] | None]
+    memory: NotRequired[float | None]
+    elsewhere: NotRequired[list[int]]
+    private: NotRequired[str]
+    peers: NotRequired[list[str]]
+    gpus: NotRequired[tuple[str, float]]
+    tunnel: NotRequired[bool]
+
+
+class NodeConfig(ClusterConfig):
+    """Configuration file of a node agent and its engine, which has the given rank."""
+
+    rank: int
+
+
+class CellFacts(TypedDict):
+    """Facts of a cell that its notebook puts into the header of its messages.
+
+    Attributes
+    ----------
+    rank : int
+        Rank of the engine that the message is for.
+    limit : float or None
+        Longest time that the cell may take, in seconds.
+    call : bool
+        Whether this is a call of a function, which the controller does not record.
+    """
+
+    run: str
+    rank: int
+    ranks: list[int]
+    cell: NotRequired[int]
+    name: NotRequired[str | None]
+    notebook: NotRequired[str]
+    limit: NotRequired[float | None]
+    call: NotRequired[bool]
+
+
+class GpuSample(TypedDict):
+    """State of a GPU: use in per cent, memory in GiB; None where unknown."""
+
+    name: str
+    use: float | None
+    memory: float | None
+    memory_total: float | None
+
+
+class NodeSample(TypedDict):
+    """State of a node: CPU in per cent, None in the first sample; memory in GiB."""
+
+    host: str
+    cpu: float | None
+    memory: float
+    memory_total: float
+    gpus: list[GpuSample]
+
+
+class EngineReport(TypedDict):
+    """Report of a node agent on its engine and its node.
+
+    Attributes
+    ----------
+    serial : int
+        Number of the engine process among those of its cluster.
+    cell : tuple of str and CellFacts, optional
+        Id of the request of the cell that it executes, and its facts.
+    code : int or None
+        Exit code; None while it runs.
+    """
+
+    rank: int
+    serial: int
+    pid: int
+    cell: tuple[str, CellFacts] | None
+    code: int | None
+    log_tail: str
+    kill_reason: str
+    has_controller: bool
+    metrics: NodeSample | None

@@ -1,0 +1,13 @@
+"""Records of clusters that have ended, for tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def recorded_ends(data: Path) -> list[dict[str, Any]]:
+    """What clusters that have ended say of it, the latest last."""
+    found = [json.loads(path.read_text()) for path in data.glob("local/*/ended.json")]
+    return sorted(found, key=lambda record: record["time"])
