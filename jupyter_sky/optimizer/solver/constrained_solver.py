@@ -26,7 +26,7 @@ from jupyter_sky.optimizer.solver.time_expanded import TimeExpandedBound
 _SMALL = 150  # labels from which bounding first pays
 _TOO_LARGE = 25_000  # labels beyond which a model would not be solved within any limit
 _STEPS = (25, 50, 100, 200, 400, 800)  # into which a deadline is divided, one after the other
-_NUMBERS = 6_000_000  # that messages over labels and steps may have
+_NUMBERS = 12_000_000  # that messages over labels and steps may have
 _STEPS_NEAR = 100  # steps from which the rises of labels tell the good ones
 _SWEEPS = 16  # at most, for each number of steps
 _LEAST_RISE = 0.01  # of the gap, by which a sweep raises the bound as long as sweeps go on
@@ -41,6 +41,12 @@ def solve_constrained(work: SolveContext, kept: Sequence[Ints]) -> SolverResult:
         work.count_labels(search.kept)
     if early is not None:
         return early
+    if work.kept > _TOO_LARGE and not search.hard and _knows_times(work, search):
+        nothing = [np.zeros(len(task)) for task in work.problem.tasks]
+        bound_over_times(work, search, nothing, search.low)
+        if search.is_closed() or not search.has_labels():
+            return search.final_result("dual")
+        work.count_labels(search.kept)
     if work.is_over or work.kept > _TOO_LARGE:
         return search.current_result()
     if work.kept > _SMALL and not search.hard:
@@ -132,9 +138,13 @@ def solve_relaxation(work: SolveContext, search: DeadlineSearch) -> SolverResult
             search.try_priced_plans(prices)
     if early is not None:
         return early
-    if work.objective.kind == "cost" and search.paths is not None:
+    if _knows_times(work, search):
         low, rise = bound_over_times(work, search, rise, low)
     return _finish_near(work, search, rise, low)
+
+
+def _knows_times(work: SolveContext, search: DeadlineSearch) -> bool:
+    return work.objective.kind == "cost" and search.paths is not None
 
 
 def bound_over_times(

@@ -126,14 +126,23 @@ def solve_fork_join(
     i, j = np.unravel_index(int(np.argmin(total)), total.shape)
     if not total[i, j] <= upper * (1 + 1e-9):
         return "infeasible", None  # what is left above the limit need not be the best there
-    choice = np.zeros(len(problem.tasks), np.int64)
-    choice[found.first], choice[found.last] = kept[found.first][i], kept[found.last][j]
-    for (branch, *_), (layers, ends) in zip(chains, ways, strict=True):
-        state = int(ends[i, j])
+    return "optimal", _read_plan(found, kept, ways, (int(i), int(j)))
+
+
+def _read_plan(
+    graph: ForkJoin, kept: Sequence[Ints], ways: Sequence, ends: tuple[int, int]
+) -> tuple[int, ...]:
+    """Return the labels of the best ways between a first and a last label."""
+    choice = np.zeros(len(kept), np.int64)
+    choice[graph.first], choice[graph.last] = (
+        kept[v][k] for v, k in zip((graph.first, graph.last), ends, strict=True)
+    )
+    for branch, (layers, last) in zip(graph.branches, ways, strict=True):
+        state = int(last[ends])
         for v, layer in zip(reversed(branch), reversed(layers), strict=True):
             choice[v] = kept[v][layer.label[state]]
             state = int(layer.parent[state])
-    return "optimal", tuple(int(label) for label in choice)
+    return tuple(int(label) for label in choice)
 
 
 def _own(problem: Problem, kept: Sequence[Ints], v: int) -> tuple[Floats, Floats, Floats]:
