@@ -275,7 +275,6 @@ def _insert_machine(
     The id of a request makes it count once, however often it is sent. An order that failed and is
     sent again would only be told of that failure: then it takes the next id.
     """
-    operation = None
     for attempt in range(MAX_FAILED_ATTEMPTS):
         place = f"{zone}/{order.offer.instance_type}/{order.offer.spot}"
         place += "".join(f"/{each.email}" for each in body.service_accounts)
