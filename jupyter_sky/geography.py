@@ -93,7 +93,7 @@ def parse_arch(text: str, label: str) -> str:
 
 
 def parse_vendor(text: str, label: str) -> str:
-    """Read who makes the processor; ``graviton`` is AWS.
+    """Read the maker of a processor; ``graviton`` is AWS.
 
     Examples
     --------
@@ -198,7 +198,7 @@ def jurisdiction_of(country: str) -> str:
 
 
 def parse_service(text: str, label: str) -> tuple[str, ...]:
-    """Read a managed service and what it must bring: ``emr,spark==3.5.*``.
+    """Read a managed service and the packages that it must have: ``emr,spark==3.5.*``.
 
     Examples
     --------
@@ -234,7 +234,7 @@ def _parse_requirement(item: str, label: str) -> str:
 
 
 def provides_packages(asked: Iterable[str], packages: Iterable[str]) -> bool:
-    """Whether what a service brings meets everything asked for.
+    """Whether the packages of a service meet all requirements.
 
     Examples
     --------

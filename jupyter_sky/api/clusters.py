@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -257,6 +258,6 @@ def check() -> Table:
     from .. import clouds
     from ..concurrency import run_parallel
 
-    every = run_parallel([clouds.get(name).check for name in clouds.reachable_names()])
+    every = run_parallel([partial(clouds.check, name) for name in clouds.reachable_names()])
     rows = [(one.cloud, "yes" if one.usable else "no", one.found, one.fix) for one in every]
     return Table("Clouds", ("cloud", "usable", "found", "to do"), tuple(rows))

@@ -37,7 +37,7 @@ class PartMetadata:
     part : str
         Its name: a cloud's, or ``shipped``.
     clouds : tuple of str
-        Clouds that it speaks for: rows of weaker parts for them are set aside, table by table.
+        Clouds that it has: rows of weaker parts for them are replaced, table by table.
     built : str
         When it was made, ISO in UTC.
     sources : mapping of str to str

@@ -1,4 +1,4 @@
-"""From a request to the offers that meet it: one mask for each label that was given."""
+"""Selection of the offers that meet a request: one mask for each given label."""
 
 from __future__ import annotations
 

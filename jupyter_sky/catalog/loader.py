@@ -1,4 +1,4 @@
-"""Find the catalog's files, put their layers together, and keep the result for the process."""
+"""Loading of the catalog: its files, their layers, and one result for the process."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _json_files(folder: Path) -> list[Path]:
 
 
 class Layers:
-    """Tables of all layers together, each cloud's rows from the strongest that speaks for it."""
+    """Tables of all layers together, each cloud's rows from the strongest that has it."""
 
     def __init__(self, layers: Sequence[Layer], own: UserOffers | None = None) -> None:
         self._layers, self._own = layers, own

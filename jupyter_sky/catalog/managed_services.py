@@ -1,4 +1,4 @@
-"""Managed Spark: which service brings which versions, and what it costs on top of a machine."""
+"""Managed Spark: versions of the services, and their surcharge on a machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Cost and duration of data transfer and storage.
 
 Prices stand in tiers: each holds for the part of a month's volume that falls inside it. A free
-allowance of an account (100 GB a month on some clouds) is not counted, since nobody here knows
+allowance of an account (100 GB a month on some clouds) is not counted, since it is unknown
 whether it is spent: the first tier's price holds from the first byte.
 """
 

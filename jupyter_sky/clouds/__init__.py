@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Collection
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from ..errors import SkyUsageError, suggest
+from ..errors import SkyError, SkyUsageError, suggest
 from ..offers import Offer
 from ..provider.facts import BUILT_IN
 from ..provider.register import find_provider, installed_names, is_known
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from ..provider.protocol import Provider
     from .provider import CloudProvider
 
+log = logging.getLogger(__name__)
+
 __all__ = [
     "ON_PREMISES",
     "PROVIDERS",
@@ -33,6 +36,7 @@ __all__ = [
     "Credentials",
     "LaunchRequest",
     "Machine",
+    "check",
     "cloud_provider",
     "external_offers",
     "get",
@@ -87,14 +91,30 @@ def _driver_class(name: str) -> type[Provider]:
     return cast("type[Provider]", find_provider(name))
 
 
-def external_offers(names: Iterable[str]) -> list[Offer]:
-    """Return what clouds of other packages sell, of those among some names."""
-    return [
-        offer
-        for name in names
-        if name not in BUILT_IN
-        for offer in cloud_provider(name).list_offers()
-    ]
+def check(name: str) -> Credentials:
+    """Return whether a cloud can be used; a driver that cannot be imported is told as well."""
+    try:
+        return get(name).check()
+    except SkyUsageError as error:
+        return Credentials(name, False, error.message, error.hint or "")
+
+
+def external_offers(names: Collection[str]) -> list[Offer]:
+    """Return the offers of those among some clouds that other packages add.
+
+    A cloud that refuses is left out with a warning, unless no other one is named.
+    """
+    offers: list[Offer] = []
+    for name in names:
+        if name in BUILT_IN:
+            continue
+        try:
+            offers += cloud_provider(name).list_offers()
+        except SkyError as error:
+            if len(names) == 1:
+                raise
+            log.warning("%s; its offers are left out", error.message)
+    return offers
 
 
 def reachable_names() -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..offers import Offer
 from ..provider.facts import BUILT_IN
-from ..provider.register import find_facts
+from ..provider.register import find_driver_problem, find_facts
 from ..resources import Resources
 
 ON_PREMISES = tuple(name for name, facts in BUILT_IN.items() if facts.on_premises)
@@ -45,7 +45,8 @@ def launch_obstacle(offer: Offer) -> str:
     if offer.service:
         return "managed services can be planned and priced, not launched from here yet"
     if not is_launchable(offer.cloud):
-        return f"machines of {offer.cloud} cannot be launched from here yet"
+        words = f"machines of {offer.cloud} cannot be launched from here yet"
+        return find_driver_problem(offer.cloud) or words
     if offer.cloud in ON_PREMISES:
         return ""
     if (offer.gpu or "").startswith(TPU) or offer.instance_type.startswith(TPU):

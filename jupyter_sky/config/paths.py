@@ -68,7 +68,7 @@ def check_private(path: str, name: str) -> None:
         return
     try:
         status = os.stat(path)
-    except OSError:  # it is yet to be made, or will be found unusable by whoever uses it
+    except OSError:  # it does not exist yet; other errors show when it is used
         return
     reason = ""
     if status.st_mode & stat.S_IWOTH:

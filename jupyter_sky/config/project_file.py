@@ -31,7 +31,7 @@ class ProjectFile(NamedTuple):
     text : bytes
         Its content.
     notice : str
-        A sentence about a file with settings of ours that was ignored; empty without one.
+        A sentence about a file whose settings are ignored; empty without one.
     """
 
     path: Path | None = None

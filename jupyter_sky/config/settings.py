@@ -5,7 +5,7 @@ Layers, the weakest first: defaults, ``[tool.jupyter_sky]`` of the nearest pypro
 Sky.idle='20m'``. What a cell says wins over them all. ``budget_usd_day`` alone is shared between
 all notebooks of a user: see `jupyter_sky.ledger.budget`.
 
-A project's file comes with its folder, from whoever made that. It may set only the traits tagged
+A project's file comes with its folder, from any author. It may set only the traits tagged
 ``project``, which belong to a cell, and may only lower those tagged ``lower``: see
 `jupyter_sky.config.project_file`.
 """
@@ -39,9 +39,9 @@ APPLICATION = "Jupyter or IPython configuration"
 
 
 class _SharedAmount(Float):
-    """An amount that all processes share: they are told whenever it is set.
+    """An amount that all processes share: a callback is called whenever it is set.
 
-    Observers would not do: what is set to what it was here may be another value elsewhere.
+    Observers are not called for an unchanged value, which may be another one elsewhere.
     """
 
     def validate(self, obj: Any, value: Any) -> Any:
@@ -183,7 +183,7 @@ class Sky(SingletonConfigurable):
             self.origins[change["name"]] = BY_HAND
 
     def update_config(self, config: Config) -> None:
-        """Take what ``%config`` says, also where it is what it was."""
+        """Apply values of ``%config``; an unchanged value counts as set by hand too."""
         current = with_current_names(config, "%config")
         if current is not config and TRAIT in current.Sky:  # other clouds keep their settings
             current.Sky[TRAIT] = merge(self.providers, current.Sky[TRAIT])

@@ -1,4 +1,4 @@
-"""The default choice: what a machine is compared with when it is said what was saved.
+"""Default choice: the machine with which a placement is compared to tell the saving.
 
 As most tools would have it: the cheapest machine on demand that meets the same request in AWS
 us-east-1, by the catalog of the moment of the launch. The request is taken whole (its vCPUs, its

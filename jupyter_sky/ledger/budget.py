@@ -1,4 +1,4 @@
-"""The budget of a day: what it is, how much of it is spent, and what follows.
+"""Budget of a day: its amount, the share that is spent, and the consequences.
 
 One budget for all notebooks of a user: it is kept in the store, where every process reads it. What
 was set last by hand counts, from whichever notebook or panel; until then the lowest that any
@@ -44,7 +44,7 @@ class Budget:
     usd : float or None
         USD a day; None for no limit.
     origin : str
-        Who has set it: ``%config``, ``the Cost panel`` or ``configuration``; empty for nobody.
+        Origin: ``%config``, ``the Cost panel`` or ``configuration``; empty if unset.
     at : float
         When, unix seconds.
     """
@@ -152,7 +152,7 @@ def read_budget(store: Store) -> Budget:
         return Budget(
             None if usd is None else float(usd), stored.get("by", ""), stored.get("at", 0.0)
         )
-    except (ValueError, AttributeError, TypeError):  # written by a hand of somebody's
+    except (ValueError, AttributeError, TypeError):  # edited by hand
         return Budget()
 
 

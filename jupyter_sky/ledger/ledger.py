@@ -1,7 +1,7 @@
 """Costs of clusters, cells and notebooks: arithmetic over the rows of the store.
 
-Amounts are USD, prices USD/h of a whole cluster, times unix seconds. ``None`` means that nobody
-knows the price; it makes every sum that contains it unknown, since a sum that leaves a part out
+Amounts are USD, prices USD/h of a whole cluster, times unix seconds. ``None`` means an unknown
+price; it makes every sum that contains it unknown, since a sum that leaves a part out
 would be read as the whole.
 """
 

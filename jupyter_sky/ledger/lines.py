@@ -37,7 +37,7 @@ class LedgerLine:
     source, date : str
         Where the prices come from, and of when they are.
     bounded : bool
-        Whether nobody saw something in it end: it cost that much at the most.
+        Whether an end in it was not observed: the cost is an upper bound.
     exact : int or None
         The cost as `jupyter_sky.ledger.money` counts it: lines add up however a bill is cut.
     """

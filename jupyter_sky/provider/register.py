@@ -119,6 +119,16 @@ def find_provider(name: str) -> type[CloudFacts]:
     return found
 
 
+def find_driver_problem(name: str) -> str:
+    """Say why the driver of an installed cloud cannot be used; empty where there is none."""
+    if name not in BUILT_IN and name in _entry_points():
+        try:
+            find_provider(name)
+        except SkyUsageError as error:
+            return error.message
+    return ""
+
+
 def find_facts(name: str) -> type[CloudFacts]:
     """Return the facts of a cloud; neutral ones for a name that no package has.
 

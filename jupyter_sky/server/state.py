@@ -69,13 +69,13 @@ _SINCE = """
     SELECT total(usd), ifnull(sum(usd IS NULL), 0) FROM spend WHERE at >= :since
 """
 _RATE = "SELECT total(price) AS usd, sum(price IS NULL) AS unknown, count(*) AS open FROM intervals"
-_OVERLAPPING = f"""
+_OVERLAPPING = """
     SELECT runs.run_id AS run_id, cloud, intervals.price AS price, intervals.started AS started,
         intervals.last_beat AS last_beat, intervals.ended AS ended
     FROM runs JOIN clusters ON clusters.name = runs.cluster
         JOIN intervals ON cluster_id = clusters.id
-    WHERE runs.run_id IN ({{marks}}) AND intervals.started < ifnull(runs.ended, 9e99)
-        AND ifnull(intervals.ended, 9e99) > runs.started - {LONGEST_BILLING_UNIT}
+    WHERE runs.run_id IN ({marks}) AND intervals.started < ifnull(runs.ended, 9e99)
+        AND ifnull(intervals.ended, 9e99) > runs.started
 """
 _SIGNATURE = (
     "SELECT id, state, price, nodes, note, kept, idle FROM clusters "

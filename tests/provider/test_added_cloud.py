@@ -23,7 +23,7 @@ from jupyter_sky.catalog.transfer import Location, TransferNetwork
 from jupyter_sky.catalog.user_offers import check_file
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.dag.graph import Data
-from jupyter_sky.errors import SkyRefreshError, SkyUsageError
+from jupyter_sky.errors import SkyPermission, SkyRefreshError, SkyUsageError
 from jupyter_sky.forms.completion import CompletionContext
 from jupyter_sky.ledger.billing import billed_seconds, billed_seconds_sql
 from jupyter_sky.ledger.ledger import Ledger
@@ -233,6 +233,17 @@ def test_refused_refresh_is_told_with_its_remedy(
     (outcome,) = refresh(["nimbus"], quiet=True, pause=0)
     assert isinstance(outcome.error, SkyRefreshError) and says in str(outcome.error)
     assert outcome.error.hint == hint
+
+
+def test_cloud_that_refuses_is_left_out_where_others_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert len(clouds.external_offers(("aws", "nimbus"))) == 3
+    monkeypatch.setenv("NIMBUS_KEY", "wrong")
+    assert clouds.external_offers(("aws", "nimbus")) == []
+    assert "the key is not known (401); its offers are left out" in caplog.text
+    with pytest.raises(SkyPermission, match="the key is not known"):
+        clouds.external_offers(("nimbus",))
 
 
 # -- billing -------------------------------------------------------------------------------------

@@ -13,12 +13,14 @@ from typing import ClassVar
 
 import pytest
 
+import jupyter_sky as sky
 from jupyter_sky import clouds
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.errors import SkyNoOffer, SkyUsageError
 from jupyter_sky.ledger.billing import billed_seconds
 from jupyter_sky.offers import Offer
 from jupyter_sky.provider import CloudError, Provider, ProviderError, register
 from jupyter_sky.provider.facts import BUILT_IN, CloudFacts, SshFacts
+from jupyter_sky.provisioner.placement import decide_placement
 from jupyter_sky.resources import Resources
 
 ROOT = Path(__file__).parents[2]
@@ -169,6 +171,12 @@ def test_built_in_name_wins(broken: Path) -> None:
             "class Dim(Provider): name, api_version = 'dim', 99",
             "version 99 of the protocol",
         ),
+        (
+            "dim_cloud:Dim",
+            "from jupyter_sky.provider import Provider\n"
+            "class Dim(Provider): name, billing = 'dim', (60.0, 90000.0)",
+            "exceeds a day",
+        ),
     ],
 )
 def test_driver_that_cannot_be_used_is_told(
@@ -180,6 +188,18 @@ def test_driver_that_cannot_be_used_is_told(
     with pytest.raises(SkyUsageError, match=says):
         clouds.get("dim")
     assert register.find_facts("dim") is CloudFacts
+
+
+def test_driver_that_cannot_be_imported_hides_no_other_cloud(broken: Path) -> None:
+    (broken / "dim_cloud.py").write_text("import nowhere_at_all")
+    _add_entry_point(broken, "dim", "dim_cloud:Dim")
+    sys.modules.pop("dim_cloud", None)
+    rows = {row[0]: row for row in sky.check().rows}
+    assert rows["local"][1] == "yes" and rows["dim"][1] == "no"
+    assert "cannot be imported: No module named" in rows["dim"][2]
+    assert rows["dim"][3].startswith("install its package again")
+    with pytest.raises(SkyNoOffer, match="dim: its driver dim_cloud:Dim cannot be imported"):
+        decide_placement(Resources.parse(cloud="dim"))
 
 
 class _Refusing(Provider):

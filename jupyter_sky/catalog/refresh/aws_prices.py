@@ -108,7 +108,7 @@ _DEVICES = (
 )
 
 
-# Names of EC2 that are nobody else's.
+# Names that only EC2 uses.
 _NAMES = {
     "RTX PRO Server 6000": "RTX PRO 6000",
     "Virtex UltraScale (VU9P)": "VU9P",

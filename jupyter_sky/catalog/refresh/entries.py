@@ -1,4 +1,4 @@
-"""Entries of a price list, read with suspicion: what makes no sense is counted, never believed."""
+"""Validation of a price list: invalid entries are counted and left out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class InvalidEntry(ValueError):
-    """An entry that makes no sense; the message is the reason that is counted."""
+    """Invalid entry; the message is the reason under which it is counted."""
 
 
 def read_entries(
@@ -75,7 +75,7 @@ def usd(value: Any, *, free: bool = False) -> float:
 
 
 def expect(value: Any, wanted: str | tuple[str, ...], reason: str) -> None:
-    """Refuse an entry whose unit or currency is not the one that we reckon in."""
+    """Refuse an entry of another unit or currency than expected."""
     allowed = (wanted,) if isinstance(wanted, str) else wanted
     if value not in allowed:
         raise InvalidEntry(reason)

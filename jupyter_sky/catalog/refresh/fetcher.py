@@ -39,7 +39,7 @@ class Fetcher:
     cache
         Keeps pages between runs.
     explain
-        Says what an exception of the SDK means.
+        Classifies an exception of the SDK.
     progress
         Shown to the user.
     workers
@@ -50,7 +50,7 @@ class Fetcher:
     Attributes
     ----------
     skipped : Counter
-        Entries that made no sense, by what is wrong with them.
+        Invalid entries, by reason.
     resumed : int
         Pages that an earlier run had fetched.
     """

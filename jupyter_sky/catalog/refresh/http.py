@@ -1,4 +1,4 @@
-"""JSON over HTTPS from addresses that have no SDK: polite, patient, and behind any proxy."""
+"""JSON over HTTPS where there is no SDK, with retries and proxies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BACKOFF = 0.5  # seconds; doubled at each retry, at most two minutes
 
 
 class InvalidResponse(ValueError):
-    """An answer that is not what it should be, though its parts may be."""
+    """Response with a missing member or one of another type."""
 
 
 INVALID_RESPONSES = (InvalidResponse, JSONDecodeError, UnicodeDecodeError)

@@ -29,7 +29,7 @@ class Page:
     next : str or None
         Where the next page begins; None after the last.
     skipped : dict of str to int
-        Entries that make no sense, by what is wrong with them.
+        Invalid entries, by reason.
     """
 
     records: list[Any]

@@ -1,4 +1,4 @@
-"""Refresh: fetch, compare, refuse what looks wrong, and replace in one step."""
+"""Refresh: fetch, compare, refuse implausible changes, and replace in one step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RefreshOutcome:
     state : str
         ``refreshed``, ``dry run`` or ``not refreshed``.
     diff : Diff or None
-        Against what the catalog held.
+        Changes against the catalog.
     rows : int
         Rows of offers that were fetched.
     skipped : mapping of str to int
@@ -83,7 +83,7 @@ def refresh(
     quiet: bool = False,
     pause: float = 1.0,
 ) -> list[RefreshOutcome]:
-    """Fetch what clouds sell and put it in place of what the catalog holds of them.
+    """Fetch the offers of clouds and replace those in the catalog.
 
     A cloud that fails stays as it is; the others go on. What was fetched of it is kept for some
     hours and the next refresh continues there.
@@ -189,7 +189,7 @@ def _refresh_cloud(
 
 
 def _check_plausible(cloud: str, diff: OfferDiff, force: bool) -> None:
-    """Refuse to replace a catalog by what cannot be one."""
+    """Raise SkyRefreshError for prices that cannot be right."""
     kept = "the catalog is as it was"
     if not diff.after:
         raise SkyRefreshError(f"{cloud}: not one offer with a price came back; {kept}")

@@ -105,7 +105,7 @@ class PriceSource(Protocol):
         ...
 
     def explain(self, error: Exception) -> Recovery | SkyError:
-        """Say what a failed request means, once the SDK itself has given up retrying."""
+        """Classify a failed request, once the SDK itself has given up retrying."""
         ...
 
 
