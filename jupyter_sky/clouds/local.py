@@ -238,6 +238,7 @@ class LocalCloud:
                 ended=ended.get("time"),
                 reason=ended.get("reason", ""),
                 token=directory.name,
+                owner=record.get("owner", ""),
             )
             for rank in range(record.get("nodes", 1))
         ]

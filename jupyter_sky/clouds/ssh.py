@@ -344,6 +344,7 @@ def _make_machine(
         token=token,
         cloud="ssh",
         cluster=record.get("cluster", ""),
+        owner=record.get("owner", ""),
         rank=node.rank,
         state=state,
         started=record.get("started", 0.0),

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+from .. import clouds
 from ..clouds import cloud_init
 from ..clouds.launch_records import installation_id
 from ..clouds.provider import CloudProvider
 from ..clouds.ssh_slot import Slot
+from ..errors import SkyError
 from ..provider import LaunchRequest, Machine, MachineConfig, Provider
 from ..resources import Resources
 from .world import World
@@ -50,7 +53,8 @@ class Account:
     Attributes
     ----------
     managed : CloudProvider
-        The provider as jupyter_sky drives it: with records, retries and confirmed ends.
+        The provider as jupyter_sky drives it: with records, retries and confirmed ends. Machines of
+        one's own have a manager of their own kind.
     """
 
     provider: Provider
@@ -60,7 +64,10 @@ class Account:
     _configs: dict[str, MachineConfig] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.managed = CloudProvider(self.provider)
+        if self.provider.on_premises:
+            self.managed = clouds.cloud_provider(self.provider.name)
+        else:
+            self.managed = CloudProvider(self.provider)
 
     @property
     def owner(self) -> str:
@@ -97,6 +104,18 @@ class Account:
     def launch(self, request: LaunchRequest) -> list[Machine]:
         """Launch by one call of the provider, without retries and records."""
         return self.provider.launch(request, self.config(request), Event())
+
+    def sweep(self, alive: Collection[str] = ()) -> None:
+        """Delete what belongs to no machine, by the provider and as jupyter_sky asks for it."""
+        self.provider.sweep(self.owner, alive)
+        if not self.provider.on_premises:
+            self.managed.delete_unused_resources()
+
+    def close(self) -> None:
+        """Let what waits for machines that have ended give up."""
+        if not self.provider.on_premises:
+            with suppress(SkyError):
+                self.managed.close_ended_records()
 
     def connect(self, machines: list[Machine]) -> list[Slot]:
         """Wait until machines of a managed launch answer by SSH."""

@@ -69,8 +69,7 @@ def account(
     account = Account(load(provider_path)(), world, tmp_path)
     yield account
     world.reset()
-    with suppress(SkyError):
-        account.managed.close_ended_records()  # what waits for the machines gives up
+    account.close()
     Sky.clear_instance()
 
 
@@ -129,7 +128,6 @@ def test_02_credentials_are_found_without_the_network(
 
 def test_03_offers_can_be_planned_with(account: Account) -> None:
     """List offers with prices, places and accelerators by the names of the catalog."""
-    account.world.require("offers")
     offers = list(account.provider.offers())
     assert offers
     for offer in offers:
@@ -307,30 +305,30 @@ def test_13_preempted_machine_is_told_and_ended(account: Account) -> None:
 
 def test_14_machines_of_others_are_left_alone(account: Account) -> None:
     """Launch as another owner; neither lists nor sweeps of ours touch it."""
+    account.world.require("owners")
     others = account.launch(account.request(owner="eve-5678abcd"))
     assert account.provider.machines(owner=account.owner) == []
     assert account.managed.list_mine(everywhere=True) == []
-    account.managed.delete_unused_resources()
+    account.sweep()
     account.costs_exactly(others)
 
 
 def test_15_sweep_leaves_machines_that_are_up(account: Account) -> None:
     """Sweep an account with a young machine in it."""
     machines = account.managed.launch(account.request())
-    account.provider.sweep(account.owner, {machines[0].token})
-    account.managed.delete_unused_resources()
+    account.sweep({machines[0].token})
     account.costs_exactly(machines)
     account.connect(machines)
-    account.provider.sweep(account.owner, {machines[0].token})
+    account.sweep({machines[0].token})
     assert account.managed.describe([machines[0].id])[0].state == "running"
     account.managed.terminate([machines[0].id])
-    account.provider.sweep(account.owner, ())
+    account.sweep()
     account.costs_nothing()
 
 
 def test_16_machine_ends_with_its_lease(account: Account) -> None:
     """Launch with a lease of some seconds, after which the machine powers itself off."""
-    account.world.require("ssh")
+    account.world.require("leases")
     machines = account.managed.launch(account.request(lease=8.0))
     (id,) = (machine.id for machine in machines)
 

@@ -24,9 +24,9 @@ class World(ABC):
     Attributes
     ----------
     unsupported : mapping
-        Names of operations that the world does not have, with the reason; ``offers`` where the
-        provider sells what the catalog lists, ``ssh`` where its machines do not answer, ``cells``
-        where they cannot run engines.
+        Names of operations that the world does not have, with the reason; ``ssh`` where its
+        machines do not answer, ``cells`` where they cannot run engines, ``leases`` where they do
+        not end themselves, ``owners`` where an account has one owner.
     boot_seconds : float
         Time within which a machine answers, with `boots_in` not called.
 
