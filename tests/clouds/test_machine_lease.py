@@ -6,6 +6,7 @@ import queue
 import re
 import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -265,6 +266,12 @@ def test_who_renews_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         time.sleep(0.05)
     assert made.process and made.process.poll() is None
     assert made.ends(), "and then no longer"
+
+
+def test_emulated_machines_hide_no_module_of_a_cloud() -> None:
+    from tests.emulators import machine
+
+    assert str(Path(machine.__file__).parent) not in sys.path
 
 
 def test_emulated_machines_write_nothing_of_this_machine() -> None:

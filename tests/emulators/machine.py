@@ -29,6 +29,8 @@ import isolation  # pyright: ignore[reportMissingImports]
 import metadata  # pyright: ignore[reportMissingImports]
 import systemd_units  # pyright: ignore[reportMissingImports]
 
+sys.path.pop()  # azure.py in it would hide the SDK of that name from the tests
+
 STOP_SECONDS = 3.0
 """Processes have so long to end when the machine powers itself off."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
