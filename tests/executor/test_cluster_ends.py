@@ -29,8 +29,7 @@ def test_a_cluster_whose_notebook_is_gone_ends_by_itself(fresh: Any) -> None:
     book.crash()
     killed = time.time()
     nothing_left(fresh.data, 8)
-    # of a kernel that is killed the last use known is that of its last heartbeat, a quarter earlier
-    assert time.time() - sent > 1.4
+    assert time.time() - sent > 2.0, "the cell was a use"
     (end,) = recorded_ends(fresh.data)
     assert end["reason"] == "idle" and end["time"] - killed < 6
     time.sleep(1.0)

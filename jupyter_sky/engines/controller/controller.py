@@ -222,6 +222,8 @@ class ClusterController:
         facts = _facts(message["parent_header"])
         if not facts:
             return
+        # a cell that is shorter than a tick is not seen running
+        self.activity.record_use(_cell_label(facts), time.monotonic())
         if message["header"]["msg_type"] == "status":
             if message["content"]["execution_state"] == "idle":
                 cell = CurrentCell(message["parent_header"]["msg_id"], facts)
