@@ -87,11 +87,6 @@ def join(payload: Payload, open_blob: Callable[[Blob], memoryview]) -> Any:
     return pickle.loads(segments[0], buffers=segments[1:])
 
 
-def blobs_of(payload: Payload) -> Iterator[Blob]:
-    """Iterate over the blobs that a payload needs."""
-    return (segment for segment in payload if isinstance(segment, Blob))
-
-
 def wrap(commands: Any) -> list[Any]:
     """Return the buffers of a message: its pickle, then the out-of-band buffers."""
     apart: list[pickle.PickleBuffer] = []

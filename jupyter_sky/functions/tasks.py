@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
-from .payload import Blobs, Payload, blobs_of, pack_arguments, pack_function, pickled_by_value
+from .payload import Blobs, Payload, pack_arguments, pack_function, pickled_by_value
 
 if TYPE_CHECKING:
     from .lazy_calls import Function, PendingFunction
@@ -101,10 +101,6 @@ class CallTask:
     def replayable(self) -> bool:
         """Whether it can be repeated: none of its streams has begun."""
         return not self.stream_senders and self.stream is None
-
-    def blob_names(self) -> set[str]:
-        """Return the names of all blobs that it needs."""
-        return {blob.digest for part in (self.function, self.arguments) for blob in blobs_of(part)}
 
 
 class CallPickler:

@@ -17,7 +17,6 @@ from typing import Any, Literal
 from ..errors import SkyBudget, SkyUsageError
 from ..provider.register import find_facts
 from ..store.store import Store
-from .billing import UNBILLED_COSTS
 from .forecast import local_day, rate, spent_between
 from .ledger import CostSum, format_rate, format_usd
 from .lines import intervals_billed_since
@@ -132,15 +131,6 @@ class BudgetStatus:
         if names := ", ".join(dict.fromkeys(self.spent.unknown + self.rate.unknown)):
             parts.append(f"it cannot see {names}, of unknown price")
         return "; ".join(parts)
-
-    @property
-    def unpriced_warning(self) -> str:
-        """Return a warning about costs outside the budget; empty when there are none."""
-        names = list(dict.fromkeys(self.spent.unknown + self.rate.unknown))
-        parts = [f"{', '.join(names)}, of unknown price"] if names else []
-        if self.rents:
-            parts.append(UNBILLED_COSTS)
-        return f"it cannot see {', nor '.join(parts)}" if parts else ""
 
 
 def read_budget(store: Store) -> Budget:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...errors import SkyError, SkyUnreachable
+from ...errors import SkyError
 from ...remote.ssh_address import runtime_dir
 from ..wire.connection_file import PORTS, validate
 
@@ -146,10 +146,6 @@ class Tunnel:
             self._send_command("port", port)
         return self._ports[port].result(CONNECT_SECONDS)
 
-    def wait_up(self, timeout: float) -> bool:
-        """Wait until it is connected."""
-        return self._up.wait(timeout)
-
     def close(self) -> None:
         """End the connection; the cluster goes on."""
         assert self._process.stdin is not None
@@ -165,8 +161,3 @@ class Tunnel:
         if not self._listener.is_alive():  # closing what is being read would wait for ever
             self._process.stdout.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def unreachable_error(reason: str) -> SkyError:
-    """Return the error of a connection that cannot be made."""
-    return SkyUnreachable(f"the cluster cannot be reached: {reason}")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .calls import Call, clear_stopped, raise_in_thread
 from .stream_inputs import Stopped
@@ -22,28 +22,6 @@ if TYPE_CHECKING:
 
 MAIN_THREAD_SECONDS = 0.05
 """Time that calls keep the main thread before cells, which share it, have a turn."""
-
-
-class CallExecutor(Protocol):
-    """Executor of one call at a time."""
-
-    call: Call | None
-
-    def wake(self) -> None:
-        """Run waiting calls."""
-        ...
-
-    def interrupt(self, call: Call) -> Callable[[int], None] | None:
-        """Interrupt a call, if this executor can."""
-        ...
-
-    def abandon(self, call: Call) -> bool:
-        """Abandon a call that does not stop; return whether that was possible."""
-        ...
-
-    def close(self) -> None:
-        """End the executor."""
-        ...
 
 
 class MainThreadExecutor:
