@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from jupyter_sky.engines.controller import logins
@@ -136,7 +137,9 @@ def test_shell_at_a_terminal_is_found_with_its_command(
         wait_until(lambda: logins.find_logins(str(tmp_path))[0].command == "sleep", 5)
         assert logins.find_logins(str(tmp_path))[0].idle == 0.0
     finally:
-        os.kill(pid, 9)
+        # a command that the shell has not brought to the foreground yet hears no hang-up
+        for process in [*psutil.Process(pid).children(), psutil.Process(pid)]:
+            process.kill()
         os.close(fd)
         os.waitpid(pid, 0)
     assert logins.find_logins(str(tmp_path)) == []
