@@ -169,7 +169,7 @@ def test_an_interrupted_start_leaves_nothing(fresh: Any) -> None:
         if ran.status == "ok":
             break  # it was up before
         assert ran.ename == "KeyboardInterrupt", ran
-        nothing_left(fresh.data, 3)
+        nothing_left(fresh.data, 8)
         assert Store.open(fresh.data).clusters() == []
     assert book.run("%%sky\n1 + 1").result == "2"
     assert [row.state for row in Store.open(fresh.data).clusters()] == ["up"]

@@ -28,6 +28,7 @@ def test_status_line_is_shown_without_the_extension() -> None:
 @pytest.mark.slow
 def test_card_is_shown_until_the_cell_ends(notebook: Notebook) -> None:
     ran = notebook.run("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(2.5)")
+    assert ran.status == "ok", ran
     shown = [*ran.of("display_data"), *ran.of("update_display_data")]
     lines: list[dict[str, Any]] = [one for one in shown if "jupyter_sky" in one["metadata"]]
     assert lines == shown
@@ -37,7 +38,8 @@ def test_card_is_shown_until_the_cell_ends(notebook: Notebook) -> None:
     cards = [one["data"][CARD_MIME] for one in live]
     assert {card["run_id"] for card in cards} == names
     running = [card for card in cards if card["stage"] == "running"]
-    assert len(running) >= 2 and running[-1]["seconds"] > running[0]["seconds"]
+    assert len(running) >= 2, [card["stage"] for card in cards]
+    assert running[-1]["seconds"] > running[0]["seconds"]
     assert running[-1]["cluster"] and running[-1]["cell_usd"] == 0.0
     assert all("text/html" in one["data"] and "text/plain" in one["data"] for one in live)
     assert set(last["data"]) == {"text/html", "text/plain"}
