@@ -126,7 +126,7 @@ def enough(some: Lifetimes) -> bool:
 def lifetimes(split: list[Part]) -> dict[str, float]:
     """Largest relative errors of expected lifetimes over types."""
     whole = joined([part.judge for part in split])
-    errors: dict[str, list[float]] = {"": [], "_eq3": [], "_unlisted_egress": [], "_unseen_km": []}
+    errors: dict[str, list[float]] = {"": [], "_eq3": [], "_unseen": [], "_unseen_km": []}
     for kind in whole.kinds():
         judged = whole.of_kind(kind)
         if not enough(judged):
@@ -139,7 +139,7 @@ def lifetimes(split: list[Part]) -> dict[str, float]:
             ),
         }
         if all(part.fit.of_kind(kind).events.sum() >= EVENTS for part in split):
-            found["_unlisted_egress"] = unseen(
+            found["_unseen"] = unseen(
                 split, kind, lambda seen: preemption.fit("floor-hyperbolic", seen)
             )
             found["_unseen_km"] = unseen(split, kind, KaplanMeier.of)
