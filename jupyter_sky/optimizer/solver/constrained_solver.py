@@ -26,6 +26,8 @@ from jupyter_sky.optimizer.solver.time_expanded import TimeExpandedBound
 _SMALL = 150  # labels from which bounding first pays
 _TOO_LARGE = 25_000  # labels beyond which a model would not be solved within any limit
 _STEPS = (25, 50, 100, 200, 400, 800)  # into which a deadline is divided, one after the other
+_FEW_LABELS = 1_000
+"""So many labels a model solves sooner than messages over times can bound them."""
 _NUMBERS = 12_000_000  # that messages over labels and steps may have
 _STEPS_NEAR = 100  # steps from which the rises of labels tell the good ones
 _SWEEPS = 16  # at most, for each number of steps
@@ -138,7 +140,7 @@ def solve_relaxation(work: SolveContext, search: DeadlineSearch) -> SolverResult
             search.try_priced_plans(prices)
     if early is not None:
         return early
-    if _knows_times(work, search):
+    if _knows_times(work, search) and sum(map(len, search.kept)) > _FEW_LABELS:
         low, rise = bound_over_times(work, search, rise, low)
     return _finish_near(work, search, rise, low)
 
