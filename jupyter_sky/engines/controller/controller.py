@@ -65,6 +65,7 @@ class ClusterController:
         # a shell on the notebook's own machine belongs to its user, and not for this cluster
         self._logins = LoginMonitor(self.directory, bool(config.get("tunnel")))
         self.keepalive = KeepAlive(self.directory / "supervisor.json")
+        self._last_output: tuple[float, CellFacts] | None = None
         self.stopping = ""
         self.parent = os.getppid()
         self.engines = ClusterEngines(config, config_path, loaded)
@@ -141,6 +142,10 @@ class ClusterController:
         self.journal.flush(running.keys())
         for run in running.values():
             self.activity.record_use(_cell_label(run.facts), now)
+        if self._last_output is not None:  # a cell that is shorter than a tick is not seen running
+            at, facts = self._last_output
+            self.activity.record_use(_cell_label(facts), at)
+            self._last_output = None
         for login in self._logins.poll(now):
             self.activity.record_use(str(login), now - login.idle)
 
@@ -222,8 +227,7 @@ class ClusterController:
         facts = _facts(message["parent_header"])
         if not facts:
             return
-        # a cell that is shorter than a tick is not seen running
-        self.activity.record_use(_cell_label(facts), time.monotonic())
+        self._last_output = (time.monotonic(), facts)
         if message["header"]["msg_type"] == "status":
             if message["content"]["execution_state"] == "idle":
                 cell = CurrentCell(message["parent_header"]["msg_id"], facts)
