@@ -21,10 +21,11 @@ from ..ledger.billing import cluster_price
 from ..offers import Offer
 from ..provisioner import Lease, Report, broker, provision, uninterruptible
 from ..remote import processes
-from ..resources import Resources, parse_duration
+from ..resources import parse_duration
 from ..store.store import ClusterRow
 from .cluster import ClusterHandle
 from .cluster_records import ClusterRecords
+from .values import ClusterRequest
 
 ENGINES_SECONDS = 120.0
 ABANDONED_NOTE = "its notebook was killed while it launched it"
@@ -54,23 +55,14 @@ class LaunchCallbacks:
 
 
 def launch_cluster(
-    records: ClusterRecords,
-    need: Resources,
-    cluster: str,
-    named: bool,
-    idle: float | None,
-    callbacks: LaunchCallbacks,
-    until_up: bool = False,
-    allocation: str | None = None,
+    records: ClusterRecords, request: ClusterRequest, cluster: str, callbacks: LaunchCallbacks
 ) -> tuple[ClusterHandle, list[str]]:
     """Launch a new cluster for a request; return it, and notes for the user.
 
     Parameters
     ----------
-    named
-        Whether its user named it: else only cells of its own notebook find it.
-    idle
-        Seconds without use after which it ends; the setting's unless given.
+    cluster
+        Its name: where the request has none, only cells of its own notebook find it.
 
     Raises
     ------
@@ -80,7 +72,9 @@ def launch_cluster(
         The launch, which costs money, cannot be recorded now.
     """
     settings = Sky.load()
-    idle = idle if idle is not None else parse_duration(settings.idle, "Sky.idle")
+    idle = request.idle
+    if idle is None:
+        idle = parse_duration(settings.idle, "Sky.idle")
 
     def launch(offer: Offer) -> ClusterHandle:
         callbacks.check_budget(offer.price, f"{cluster} was not started on {offer.place}")
@@ -88,15 +82,17 @@ def launch_cluster(
             token=f"{cluster}-{uuid.uuid4().hex[:8]}",
             cluster=cluster,
             offer=offer,
-            resources=need,
+            resources=request.resources,
             idle=idle,
             owner=installation_id(Path(settings.data_dir)),
             notebook=records.notebook,
             lease=lease_duration(),
         )
-        return _LaunchAttempt(records, order, named, callbacks).run()
+        return _LaunchAttempt(records, order, bool(request.name), callbacks).run()
 
-    placed = broker.place(need, launch, callbacks.report, until_up, allocation)
+    placed = broker.place(
+        request.resources, launch, callbacks.report, request.until_up, request.allocation
+    )
     return placed.result, placed.notes
 
 

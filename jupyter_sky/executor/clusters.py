@@ -28,6 +28,7 @@ from .cluster_launch import (
     launch_cluster,
 )
 from .cluster_records import ClusterRecords
+from .values import ClusterRequest
 
 
 class ClusterRegistry:
@@ -53,19 +54,11 @@ class ClusterRegistry:
 
     # -- finding ---------------------------------------------------------------------------
 
-    def obtain(
-        self,
-        resources: Resources,
-        name: str | None,
-        idle: float | None,
-        report: Report,
-        until_up: bool = False,
-        allocation: str | None = None,
-    ) -> tuple[ClusterHandle, list[str]]:
+    def obtain(self, request: ClusterRequest, report: Report) -> tuple[ClusterHandle, list[str]]:
         """Return a cluster for a request, live or new, and notes for the user.
 
-        With a `name`, that cluster; else any live cluster of this notebook that satisfies the
-        request; else a new one. With `until_up`, a new one is asked for until there is one.
+        With a name, that cluster; else any live cluster of this notebook that satisfies the
+        request; else a new one.
 
         Raises
         ------
@@ -76,28 +69,22 @@ class ClusterRegistry:
         """
         with self._lock:
             notes: list[str] = []
-            live = self._find_live(resources, name, notes)
-            if live is None:
-                live = self._start_or_join(
-                    resources, name, idle, report, until_up, notes, allocation
-                )
-            if idle is not None and idle != live.row.idle:
-                live.send_heartbeat(idle=idle)
-                live.row = replace(live.row, idle=idle)
+            live = self._find_live(request, notes) or self._start_or_join(request, report, notes)
+            if request.idle is not None and request.idle != live.row.idle:
+                live.send_heartbeat(idle=request.idle)
+                live.row = replace(live.row, idle=request.idle)
                 self.store.save_cluster(live.row)
             return live, notes
 
-    def _find_live(
-        self, resources: Resources, name: str | None, notes: list[str]
-    ) -> ClusterHandle | None:
+    def _find_live(self, request: ClusterRequest, notes: list[str]) -> ClusterHandle | None:
         """Return a live cluster that satisfies a request, if there is one."""
-        for row in self.find_rows(resources, name):
+        for row in self.find_rows(request.resources, request.name):
             live, note = self._connect(row)
             if note:
                 notes.append(note)
             if live is not None:
                 return live
-        notes += self._forget_ended(name)
+        notes += self._forget_ended(request.name)
         return None
 
     def _forget_ended(self, name: str | None) -> list[str]:
@@ -269,15 +256,7 @@ class ClusterRegistry:
 
     # -- launching -------------------------------------------------------------------------
 
-    def launch(
-        self,
-        resources: Resources,
-        name: str | None,
-        idle: float | None,
-        report: Report,
-        until_up: bool = False,
-        allocation: str | None = None,
-    ) -> tuple[ClusterHandle, list[str]]:
+    def launch(self, request: ClusterRequest, report: Report) -> tuple[ClusterHandle, list[str]]:
         """Launch a new cluster for a request; return it, and notes for the user.
 
         Raises
@@ -287,34 +266,25 @@ class ClusterRegistry:
         SkyStoreError
             The launch, which costs money, cannot be recorded now.
         """
-        cluster = name or self.default_name(resources)
+        cluster = request.name or self.default_name(request.resources)
         callbacks = LaunchCallbacks(report, self.budget_monitor.check_start, self.connect)
-        placed = launch_cluster(
-            self.records, resources, cluster, bool(name), idle, callbacks, until_up, allocation
-        )
+        placed = launch_cluster(self.records, request, cluster, callbacks)
         self.started.append(cluster)
         return placed
 
     def _start_or_join(
-        self,
-        resources: Resources,
-        name: str | None,
-        idle: float | None,
-        report: Report,
-        until_up: bool,
-        notes: list[str],
-        allocation: str | None = None,
+        self, request: ClusterRequest, report: Report, notes: list[str]
     ) -> ClusterHandle:
         """Start a cluster, or take the one that another notebook starts at the same moment."""
         for last in (False, False, True):
             try:
-                live, more = self.launch(resources, name, idle, report, until_up, allocation)
+                live, more = self.launch(request, report)
                 notes += more
                 return live
             except SkyNameTaken:
-                known = name or self.default_name(resources)
+                known = request.name or self.default_name(request.resources)
                 await_other_launch(self.records, known, report)
-                if live := self._find_live(resources, name, notes):
+                if live := self._find_live(request, notes):
                     return live
                 row = self.store.cluster(known)
                 if last or (row is not None and row.state == "up"):

@@ -27,7 +27,7 @@ from .run_monitor import TICK_SECONDS, MonitorCallbacks, RunMonitor
 from .run_record import RunRecord
 from .transfer_progress import TransferReporter
 from .untrusted_output import InertDisplay, mark_untrusted
-from .values import Placement, RunLimits, Sending
+from .values import ClusterRequest, Placement, RunLimits, Sending
 
 if TYPE_CHECKING:
     from ..engines.client.cell_execution import CellExecution
@@ -193,9 +193,10 @@ class SkyRun:
         if clusters.find_connected(options.resources, options.cluster) is None:
             # a launch takes its time, and can be seen and stopped from elsewhere
             self._write_record()
-        self.cluster, notes = clusters.obtain(
-            options.resources, options.cluster, options.idle, self.report, options.retry_until_up
+        request = ClusterRequest(
+            options.resources, options.cluster, options.idle, until_up=options.retry_until_up
         )
+        self.cluster, notes = clusters.obtain(request, self.report)
         self.notes += notes
         if any(note.startswith("reconnected") for note in notes):
             config = self.session.config

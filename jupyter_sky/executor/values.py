@@ -1,4 +1,4 @@
-"""Values that the steps of a cell take and return: sending, placement, limits, replies."""
+"""Values that the steps of a cell take: cluster request, sending, placement, limits, replies."""
 
 from __future__ import annotations
 
@@ -8,13 +8,38 @@ from typing import TYPE_CHECKING, Any
 
 from ..cell_options.values import CellOptions
 from ..errors import SkyBudget, SkyError, SkyTimeout
-from ..resources import format_duration
+from ..resources import Resources, format_duration
 
 if TYPE_CHECKING:
     from ..engines.wire.values import Parcel
     from ..store.store import ClusterRow
     from .cluster import ClusterHandle
     from .transfer import RemoteValue
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRequest:
+    """A request for a cluster, live or new.
+
+    Attributes
+    ----------
+    resources
+        Requirements of its nodes.
+    name
+        Name that its user gives it; None for the notebook's own.
+    idle
+        Seconds without use after which it ends; None for that of the settings.
+    until_up
+        Whether places are asked until there is one.
+    allocation
+        Market to launch it on; None for that of the resources.
+    """
+
+    resources: Resources
+    name: str | None = None
+    idle: float | None = None
+    until_up: bool = False
+    allocation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

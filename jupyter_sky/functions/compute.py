@@ -13,6 +13,7 @@ from ..config.settings import Sky
 from ..errors import SkyNoOffer, SkyUsageError, suggest
 from ..executor import session as sessions
 from ..executor.request import with_settings
+from ..executor.values import ClusterRequest
 from ..resources import Resources, parse_duration
 from .active_pools import CallTarget, active_pools, refuse_untrusted
 from .launch import ClusterLauncher, choose_offer
@@ -307,9 +308,8 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     options = with_settings(options, Sky.load())
     seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
     session = sessions.current()
-    cluster, _ = session.clusters.obtain(
-        options.resources, options.cluster, seconds, lambda stage, detail: None
-    )
+    request = ClusterRequest(options.resources, options.cluster, seconds)
+    cluster, _ = session.clusters.obtain(request, lambda stage, detail: None)
     existing = next((pool for pool in active_pools() if pool.cluster is cluster), None)
     if existing is not None and not equipment:
         return existing

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..config.settings import Sky
 from ..errors import SkyNoOffer, SkyUsageError
 from ..executor.request import apply_settings
+from ..executor.values import ClusterRequest
 from ..ledger.ledger import format_rate
 from ..provisioner.placement import Decision, decide_placement
 from ..resources import Resources
@@ -54,15 +55,9 @@ class ClusterLauncher:
                 f"a cluster {name} is up already",
                 hint=f"use it: pool = sky.up({name!r}), or end it: sky.down({name!r})",
             )
-        request = self._request(nodes)
+        request = self._request(name, nodes)
         try:
-            cluster, notes = self.registry.launch(
-                request,
-                name,
-                self.lease,
-                lambda *_: self.check_wanted(),
-                allocation=self.allocation,
-            )
+            cluster, notes = self.registry.launch(request, lambda *_: self.check_wanted())
         except SkyNoOffer as error:
             if self.clusters and self.resources.max_hourly_cost is not None:
                 limit = format_rate(self.resources.max_hourly_cost)
@@ -74,11 +69,7 @@ class ClusterLauncher:
     def obtain(self, name: str | None, nodes: int) -> ClusterHandle:
         """Return a cluster that is up for this request; start one where there is none."""
         cluster, notes = self.registry.obtain(
-            self._request(nodes),
-            name,
-            self.lease,
-            lambda *_: self.check_wanted(),
-            allocation=self.allocation,
+            self._request(name, nodes), lambda *_: self.check_wanted()
         )
         return self._add(cluster, notes)
 
@@ -111,8 +102,13 @@ class ClusterLauncher:
         each = self.price / up
         return max(1, min(nodes, int((limit - self.price) / each + 1e-9)))
 
-    def _request(self, nodes: int) -> Resources:
-        """Return the request for more nodes, with the rest of the pool's price limit.
+    def _request(self, name: str | None, nodes: int) -> ClusterRequest:
+        """Return the request for a cluster of so many nodes."""
+        resources = self._resources_of(nodes)
+        return ClusterRequest(resources, name, self.lease, allocation=self.allocation)
+
+    def _resources_of(self, nodes: int) -> Resources:
+        """Return the requirements of more nodes, with the rest of the pool's price limit.
 
         Nodes that are still to come keep their share of it.
         """

@@ -19,6 +19,7 @@ from jupyter_sky.errors import SkyBudget, SkyClusterLost
 from jupyter_sky.executor import cluster_launch
 from jupyter_sky.executor.budget_monitor import LEAD_SECONDS
 from jupyter_sky.executor.clusters import ClusterRegistry
+from jupyter_sky.executor.values import ClusterRequest
 from jupyter_sky.ledger import budget
 from jupyter_sky.ledger.ledger import Ledger
 from jupyter_sky.provisioner import Report
@@ -217,4 +218,4 @@ def test_a_request_is_refused_before_it_is_placed(known: ClusterRegistry) -> Non
     need = Resources(clouds=("gcp",), cpus=None, instance_type="n2-standard-2")
     known.budget_monitor.set_budget(0.0)
     with pytest.raises(SkyBudget):
-        known.launch(need, None, None, lambda stage, detail: asked.append(detail))
+        known.launch(ClusterRequest(need), lambda stage, detail: asked.append(detail))

@@ -19,6 +19,7 @@ from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.executor.cluster_launch import await_other_launch
 from jupyter_sky.executor.clusters import ClusterRegistry
 from jupyter_sky.executor.reaper import reap_machines
+from jupyter_sky.executor.values import ClusterRequest
 from jupyter_sky.ledger import budget
 from jupyter_sky.offers import Offer
 from jupyter_sky.remote import processes
@@ -291,7 +292,7 @@ def test_launch_that_others_gave_up_gives_its_machines_back(
         cluster_launch.broker, "place", lambda need, launch, *_: (launch(OFFER), [])
     )
     with pytest.raises(SkyClusterLost, match="ended by another process"):
-        known.launch(Resources(), "train", 60.0, lambda stage, detail: None)
+        known.launch(ClusterRequest(Resources(), "train", 60.0), lambda stage, detail: None)
     assert cloud.ended == ["us-east-1/i-1"] and known.store.live_clusters() == []
     assert all(row.ended is not None for row in known.store.intervals())
 
@@ -312,7 +313,7 @@ def test_paid_launch_is_refused_where_it_cannot_be_recorded(
         cluster_launch.broker, "place", lambda need, launch, *_: (launch(OFFER), [])
     )
     with pytest.raises(SkyStoreError, match="not started unrecorded"):
-        known.launch(Resources(), "train", 60.0, lambda stage, detail: None)
+        known.launch(ClusterRequest(Resources(), "train", 60.0), lambda stage, detail: None)
     assert launched == []
 
 
@@ -345,7 +346,7 @@ def test_account_of_a_launch_stays_open_until_its_machines_have_ended(
         cluster_launch.broker, "place", lambda need, launch, *_: launch(OFFER) and placed
     )
     with pytest.raises(Exception, match=r"nowhere|does not answer"):
-        known.launch(Resources(), "train", 60.0, lambda stage, detail: None)
+        known.launch(ClusterRequest(Resources(), "train", 60.0), lambda stage, detail: None)
     (row,) = known.store.live_clusters()
     assert not row.is_being_launched() and [m["id"] for m in row.machines] == ["us-east-1/i-1"]
     assert [interval.ended for interval in known.store.intervals()] == [None]

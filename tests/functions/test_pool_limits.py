@@ -15,6 +15,7 @@ from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyBootstrapError, SkyNoOffer
 from jupyter_sky.executor import session as sessions
 from jupyter_sky.executor.clusters import ClusterRegistry
+from jupyter_sky.executor.values import ClusterRequest
 from jupyter_sky.functions import autoscaler
 from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.launch import ClusterLauncher
@@ -40,9 +41,10 @@ def priced(
     machine = Offer("ssh", "pool", "box", 4, 16, price=PRICE)
     monkeypatch.setattr(placement, "on_premises_offers", lambda need: [machine])
 
-    def start(self: Any, need: Resources, name: str, *_: Any, **__: Any) -> Any:
+    def start(self: Any, request: ClusterRequest, *_: Any) -> Any:
+        need = request.resources
         decision = decide_placement(need)  # which refuses what is too dear
-        row = SimpleNamespace(name=name, nodes=need.nodes, price=decision.price)
+        row = SimpleNamespace(name=request.name, nodes=need.nodes, price=decision.price)
         return SimpleNamespace(row=row, connection=SimpleNamespace(is_lost=False)), []
 
     monkeypatch.setattr(ClusterRegistry, "launch", start)

@@ -20,6 +20,7 @@ from jupyter_sky.errors import SkyError, SkyNoCapacity, SkyNoOffer
 from jupyter_sky.executor import cluster_launch
 from jupyter_sky.executor import session as sessions
 from jupyter_sky.executor.request import with_settings
+from jupyter_sky.executor.values import ClusterRequest
 from jupyter_sky.forms import Fields, placement_text
 from jupyter_sky.forms.cell_line import read
 from jupyter_sky.functions.launch import ClusterLauncher
@@ -125,7 +126,7 @@ def launched(line: str) -> tuple[str, str]:
     options = with_settings(parse_cell_line(line, {}), Sky.load())
     session = sessions.current()
     with pytest.raises(Sent) as sent:
-        session.clusters.obtain(options.resources, None, None, lambda stage, detail: None)
+        session.clusters.obtain(ClusterRequest(options.resources), lambda stage, detail: None)
     return sent.value.offer.place, format_rate(sent.value.price)
 
 
