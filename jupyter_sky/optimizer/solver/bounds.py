@@ -28,6 +28,7 @@ from jupyter_sky.optimizer.solver.pruning import pareto_labels
 
 _NOISE = 1e-9
 _SWEEPS = 16
+_PATIENCE = 3  # plans in a row that are no better, after which prices of time do not move on
 _LARGE = 500_000  # labels beyond which plans are not improved task by task
 # Above the relaxed value, where plans are looked for one after the other.
 _EXCESS = (1e-3, 3e-3, 1e-2, 2e-2, 4e-2, 8e-2, np.inf)
@@ -87,8 +88,13 @@ class DeadlineSearch:
         """Try plans that are cheap when time has a price."""
         if prices is not None and self.objective.deadline_h is not None:
             limit = self.objective.deadline_h * (1 + _NOISE)
+            idle = 0
             for plan in priced_plans(self.problem, self.kept, prices, limit):
+                before = self.best
                 self.try_plan(plan)
+                idle = 0 if self.best < before else idle + 1
+                if idle == _PATIENCE:
+                    break
 
     def solve_branches(
         self, prices: TimePrices | None, rise: Sequence[Floats], low: float
