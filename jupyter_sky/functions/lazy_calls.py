@@ -84,6 +84,13 @@ class Function(Generic[P, T]):
         """Return a description of a call; nothing is run, pickled or sent."""
         return PendingFunction(self, args, kwargs, self.timeout, self.retry)
 
+    def __get__(self, instance: Any, owner: type | None = None) -> Function[..., T]:
+        """Bind to an instance, as functions of a class are: ``model.fit(X)`` describes a call."""
+        bind = getattr(type(self.local), "__get__", None)
+        if bind is None or (instance is None and not isinstance(self.local, _UNBOUND)):
+            return self
+        return Function(bind(self.local, instance, owner), self.timeout, self.retry, self.shown)
+
     def __repr__(self) -> str:
         return f"<sky.function {self.name}>"
 
@@ -103,6 +110,10 @@ class Function(Generic[P, T]):
     def __setstate__(self, state: tuple) -> None:
         self.local, self.timeout, self.retry, self.shown = state
         update_wrapper(self, self.local)
+
+
+_UNBOUND = (staticmethod, classmethod)
+"""Descriptors that need no instance."""
 
 
 def _blank() -> Function:
@@ -155,7 +166,7 @@ def function(
 def _decorated(function: Any, timeout: float | None, retry: Retry) -> Function:
     if isinstance(function, Function):
         return Function(function.local, timeout or function.timeout, retry, function.shown)
-    if not callable(function):
+    if not callable(function) and not isinstance(function, classmethod):
         raise SkyUsageError(f"sky.function is for functions, not for a {type(function).__name__}")
     if inspect.isasyncgenfunction(function):
         raise SkyUsageError(
