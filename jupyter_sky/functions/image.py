@@ -106,6 +106,11 @@ class Image:
             + [f"{n}={getattr(self, n)}" for n in ("includes", "excludes")]
         )
 
+    @property
+    def modules(self) -> frozenset[str]:
+        """Top-level modules that `includes` brings."""
+        return frozenset(Path(text).expanduser().resolve().stem for text in self.includes)
+
     def check(self) -> None:
         """Raise errors that can be known before a machine is paid for.
 
