@@ -263,8 +263,30 @@ class PendingFunction(Generic[T]):
         return f"{self.function.name}({', '.join(shown)})"
 
 
+class PendingFunctionGroup:
+    """Calls that are sent together: what ``&`` and `gather` give.
+
+    Attributes
+    ----------
+    calls : tuple of PendingFunction
+        The calls.
+    """
+
+    __slots__ = ()
+    calls: tuple[PendingFunction[Any], ...]
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def __iter__(self) -> Iterator[PendingFunction[Any]]:
+        return iter(self.calls)
+
+    def __bool__(self) -> bool:
+        raise TypeError("calls of a group are neither true nor false: send them with >> pool first")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Group(Generic[*Ts]):
+class Group(PendingFunctionGroup, Generic[*Ts]):
     """Concurrent calls: ``(a() & b()) >> pool`` gives a tuple of their results."""
 
     calls: tuple[PendingFunction[Any], ...]
@@ -293,18 +315,9 @@ class Group(Generic[*Ts]):
         """Return the group with a limit on how long each of its calls may run."""
         return Group(tuple(call.with_timeout(seconds) for call in self.calls))
 
-    def __len__(self) -> int:
-        return len(self.calls)
-
-    def __iter__(self) -> Iterator[PendingFunction[Any]]:
-        return iter(self.calls)
-
-    def __bool__(self) -> bool:
-        raise TypeError("a group of calls is neither true nor false: send it with >> pool first")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gathered(Generic[T]):
+class Gathered(PendingFunctionGroup, Generic[T]):
     """Concurrent calls of any number: ``gather(*calls) >> pool`` gives a tuple of their results."""
 
     calls: tuple[PendingFunction[T], ...]
@@ -324,12 +337,6 @@ class Gathered(Generic[T]):
     def with_timeout(self, seconds: float | str | None) -> Gathered[T]:
         """Return them with a limit on how long each of the calls may run."""
         return replace(self, calls=tuple(call.with_timeout(seconds) for call in self.calls))
-
-    def __len__(self) -> int:
-        return len(self.calls)
-
-    def __bool__(self) -> bool:
-        raise TypeError("gathered calls are neither true nor false: send them with >> pool first")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,8 @@ Allocation = Literal["spot-if-available", "spot", "on-demand", "cheapest"]
 ALLOCATIONS = ("spot-if-available", "spot", "on-demand", "cheapest")
 Selection = Literal["cheapest", "first"]
 SELECTIONS = ("cheapest", "first")
-Executor = Literal["auto", "thread", "process"]
+AllocationStrategy, SelectionStrategy = Allocation, Selection
+WorkerExecutor = Literal["auto", "thread", "process"]
 EXECUTORS = ("auto", "thread", "process")
 CONSOLES = ("rich", "minimal", "log", "silent")
 SYSTEM_FOLDERS = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/opt", "/proc", "/root", "/run")
@@ -98,6 +99,10 @@ class Nodes:
         return self.max or self.initial
 
 
+NodeSpec = Nodes | int | tuple[int, int]
+"""Values for ``nodes=``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Worker:
     """Execution of calls on a node.
@@ -118,7 +123,7 @@ class Worker:
     """
 
     concurrency: int = 1
-    executor: Executor = "auto"
+    executor: WorkerExecutor = "auto"
 
     def __post_init__(self) -> None:
         wrong = isinstance(self.concurrency, bool) or not isinstance(self.concurrency, int)
