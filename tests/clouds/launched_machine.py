@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_sky.clouds.machine_setup import MachineSetup
 from jupyter_sky.remote import ssh
 from tests.emulators.fleet import Fleet, Host, isolation_works
 from tests.emulators.hosts import keygen
@@ -33,6 +34,17 @@ class Keys:
 
     def public(self, path: Path) -> str:
         return path.with_suffix(".pub").read_text().strip()
+
+    def setup(self, user: str, heartbeat_timeout: float, **more: Any) -> MachineSetup:
+        """Values of a machine with both, which lives an hour where nothing else is said."""
+        return MachineSetup(
+            user=user,
+            public_key=self.public(self.user),
+            host_private=self.host.read_text(),
+            host_public=self.public(self.host),
+            heartbeat_timeout=heartbeat_timeout,
+            **{"lease": 3600.0} | more,
+        )
 
     def document(self, user: str, **more: Any) -> str:
         """User data with both."""

@@ -197,14 +197,7 @@ def test_engines_can_be_had_on_it(fleet: Fleet, keys: Keys) -> None:
 @pytest.mark.slow
 def test_it_ends_when_its_lease_is_ended(fleet: Fleet, keys: Keys) -> None:
     user, ends = fleet.user or "ada", queue.Queue[str]()
-    text = cloud_init.render_user_data(
-        user,
-        keys.public(keys.user),
-        keys.host.read_text(),
-        keys.public(keys.host),
-        lease=3600.0,
-        heartbeat_timeout=300.0,
-    )
+    text = cloud_init.render_user_data(keys.setup(user, heartbeat_timeout=300.0))
     host = fleet.launch("n", text, ingress=OPEN, on_end=ends.put)
     assert host.booted(WAIT), host.console()
     address = keys.address(host, user)
