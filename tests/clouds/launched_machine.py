@@ -58,7 +58,7 @@ class Keys:
         return "#cloud-config\n" + json.dumps({"ssh_keys": keys, "users": [person], **more})
 
     def address(self, host: Host, user: str, key: Path | None = None) -> ssh.Address:
-        """Where it is, with the key that it must show; `key` instead of the one it was given."""
+        """Return its address, with the key that it must show, by default the one it was given."""
         known = Path(tempfile.mkstemp(dir=self.folder)[1])
         address = ssh.Address(user, host.address, host.port, str(self.user), str(known))
         known.write_text(f"{address.known_as} {self.public(key or self.host)}\n")

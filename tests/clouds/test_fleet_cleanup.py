@@ -1,4 +1,4 @@
-"""What fleets leave, which is nothing; who can have them; and clusters of ours on them."""
+"""Fleets leave nothing behind, for root and for others; clusters of ours run on them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ time.sleep(600)
 
 
 def _left(addresses: list[str]) -> list[str]:
-    """What is there of fleets that these addresses belong to."""
+    """List what exists of the fleets that these addresses belong to."""
     number = addresses[0].split(".")[2 if addresses[0].startswith("198.18.") else 1]
     links = os.listdir("/sys/class/net")
     folders = [path.name for path in scratch().glob(f"sky-fleet{number}-*")]

@@ -260,7 +260,7 @@ def test_only_root_reaches_the_machines_identity(script: Script) -> None:
 
 
 @pytest.mark.slow
-def test_who_renews_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_renewed_machine_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from jupyter_sky.engines.node import keepalive
 
     made = Script(tmp_path)
