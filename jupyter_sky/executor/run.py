@@ -190,7 +190,8 @@ class SkyRun:
     def _place(self) -> Placement:
         """Return the engines of the cell, on a cluster that is up or that is launched now."""
         clusters, options = self.session.clusters, self.options
-        if clusters.find_connected(options.resources, options.cluster) is None:
+        connected = clusters.find_connected(options.resources, options.cluster)
+        if connected is None:
             # a launch takes its time, and can be seen and stopped from elsewhere
             self._write_record()
         request = ClusterRequest(
@@ -198,7 +199,7 @@ class SkyRun:
         )
         self.cluster, notes = clusters.obtain(request, self.report)
         self.notes += notes
-        if any(note.startswith("reconnected") for note in notes):
+        if connected is None and self.cluster.was_running:
             config = self.session.config
             for note in replay_unfinished(self.cluster, clusters.records, self.display, config):
                 self.notes.append(note)
