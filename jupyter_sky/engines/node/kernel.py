@@ -11,10 +11,11 @@ import time
 import traceback
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from concurrent.futures import Future
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ipykernel.kernelbase import Kernel
@@ -73,6 +74,7 @@ class SkyKernel(Base):
         self._abort_lock = threading.Lock()
         # IPython's own end the process, and with it every variable
         self.shell.user_ns.update(exit=sys.exit, quit=sys.exit)
+        _set_module_attributes(self.shell.user_ns)
         self.engine_namespace = EngineNamespace(self.shell.user_ns)
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         shell = self.shell
@@ -139,7 +141,8 @@ class SkyKernel(Base):
 
     async def do_execute(self, *args: Any, **kwargs: Any) -> Content:
         """Run a cell; with ``metadata['sky']`` also receive its inputs and return its outputs."""
-        request = self.get_parent("shell").get("metadata", {}).get("sky")
+        # taken out of the message, which cells and their hooks can see: it may hold secrets
+        request = self.get_parent("shell").get("metadata", {}).pop("sky", None)
         if request is None:
             return await super().do_execute(*args, **kwargs)
         cell = self.get_parent("shell")["header"]["msg_id"]
@@ -273,6 +276,13 @@ class SkyKernel(Base):
         except Exception:
             self.log.error("a command could not be carried out", exc_info=True)
         return None
+
+
+def _set_module_attributes(namespace: MutableMapping[str, Any]) -> None:
+    """Set the attributes that the module of a kernel's cells has, and that of an engine lacks."""
+    doc = "Automatically created module for IPython interactive environment"
+    for name, value in vars(ModuleType("__main__", doc)).items():
+        namespace.setdefault(name, value)
 
 
 def _is_muted(message: Message) -> bool:
