@@ -6,7 +6,7 @@ import ast
 import sys
 from collections.abc import Iterable
 
-from .inputs import to_plain_python
+from .cell_names import to_plain_python
 
 
 def imported_modules(code: str) -> set[str]:

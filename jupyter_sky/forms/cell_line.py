@@ -206,7 +206,7 @@ def _find(source: str) -> _CellParts:
 
 def _names(body: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names that a body reads before it assigns them, and those it assigns."""
-    from ..executor.inputs import assigned_names, free_names, to_plain_python
+    from ..executor.cell_names import assigned_names, free_names, to_plain_python
 
     try:
         tree = ast.parse(to_plain_python(body))

@@ -7,7 +7,8 @@ import pytest
 from jupyter_sky.cell_options.values import CellInput, CellOptions
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyTransferError, SkyUsageError
-from jupyter_sky.executor.inputs import collect_inputs, free_names
+from jupyter_sky.executor.cell_names import free_names
+from jupyter_sky.executor.inputs import collect_inputs
 
 NAMES = dict.fromkeys(["x", "y", "data", "f", "i", "max", "np", "_hidden", "In", "open"], 0)
 
