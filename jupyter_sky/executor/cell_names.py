@@ -7,6 +7,8 @@ import symtable
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .magic_code import parse_cell
+
 SHELL_NAMES = frozenset({"In", "Out", "exit", "get_ipython", "open", "quit"})
 """Names of IPython in the namespace of a notebook."""
 
@@ -17,16 +19,15 @@ def free_names(code: str, namespace: Mapping[str, Any]) -> list[str]:
     Parameters
     ----------
     code
-        The body, as Python (magics and ``!`` lines are skipped).
+        The body; of magics and ``!`` lines the Python in them.
 
     Examples
     --------
     >>> free_names("y = [x + n for n in data]; print(y)", {"x": 1, "data": [2], "n": 5})
     ['data', 'x']
     """
-    try:
-        tree = ast.parse(to_plain_python(code))
-    except SyntaxError:
+    tree = parse_cell(code)
+    if tree is None:
         return []
     reading = _NameCollector()
     for statement in tree.body:
@@ -46,21 +47,13 @@ def assigned_names(code: str) -> set[str]:
     >>> sorted(assigned_names("import re; x = 1"))
     ['re', 'x']
     """
-    try:
-        tree = ast.parse(to_plain_python(code))
-    except SyntaxError:
+    tree = parse_cell(code)
+    if tree is None:
         return set()
     reading = _NameCollector()
     for statement in tree.body:
         reading.visit(statement)
     return reading.made
-
-
-def to_plain_python(code: str) -> str:
-    """Return the code with IPython's own syntax turned into Python."""
-    from IPython.core.inputtransformer2 import TransformerManager
-
-    return TransformerManager().transform_cell(code)
 
 
 class _NameCollector(ast.NodeVisitor):
