@@ -8,17 +8,31 @@ from typing import Any
 
 from ..cell_options.values import CellInput, CellOptions
 from ..config.settings import Sky
+from ..engines.wire.auto_inputs import AutoInput
+from ..engines.wire.code_sources import with_sources
 from ..engines.wire.values import Parcel
 from ..errors import SkyUsageError, suggest
 from .cell_names import SHELL_NAMES, free_names
+from .notebook_history import NO_HISTORY, NotebookHistory
 from .transfer import RemoteValue, is_inline
 from .values import Sending
 
 
 def collect_inputs(
-    options: CellOptions, code: str, namespace: Mapping[str, Any], config: Sky
+    options: CellOptions,
+    code: str,
+    namespace: Mapping[str, Any],
+    config: Sky,
+    history: NotebookHistory = NO_HISTORY,
 ) -> Sending:
     """Evaluate and pickle the inputs of a cell.
+
+    Parameters
+    ----------
+    namespace
+        Variables of the notebook.
+    history
+        Cells before this one.
 
     Raises
     ------
@@ -27,31 +41,42 @@ def collect_inputs(
     SkyTransferError
         A value cannot be pickled; says which part of it, and why.
     """
-    inputs, notes = list(options.inputs), list[str]()
-    if config.auto_inputs if options.auto is None else options.auto:
-        named = {item.name for item in inputs}
-        found = [name for name in free_names(code, namespace) if name not in named]
-        inputs += [CellInput(name, name) for name in found]
-        if found:
-            notes.append(f"sent by --auto: {', '.join(found)}")
+    found = _find_inputs(options, code, namespace, config)
+    inputs = [*options.inputs, *(CellInput(name, name) for name in found)]
+    order = history.changed_later(found)
     inline: dict[str, dict[str, Any]] = {}
     large: dict[str, Parcel] = {}
     remote: dict[str, list[RemoteValue]] = {}
+    auto: dict[str, AutoInput] = {}
     types: list[type] = []
     for item in inputs:
-        value = _evaluate(item.expression, namespace)
+        value, digest = _evaluate(item.expression, namespace), ""
         handles = value if isinstance(value, list) else [value]
         if handles and all(isinstance(handle, RemoteValue) for handle in handles):
             remote[item.name] = handles
-            continue
-        types.append(type(value))
-        parcel = Parcel.of(value, item.expression)
-        if is_inline(parcel):
-            inline[item.name] = parcel.inline()
         else:
-            large[item.name] = parcel
+            types.append(type(value))
+            parcel = Parcel.of(value, item.expression)
+            digest = parcel.digest() if item.name in order else ""
+            if is_inline(parcel):
+                inline[item.name] = with_sources(parcel.inline(), parcel)
+            else:
+                large[item.name] = parcel
+        if item.name in order:
+            auto[item.name] = AutoInput(digest, *order[item.name])
     env = {name: _read_variable(name) for name in options.env}
-    return Sending(code, options, inline, large, remote, env, tuple(notes), tuple(types))
+    notes = (f"sent by --auto: {', '.join(found)}",) if found else ()
+    return Sending(code, options, inline, large, remote, auto, env, notes, tuple(types))
+
+
+def _find_inputs(
+    options: CellOptions, code: str, namespace: Mapping[str, Any], config: Sky
+) -> list[str]:
+    """Return the names that a cell reads, where they are to be sent without being named."""
+    if not (config.auto_inputs if options.auto is None else options.auto):
+        return []
+    named = {item.name for item in options.inputs}
+    return [name for name in free_names(code, namespace) if name not in named]
 
 
 def _read_variable(name: str) -> str:

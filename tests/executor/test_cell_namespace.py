@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -42,3 +43,60 @@ def test_a_secret_is_in_no_message_that_a_cell_can_see(notebook: Notebook) -> No
     assert "Error in callback" in shown and secret not in shown
     assert "cell_meta={}" in shown
     assert os.environ.get("TOKEN_OF_TEST") is None
+
+
+def test_cells_have_the_numbers_of_the_notebook(fresh: Any) -> None:
+    notebook = fresh()
+
+    def ok(code: str) -> str:
+        ran = notebook.run(code)
+        assert ran.status == "ok", ran.traceback
+        return ran.result or ran.stdout
+
+    assert ok("%%sky\n'two'") == "'two'"
+    ok("three = 3\nlocal = 'here'")
+    ok("%%sky -c other\n'four'")
+    ok("5")
+    assert ok("%%sky\nlen(In)") == "7"
+    shown = ok("%%sky\nprint(In[1:8], _i, _ii, _i3, sep='\\n')").splitlines()
+    assert shown == [
+        "["
+        "\"get_ipython().run_line_magic('load_ext', 'jupyter_sky')\", "
+        "\"# %%sky\\n'two'\", "
+        "\"three = 3\\nlocal = 'here'\", "
+        "\"# %%sky -c other\\n'four'\", "
+        "'5', "
+        "'# %%sky\\nlen(In)', "
+        "\"# %%sky\\nprint(In[1:8], _i, _ii, _i3, sep='\\\\n')\"]",
+        "# %%sky",
+        "len(In)",
+        "5",
+        "three = 3",
+        "local = 'here'",
+    ]
+    assert ok("%%sky\n%history -n 3-5").splitlines() == [
+        "   3:",
+        "three = 3",
+        "local = 'here'",
+        "   4:",
+        "# %%sky -c other",
+        "'four'",
+        "   5: 5",
+    ]
+    assert "local = 'here'" in ok("%%sky\n%rerun 3") and ok("%%sky\nthree, local") == "(3, 'here')"
+    ok("%%sky\n%macro both 3 5")
+    assert ok("%%sky\nboth.value") == "\"three = 3\\nlocal = 'here'\\n5\\n\""
+    notebook.restart()
+    assert ok("%%sky\nlen(In), In[1][:12]") == "(3, 'get_ipython(')"
+
+
+def test_cells_of_the_notebook_stay_here_unless_they_are_read(fresh: Any) -> None:
+    notebook = fresh()
+    notebook.run("password = 'hunter2'")
+    ran = notebook.run("%%sky\nmanager = getattr(get_ipython(), 'history_' + 'manager')")
+    assert ran.status == "ok"
+    assert notebook.run("%%sky\nlen(manager.input_hist_raw)").result == "5"
+    assert "hunter2" not in notebook.run("%%sky\nstr(manager.input_hist_raw)").result
+    ran = notebook.run("%%sky --untrusted -c other\nIn")
+    assert ran.status == "ok" and "hunter2" not in ran.result + ran.stdout
+    assert "hunter2" in notebook.run("%%sky\nIn[2]").result

@@ -26,6 +26,7 @@ from ..wire.error_serialization import describe_error
 from ..wire.messages import Content, Message
 from ..wire.private_sockets import PrivateSockets
 from . import threads
+from .cell_history import CellHistory
 from .current_cell import CurrentCellFile
 from .namespace import EngineNamespace
 from .streams import BoundedOutStream
@@ -76,6 +77,7 @@ class SkyKernel(Base):
         self.shell.user_ns.update(exit=sys.exit, quit=sys.exit)
         _set_module_attributes(self.shell.user_ns)
         self.engine_namespace = EngineNamespace(self.shell.user_ns)
+        self.cell_history = CellHistory(self.shell)
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         shell = self.shell
         # ipykernel transforms every cell twice: once to see whether it awaits, once to run it
@@ -148,17 +150,19 @@ class SkyKernel(Base):
         cell = self.get_parent("shell")["header"]["msg_id"]
         self._printed[cell] = 0
         try:
-            for name, value in request.get("inputs", {}).items():
-                self.shell.user_ns[name] = self.engine_namespace.unpack(name, value)
+            decisions = self.engine_namespace.bind_inputs(request.get("inputs", {}))
         except Exception as error:
             return self._refused_reply(error, self._printed.pop(cell))
-        self.shell.execution_count = request.get("cell", self.shell.execution_count)
+        number = request.get("cell", self.shell.execution_count)
+        self.shell.execution_count = number
         processes = _child_usage()
-        with _environment(request.get("env", {})):
+        session, texts = request.get("session", ""), request.get("history", {})
+        numbered = self.cell_history.at_cell(number, session, texts)
+        with _environment(request.get("env", {})), numbered:
             reply = await super().do_execute(*args, **kwargs)
         if _child_usage() != processes:
             BoundedOutStream.wait_for_processes()
-        reply["sky"] = self._outcome(request, reply)
+        reply["sky"] = self._outcome(request, reply) | {"decisions": decisions}
         # all that the cell has printed is on its way before it is counted
         sys.stdout.flush()
         sys.stderr.flush()
