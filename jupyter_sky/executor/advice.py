@@ -70,9 +70,8 @@ def _advise_on_module(module: str, line: str) -> str:
     if top in sys.stdlib_module_names:
         return f"{top} belongs to Python, and the engine's Python was built without it"
     package = _distribution(top) or _KNOWN_DISTRIBUTIONS.get(top, top)
-    return _line(
-        f"{top} is not installed on the engine: add --pip {package}", line, "--pip", package
-    )
+    why = f"{top} is not installed on the engine: add --pip {package}"
+    return _line(why, line, "--pip", package)
 
 
 def _advise_on_version(module: str, top: str, line: str) -> str:
@@ -115,8 +114,8 @@ def _advise_on_file(filename: str, line: str) -> str:
         return ""
     if not path.resolve().is_relative_to(Path.cwd().resolve()):
         return (
-            f"{filename} lies outside the notebook's folder, and only files below it are sent: copy "
-            "it there, or read it here and send the value with -i"
+            f"{filename} lies outside the notebook's folder, and only files below it are sent: "
+            "copy it there, or read it here and send the value with -i"
         )
     why = f"{filename} is in the notebook's folder, not on the cluster: add --sync"
     return _line(why, line, "--sync", filename)
