@@ -18,7 +18,7 @@ from ..store.store import RunRow
 from .cluster_records import describe_place
 from .display import Display, RunStatus, Stage
 from .inputs import collect_inputs
-from .preparation import check_input_sizes, prepare_engines
+from .preparation import check_input_sizes, describe_decisions, prepare_engines
 from .relay import Relay
 from .replay import replay_unfinished
 from .request import CellPosition, parse_ranks, with_settings
@@ -163,7 +163,9 @@ class SkyRun:
 
     def _execute(self) -> Any:
         # what can fail here fails before any money is spent
-        sending = collect_inputs(self.options, self.code, self.values, self.session.config)
+        sending = collect_inputs(
+            self.options, self.code, self.values, self.session.config, self.origin.history
+        )
         reporter = self._reporter()
         check_input_sizes(sending, reporter)
         placement = self._place()
@@ -179,6 +181,7 @@ class SkyRun:
         with monitor.count_interrupts():  # a cell that has been sent must be watched
             self._send(sending, placement)
         replies = monitor.wait_replies(self.cells)
+        self.notes += describe_decisions(sending, replies)
         results = ResultCollector(
             placement, self.origin, self.label, namespace, self.trusted, reporter
         )
@@ -246,7 +249,8 @@ class SkyRun:
             "name": self.name,
             "limit": limit,
         }
-        request = sending.request(self.origin.number, self.trusted)
+        origin = self.origin
+        request = sending.request(origin.number, session.id, origin.history, self.trusted)
         code = self.origin.number_lines(self.code)
         self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
         self.record.begin(cluster.row, limit)
