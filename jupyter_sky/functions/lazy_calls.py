@@ -84,6 +84,13 @@ class Function(Generic[P, T]):
         """Return a description of a call; nothing is run, pickled or sent."""
         return PendingFunction(self, args, kwargs, self.timeout, self.retry)
 
+    def __get__(self, instance: Any, owner: type | None = None) -> Function[..., T]:
+        """Bind to an instance, as functions of a class are: ``model.fit(X)`` describes a call."""
+        bind = getattr(type(self.local), "__get__", None)
+        if bind is None or (instance is None and not isinstance(self.local, _UNBOUND)):
+            return self
+        return Function(bind(self.local, instance, owner), self.timeout, self.retry, self.shown)
+
     def __repr__(self) -> str:
         return f"<sky.function {self.name}>"
 
@@ -103,6 +110,10 @@ class Function(Generic[P, T]):
     def __setstate__(self, state: tuple) -> None:
         self.local, self.timeout, self.retry, self.shown = state
         update_wrapper(self, self.local)
+
+
+_UNBOUND = (staticmethod, classmethod)
+"""Descriptors that need no instance."""
 
 
 def _blank() -> Function:
@@ -155,7 +166,7 @@ def function(
 def _decorated(function: Any, timeout: float | None, retry: Retry) -> Function:
     if isinstance(function, Function):
         return Function(function.local, timeout or function.timeout, retry, function.shown)
-    if not callable(function):
+    if not callable(function) and not isinstance(function, classmethod):
         raise SkyUsageError(f"sky.function is for functions, not for a {type(function).__name__}")
     if inspect.isasyncgenfunction(function):
         raise SkyUsageError(
@@ -252,8 +263,30 @@ class PendingFunction(Generic[T]):
         return f"{self.function.name}({', '.join(shown)})"
 
 
+class PendingFunctionGroup:
+    """Calls that are sent together: what ``&`` and `gather` give.
+
+    Attributes
+    ----------
+    calls : tuple of PendingFunction
+        The calls.
+    """
+
+    __slots__ = ()
+    calls: tuple[PendingFunction[Any], ...]
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def __iter__(self) -> Iterator[PendingFunction[Any]]:
+        return iter(self.calls)
+
+    def __bool__(self) -> bool:
+        raise TypeError("calls of a group are neither true nor false: send them with >> pool first")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Group(Generic[*Ts]):
+class Group(PendingFunctionGroup, Generic[*Ts]):
     """Concurrent calls: ``(a() & b()) >> pool`` gives a tuple of their results."""
 
     calls: tuple[PendingFunction[Any], ...]
@@ -282,18 +315,9 @@ class Group(Generic[*Ts]):
         """Return the group with a limit on how long each of its calls may run."""
         return Group(tuple(call.with_timeout(seconds) for call in self.calls))
 
-    def __len__(self) -> int:
-        return len(self.calls)
-
-    def __iter__(self) -> Iterator[PendingFunction[Any]]:
-        return iter(self.calls)
-
-    def __bool__(self) -> bool:
-        raise TypeError("a group of calls is neither true nor false: send it with >> pool first")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gathered(Generic[T]):
+class Gathered(PendingFunctionGroup, Generic[T]):
     """Concurrent calls of any number: ``gather(*calls) >> pool`` gives a tuple of their results."""
 
     calls: tuple[PendingFunction[T], ...]
@@ -313,12 +337,6 @@ class Gathered(Generic[T]):
     def with_timeout(self, seconds: float | str | None) -> Gathered[T]:
         """Return them with a limit on how long each of the calls may run."""
         return replace(self, calls=tuple(call.with_timeout(seconds) for call in self.calls))
-
-    def __len__(self) -> int:
-        return len(self.calls)
-
-    def __bool__(self) -> bool:
-        raise TypeError("gathered calls are neither true nor false: send them with >> pool first")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,6 +17,7 @@ from .active_pools import CallTarget
 from .blob_transfer import BlobTransfer
 from .dispatch import Dispatcher
 from .lazy_calls import Function, PendingFunction
+from .local_modules import LocalModules
 from .nodes import PoolNode
 from .output import OutputSink
 from .payload import split
@@ -72,8 +73,12 @@ class Pool(CallTarget):
         self.facts: dict[str, Any] = {}
         self.uses: list[Callable[[], str]] = []
         """Functions that name a use of its nodes beside calls, such as tasks of Dask, if any."""
+        self.provided_modules: frozenset[str] = frozenset()
+        """Modules of this machine that its image includes: they are not sent with calls."""
         self.closed = ""
         self._ended = False
+        self.shows_progress = True
+        """Whether the progress of calls is shown."""
         self.limit: float | None = None
         """Time limit of calls that have none of their own, in seconds."""
         self._clusters: list[ClusterHandle] = []
@@ -210,6 +215,10 @@ class Pool(CallTarget):
         """Number of calls that wait for a node."""
         return self._dispatcher.waiting_count()
 
+    def local_modules(self) -> LocalModules:
+        """Return the modules of this machine that calls may need now."""
+        return LocalModules(self.provided_modules)
+
     def equip(self, setups: Sequence[Any], around: Sequence[Any]) -> None:
         """Set the setups of every process, and the wrappers of every call."""
         pair = ([setup for setup in setups if setup is not None], list(around))
@@ -338,8 +347,10 @@ class Pool(CallTarget):
         """Send calls as `_submitted` does, and show their progress."""
         from .progress import show_progress
 
-        with self._submitted(wanted) as futures, show_progress(futures, self._dispatcher):
-            yield futures
+        with self._submitted(wanted) as futures:
+            shown = futures if self.shows_progress else ()
+            with show_progress(shown, self._dispatcher):
+                yield futures
 
     def _send(self, wanted: Wanted, futures: list[Any] | None = None) -> list[Any]:
         """Pickle calls and hand them to the dispatcher; put their futures into `futures`."""
@@ -348,7 +359,7 @@ class Pool(CallTarget):
                 f"pool {self.name} {self.closed}: calls cannot be sent to it any more",
                 hint="bring one up: sky.up(...), or with sky.Compute(...) as compute",
             )
-        packer, tasks, packed = CallPickler(), [], {}
+        packer, tasks, packed = CallPickler(self.local_modules()), [], {}
         sink = OutputSink(many=len(self._dispatcher.nodes) > 1)
         broadcast = uuid.uuid4().hex if len(wanted) > 1 and wanted[0][1] is not None else ""
         for call, rank in wanted:
