@@ -11,7 +11,7 @@ from ..errors import SkyError
 from .nodes import PoolNode, SentBatch
 from .payload import Blob, Payload, join, unwrap
 from .streams import ItemBuffer, ItemStream
-from .tasks import CallTask, RemoteFuture, remote_exception
+from .tasks import CallTask, RemoteFuture, StopReason, remote_exception
 
 OUTPUT_SECONDS = 0.5
 """Time that a result waits for outputs printed before it, which come by another route."""
@@ -38,7 +38,7 @@ class TaskOwner(Protocol):
     def finish_batch(self, batch: SentBatch) -> None:
         """Free the slot of a batch."""
 
-    def stop(self, batch: SentBatch, keys: list[int], why: str) -> None:
+    def stop(self, batch: SentBatch, keys: list[int], why: StopReason) -> None:
         """Request that calls stop on their nodes."""
 
     def kill_engine(self, batch: SentBatch, why: str) -> None:
@@ -128,6 +128,7 @@ class ResultHandler:
     def _on_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> None:
         if task := self.dispatcher.finish_task(batch, key, seconds):
             try:
+                task.future.nbytes = sum(map(_nbytes, payload))
                 task.future.resolve(join(payload, _no_blob))
             except Exception as error:
                 text = f"the result of {task.call!r} cannot be opened here: {error}"
@@ -185,7 +186,7 @@ class ResultHandler:
 
     def _on_input_consumed(self, batch: SentBatch, key: int, number: int, count: int) -> None:
         if task := batch.tasks.get(key):
-            for stream_sender in task.stream_senders:
+            for stream_sender in task.packed.stream_senders:
                 if stream_sender.number == number:
                     stream_sender.acknowledge((batch.id, key), count)
 
@@ -207,6 +208,10 @@ class ResultHandler:
 
 
 _COUNTED = {"stream", "display_data", "update_display_data", "execute_result", "clear_output"}
+
+
+def _nbytes(segment: Any) -> int:
+    return segment.size if isinstance(segment, Blob) else len(segment)
 
 
 def _no_blob(blob: Blob) -> memoryview:
