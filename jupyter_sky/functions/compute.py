@@ -190,6 +190,7 @@ class Compute(CallTarget):
             pool.down()
             raise
         pool.limit = self.options.timeout
+        pool.cancel_grace = self.options.cancel_grace
         if not self.options.cluster:
             pool.facts[STANDALONE] = True
         self._pool = pool

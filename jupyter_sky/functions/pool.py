@@ -85,6 +85,7 @@ class Pool(CallTarget):
         self._healing = threading.Lock()
         self._dispatcher = Dispatcher(self._describe, self._on_loss)
         self._dispatcher.on_use = self._note_use
+        self._dispatcher.uses = self._other_uses
         self._blobs = BlobTransfer(self._dispatcher.nodes, self._dispatcher.requeue)
         self._dispatcher.fetch_blob = self._blobs.fetch_missing
         self.join(cluster)
@@ -130,6 +131,15 @@ class Pool(CallTarget):
     def concurrency(self) -> int:
         """Number of slots on all nodes."""
         return len(self.ranks) * self.worker.concurrency
+
+    @property
+    def cancel_grace(self) -> float:
+        """Seconds that a call may take to stop once another call of its group has failed."""
+        return self._dispatcher.timeouts.cancel_grace
+
+    @cancel_grace.setter
+    def cancel_grace(self, seconds: float) -> None:
+        self._dispatcher.timeouts.cancel_grace = seconds
 
     @property
     def is_active(self) -> bool:
@@ -195,8 +205,11 @@ class Pool(CallTarget):
         One node's work keeps them all: the clusters of a pool do not end one by one.
         """
         calls = self._dispatcher.call_count()
-        named = [f"{calls} call{'' if calls == 1 else 's'}"] if calls else []
-        return ", ".join(named + [use for each in self.uses if (use := each())])
+        named = f"{calls} call{'' if calls == 1 else 's'}" if calls else ""
+        return ", ".join(filter(None, (named, self._other_uses())))
+
+    def _other_uses(self) -> str:
+        return ", ".join(use for each in self.uses if (use := each()))
 
     def _note_use(self) -> None:
         for cluster in list(self._clusters):
@@ -217,7 +230,7 @@ class Pool(CallTarget):
         self._equipment = split(Parcel.of(pair, "what plug-ins send"), None)
 
     def _describe(self, node: PoolNode) -> dict[str, Any]:
-        version = (self.ranks, dict(self.facts), self._equipment)
+        version = (self.ranks, dict(self.facts), self._equipment, self.cancel_grace)
         sent_version, context = self._contexts.get(node.rank, (None, {}))
         if sent_version != version:
             context = {
@@ -225,6 +238,7 @@ class Pool(CallTarget):
                 "executor": self.worker.executor_kind,
                 "concurrency": self.worker.concurrency,
                 "setups": self._equipment,
+                "cancel_grace": self.cancel_grace,
                 "topology": topology(self, node.rank),
             }
             self._contexts[node.rank] = version, context
@@ -314,15 +328,72 @@ class Pool(CallTarget):
             show_progress(len(calls), self._dispatcher, group),
         )
 
-    def map(self, function: Callable[..., T], items: Iterable[Any]) -> list[T]:
-        """Run a function on every item; return the results in the same order."""
+    def map(
+        self, function: Callable[..., T], /, *iterables: Iterable[Any], timeout: float | None = None
+    ) -> list[T]:
+        """Run a function on every item; return the results in the same order.
+
+        Parameters
+        ----------
+        function
+            Plain or lazy function; it takes one item of each iterable.
+        iterables
+            One or more; the shortest ends the call, as with the built-in `map`.
+        timeout
+            Most seconds to wait for all results; None for no limit.
+
+        Raises
+        ------
+        SkyTimeout
+            Not all results came in time; unfinished calls are stopped.
+
+        Examples
+        --------
+        >>> pool.map(pow, [2, 3], [5, 6])  # doctest: +SKIP
+        [32, 729]
+        """
+        if not iterables:
+            raise SkyUsageError("pool.map: give at least one iterable after the function")
+        return self.starmap(function, zip(*iterables, strict=False), timeout=timeout)
+
+    def starmap(
+        self,
+        function: Callable[..., T],
+        items: Iterable[Iterable[Any]],
+        /,
+        *,
+        timeout: float | None = None,
+    ) -> list[T]:
+        """Run a function on tuples of arguments; return the results in the same order.
+
+        Parameters
+        ----------
+        function
+            Plain or lazy function.
+        items
+            The arguments of each call.
+        timeout
+            Most seconds to wait for all results; None for no limit.
+
+        Raises
+        ------
+        SkyTimeout
+            Not all results came in time; unfinished calls are stopped.
+
+        Examples
+        --------
+        >>> pool.starmap(pow, [(2, 5), (3, 6)])  # doctest: +SKIP
+        [32, 729]
+        """
         lazy = function if isinstance(function, Function) else Function(function)
-        return list(self.run_all([lazy(item) for item in items]))
+        with self._gathered([lazy(*arguments) for arguments in items]) as futures:
+            return results_of(futures, timeout)
 
     def call_on(
         self,
         rank: int,
         function: Callable[..., T],
+        /,
         *args: Any,
         timeout: float | None = None,
         **kwargs: Any,
@@ -419,6 +490,11 @@ class Pool(CallTarget):
                     cluster.connection.pools.remove(self.use)
             for cluster in reversed(self._clusters):
                 self._release_cluster(cluster)
+
+    def disown(self) -> None:
+        """Take no calls and end nothing: called in a forked process, whose parent has the pool."""
+        self._ended, self.closed = True, "belongs to the process that this one was forked from"
+        self._stack.pop_all()
 
     def _release_cluster(self, cluster: ClusterHandle) -> None:
         if self._end is not None:

@@ -9,6 +9,7 @@ from ..accelerators import Accelerator
 from ..accelerators import accelerator as known_accelerator
 from ..errors import SkyUsageError, suggest
 from ..resources import Resources, parse_duration
+from .timeouts import CANCEL_GRACE_SECONDS
 
 Allocation = Literal["spot-if-available", "spot", "on-demand", "cheapest"]
 ALLOCATIONS = ("spot-if-available", "spot", "on-demand", "cheapest")
@@ -142,6 +143,10 @@ class Options:
         Whether nodes may speak to each other. Without it calls go as they do, and what tasks
         share (``sky.dict``, ``sky.barrier``...) cannot be had: for places whose machines do not
         reach one another.
+    cancel_grace : float
+        Seconds that a running call may take to stop once another call of its gather, group or
+        broadcast has failed. Code that cannot be interrupted, such as LAPACK, often ends by
+        itself; otherwise its engine is restarted then, and a line says what was lost.
 
     Examples
     --------
@@ -153,6 +158,7 @@ class Options:
     scale_up_after: float = 2.0
     scale_down_after: float = 60.0
     cluster: bool = True
+    cancel_grace: float = CANCEL_GRACE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,10 +254,16 @@ def _main_names() -> dict[str, Any]:
     return vars(sys.modules["__main__"])
 
 
-def results_of(futures: list[Future[Any]]) -> list[Any]:
-    """Return all results, or raise the first error."""
-    done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+def results_of(futures: list[Future[Any]], timeout: float | None = None) -> list[Any]:
+    """Return all results, or raise the first error; wait for at most `timeout` seconds."""
+    done, unfinished = wait(futures, timeout, return_when=FIRST_EXCEPTION)
     for future in futures:
         if future in done and (future.cancelled() or future.exception()):
             future.result()
+    if unfinished:
+        raise SkyTimeout(
+            f"{len(unfinished)} of {len(futures)} calls had not ended after "
+            f"{format_elapsed(timeout or 0)}, and were stopped",
+            hint="allow more: timeout=SECONDS, or None to wait for all",
+        )
     return [future.result() for future in futures]
