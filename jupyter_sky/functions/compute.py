@@ -212,6 +212,7 @@ class Compute(CallTarget):
             pool.down()
             raise
         pool.limit, pool.shows_progress = self.options.timeout, self.options.shows_progress
+        pool.cancel_grace = self.options.cancel_grace
         if not self.options.cluster:
             pool.facts[STANDALONE] = True
         self._pool = pool

@@ -20,9 +20,10 @@ from .lazy_calls import Function, PendingFunction, PendingFunctionGroup
 from .local_modules import LocalModules
 from .nodes import PoolNode
 from .output import OutputSink
-from .payload import split
+from .payload import Blobs, split
+from .result_stream import ResultStream
 from .specs import Nodes, NodeSpec, Worker
-from .tasks import CallPickler, CallTask, RemoteFuture, results_of, streamed_results
+from .tasks import CallPickler, CallTask, PackedCall, RemoteFuture, StopReason, results_of
 from .topology import shared_state_endpoint, topology
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Pool(CallTarget):
         self._healing = threading.Lock()
         self._dispatcher = Dispatcher(self._describe, self._on_loss)
         self._dispatcher.on_use = self._note_use
+        self._dispatcher.uses = self._other_uses
         self._blobs = BlobTransfer(self._dispatcher.nodes, self._dispatcher.requeue)
         self._dispatcher.fetch_blob = self._blobs.fetch_missing
         self.join(cluster)
@@ -137,6 +139,15 @@ class Pool(CallTarget):
     def concurrency(self) -> int:
         """Number of slots on all nodes."""
         return len(self.ranks) * self.worker.concurrency
+
+    @property
+    def cancel_grace(self) -> float:
+        """Seconds that a call may take to stop once another call of its group has failed."""
+        return self._dispatcher.timeouts.cancel_grace
+
+    @cancel_grace.setter
+    def cancel_grace(self, seconds: float) -> None:
+        self._dispatcher.timeouts.cancel_grace = seconds
 
     @property
     def is_active(self) -> bool:
@@ -239,8 +250,11 @@ class Pool(CallTarget):
         One node's work keeps them all: the clusters of a pool do not end one by one.
         """
         calls = self._dispatcher.call_count()
-        named = [f"{calls} call{'' if calls == 1 else 's'}"] if calls else []
-        return ", ".join(named + [use for each in self.uses if (use := each())])
+        named = f"{calls} call{'' if calls == 1 else 's'}" if calls else ""
+        return ", ".join(filter(None, (named, self._other_uses())))
+
+    def _other_uses(self) -> str:
+        return ", ".join(use for each in self.uses if (use := each()))
 
     def _note_use(self) -> None:
         for cluster in list(self._clusters):
@@ -265,7 +279,7 @@ class Pool(CallTarget):
         self._equipment = split(Parcel.of(pair, "what plug-ins send"), None)
 
     def _describe(self, node: PoolNode) -> dict[str, Any]:
-        version = (self.ranks, dict(self.facts), self._equipment)
+        version = (self.ranks, dict(self.facts), self._equipment, self.cancel_grace)
         sent_version, context = self._contexts.get(node.rank, (None, {}))
         if sent_version != version:
             context = {
@@ -273,6 +287,7 @@ class Pool(CallTarget):
                 "executor": self.worker.executor_kind,
                 "concurrency": self.worker.concurrency,
                 "setups": self._equipment,
+                "cancel_grace": self.cancel_grace,
                 "topology": topology(self, node.rank),
             }
             self._contexts[node.rank] = version, context
@@ -348,7 +363,7 @@ class Pool(CallTarget):
 
     def run_all(self, calls: Calls) -> tuple[Any, ...]:
         """Run calls concurrently; return their results in the same order."""
-        with self._with_progress([(call, None) for call in calls]) as futures:
+        with self._gathered(calls) as futures:
             return tuple(results_of(futures))
 
     def run_parallel(self, group: PendingFunctionGroup) -> Any:
@@ -356,19 +371,82 @@ class Pool(CallTarget):
         return group >> self  # type: ignore[operator]
 
     def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
-        """Run calls concurrently; yield each result when it arrives."""
-        sent = self._with_progress([(call, None) for call in calls])
-        return streamed_results(sent, sent.__enter__(), ordered)
+        """Run calls concurrently; return an iterator over their results, which has a window."""
+        pickler, group = CallPickler(self.local_modules()), object()
+        return ResultStream(
+            calls,
+            lambda portion: self._send([(call, None) for call in portion], [], pickler, group),
+            lambda: self.concurrency,
+            ordered,
+            self._progress(len(calls), group),
+        )
 
-    def map(self, function: Callable[..., T], items: Iterable[Any]) -> list[T]:
-        """Run a function on every item; return the results in the same order."""
+    def map(
+        self, function: Callable[..., T], /, *iterables: Iterable[Any], timeout: float | None = None
+    ) -> list[T]:
+        """Run a function on every item; return the results in the same order.
+
+        Parameters
+        ----------
+        function
+            Plain or lazy function; it takes one item of each iterable.
+        iterables
+            One or more; the shortest ends the call, as with the built-in `map`.
+        timeout
+            Most seconds to wait for all results; None for no limit.
+
+        Raises
+        ------
+        SkyTimeout
+            Not all results came in time; unfinished calls are stopped.
+
+        Examples
+        --------
+        >>> pool.map(pow, [2, 3], [5, 6])  # doctest: +SKIP
+        [32, 729]
+        """
+        if not iterables:
+            raise SkyUsageError("pool.map: give at least one iterable after the function")
+        return self.starmap(function, zip(*iterables, strict=False), timeout=timeout)
+
+    def starmap(
+        self,
+        function: Callable[..., T],
+        items: Iterable[Iterable[Any]],
+        /,
+        *,
+        timeout: float | None = None,
+    ) -> list[T]:
+        """Run a function on tuples of arguments; return the results in the same order.
+
+        Parameters
+        ----------
+        function
+            Plain or lazy function.
+        items
+            The arguments of each call.
+        timeout
+            Most seconds to wait for all results; None for no limit.
+
+        Raises
+        ------
+        SkyTimeout
+            Not all results came in time; unfinished calls are stopped.
+
+        Examples
+        --------
+        >>> pool.starmap(pow, [(2, 5), (3, 6)])  # doctest: +SKIP
+        [32, 729]
+        """
         lazy = function if isinstance(function, Function) else Function(function)
-        return list(self.run_all([lazy(item) for item in items]))
+        with self._gathered([lazy(*arguments) for arguments in items]) as futures:
+            return results_of(futures, timeout)
 
     def call_on(
         self,
         rank: int,
         function: Callable[..., T],
+        /,
         *args: Any,
         timeout: float | None = None,
         **kwargs: Any,
@@ -378,50 +456,69 @@ class Pool(CallTarget):
         return self._send([(call, rank)])[0]
 
     @contextlib.contextmanager
-    def _submitted(self, wanted: Wanted) -> Iterator[list[Any]]:
+    def _submitted(self, wanted: Wanted, group: object = None) -> Iterator[list[Any]]:
         """Send calls; stop unfinished ones when the block is left."""
-        futures: list[Any] = []
+        futures: list[RemoteFuture[Any]] = []
+        why: StopReason = "group"
         try:
-            self._send(wanted, futures)
+            self._send(wanted, futures, group=group)
             yield futures
+        except KeyboardInterrupt:
+            why = "cancel"
+            raise
         finally:
             for future in futures:
-                future.cancel()
+                future.stop(why)
 
-    @contextlib.contextmanager
-    def _with_progress(self, wanted: Wanted) -> Iterator[list[Any]]:
-        """Send calls as `_submitted` does, and show their progress."""
+    def _progress(
+        self, total: int, group: object
+    ) -> contextlib.AbstractContextManager[Callable[[Sequence[RemoteFuture[Any]]], None]]:
+        """Return the display of the progress of calls, unless it is turned off."""
         from .progress import show_progress
 
-        with self._submitted(wanted) as futures:
-            shown = futures if self.shows_progress else ()
-            with show_progress(shown, self._dispatcher):
-                yield futures
+        return show_progress(total if self.shows_progress else 0, self._dispatcher, group)
 
-    def _send(self, wanted: Wanted, futures: list[Any] | None = None) -> list[Any]:
+    @contextlib.contextmanager
+    def _gathered(self, calls: Calls) -> Iterator[list[Any]]:
+        """Send calls as `_submitted` does, and show their progress."""
+        group, wanted = object(), [(call, None) for call in calls]
+        with (
+            self._submitted(wanted, group) as futures,
+            self._progress(len(calls), group) as count,
+        ):
+            count(futures)
+            yield futures
+
+    def _send(
+        self,
+        wanted: Wanted,
+        futures: list[RemoteFuture[Any]] | None = None,
+        pickler: CallPickler | None = None,
+        group: object = None,
+    ) -> list[RemoteFuture[Any]]:
         """Pickle calls and hand them to the dispatcher; put their futures into `futures`."""
         if self.closed:
             raise SkyUsageError(
                 f"pool {self.name} {self.closed}: calls cannot be sent to it any more",
                 hint="bring one up: sky.up(...), or with sky.Compute(...) as compute",
             )
-        packer, tasks, packed = CallPickler(self.local_modules()), [], {}
+        pickler = pickler or CallPickler(self.local_modules())
+        tasks: list[CallTask] = []
+        packed: dict[int, PackedCall] = {}
+        blobs: Blobs = {}
         sink = OutputSink(many=len(self._dispatcher.nodes) > 1)
         broadcast = uuid.uuid4().hex if len(wanted) > 1 and wanted[0][1] is not None else ""
         for call, rank in wanted:
             if id(call) not in packed:
-                packed[id(call)] = packer.pack(call)
-            function, arguments, stream_inputs, stream_senders = packed[id(call)]
-            future: Any = RemoteFuture()
-            task = CallTask(
-                call, function, arguments, stream_inputs, future, sink, packer.blobs, rank
-            )
-            task.stream_senders, task.broadcast = stream_senders, broadcast
+                packed[id(call)] = pickler.pack(call)
+                blobs |= packed[id(call)].blobs
+            task = CallTask(call, packed[id(call)], RemoteFuture(), sink, rank)
+            task.broadcast, task.group = broadcast, group
             task.timeout = call.timeout if call.timeout is not None else self.limit
-            for stream_sender in stream_senders:
+            for stream_sender in task.packed.stream_senders:
                 stream_sender.expected += 1
             tasks.append(task)
-        self._blobs.upload(packer.blobs)
+        self._blobs.upload(blobs)
         futures = [] if futures is None else futures
         futures += [task.future for task in tasks]
         self._dispatcher.submit(tasks)
@@ -452,6 +549,11 @@ class Pool(CallTarget):
                     cluster.connection.pools.remove(self.use)
             for cluster in reversed(self._clusters):
                 self._release_cluster(cluster)
+
+    def disown(self) -> None:
+        """Take no calls and end nothing: called in a forked process, whose parent has the pool."""
+        self._ended, self.closed = True, "belongs to the process that this one was forked from"
+        self._stack.pop_all()
 
     def _release_cluster(self, cluster: ClusterHandle) -> None:
         if self._end is not None:

@@ -11,6 +11,7 @@ from ..accelerators import Accelerator
 from ..accelerators import accelerator as known_accelerator
 from ..errors import SkyUsageError, suggest
 from ..resources import Resources, parse_duration
+from .timeouts import CANCEL_GRACE_SECONDS
 
 if TYPE_CHECKING:
     from .image import Image
@@ -163,6 +164,10 @@ class Options:
         ``"minimal"`` and ``"log"`` are as True: a card in notebooks, a line in terminals.
     provision_timeout : float, optional
         Most seconds that machines may take to come up; then those that have are given back.
+    cancel_grace : float
+        Seconds that a running call may take to stop once another call of its gather, group or
+        broadcast has failed. Code that cannot be interrupted, such as LAPACK, often ends by
+        itself; otherwise its engine is restarted then, and a line says what was lost.
 
     Examples
     --------
@@ -176,6 +181,7 @@ class Options:
     scale_up_after: float = 2.0
     scale_down_after: float = 60.0
     cluster: bool = True
+    cancel_grace: float = CANCEL_GRACE_SECONDS
     worker: Worker | None = None
     console: bool | str = True
     provision_timeout: float | None = None

@@ -83,6 +83,8 @@ class ItemBuffer:
         self.items: deque[Any] = deque()
         self.wake = threading.Condition()
         self.end: tuple[str, Any] | None = None
+        self.unread_on: int | None = None
+        """Rank of the node that waits until items are read; None while none does."""
 
     def add(self, items: list[Any]) -> None:
         """Add items that have arrived."""
@@ -101,6 +103,7 @@ class ItemBuffer:
         with self.wake:
             while not self.items and self.end is None:
                 self.wake.wait()
+            self.unread_on = None
             if self.items:
                 return "item", self.items.popleft()
             assert self.end is not None
@@ -115,6 +118,7 @@ class ItemBuffer:
         """Drop buffered items; return whether the stream was open."""
         with self.wake:
             self.items.clear()
+            self.unread_on = None
             open_ = self.end is None
             self.end = ("end", None)
             self.wake.notify_all()

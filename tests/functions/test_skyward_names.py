@@ -167,9 +167,9 @@ def test_shard_of_another_place() -> None:
     parts = [sky.shard([*range(5)], node=node, total_nodes=2) for node in range(2)]
     assert parts == [[0, 2, 4], [1, 3]]
     assert sky.shard([*range(5)], node=1, total_nodes=2, drop_last=True) == [2, 3]
-    for place in ({"node": 2, "total_nodes": 2}, {"node": -1}, {"node": 1}):
+    for node, total_nodes in ((2, 2), (-1, None), (1, None)):
         with pytest.raises(SkyUsageError, match="no such node"):
-            sky.shard([1, 2], **place)
+            sky.shard([1, 2], node=node, total_nodes=total_nodes)
 
 
 def test_options() -> None:
