@@ -11,6 +11,15 @@ from ..config.settings import Sky
 from ..errors import SkyUsageError
 from ..resources import Resources, parse_clouds
 
+PASSING_MAGICS = {"%%sky", "%%time", "%%timeit", "%%capture", "%%prun"}
+"""Cell magics that leave errors of the body to IPython."""
+
+
+def are_passing_magics(lines: Sequence[str]) -> bool:
+    """Return whether lines are ``%%sky`` and magics that leave its errors to IPython."""
+    words = {line.split(maxsplit=1)[0] for line in lines if line.strip()}
+    return "%%sky" in words and words <= PASSING_MAGICS
+
 
 def with_settings(options: CellOptions, config: Sky) -> CellOptions:
     """Return options with the values of the settings where the cell itself says nothing."""
@@ -40,14 +49,22 @@ class CellPosition:
         The cell's lines before the body.
     cell_id
         JupyterLab's own name of the cell.
+    is_outermost
+        Whether only magics stand around the body, and no code that could handle its errors.
     """
 
-    __slots__ = ("above", "cell_id", "line", "number")
+    __slots__ = ("above", "cell_id", "is_outermost", "line", "number")
 
     def __init__(
-        self, number: int, line: str = "", above: Sequence[str] = (), cell_id: str | None = None
+        self,
+        number: int,
+        line: str = "",
+        above: Sequence[str] = (),
+        cell_id: str | None = None,
+        is_outermost: bool = False,
     ) -> None:
         self.number, self.line, self.above, self.cell_id = number, line, tuple(above), cell_id
+        self.is_outermost = is_outermost
 
     def number_lines(self, body: str) -> str:
         """Return the body below its lines as comments: line numbers are the notebook's own."""

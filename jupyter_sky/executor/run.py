@@ -17,7 +17,9 @@ from ..resources import format_duration
 from ..store.store import RunRow
 from .cluster_records import describe_place
 from .display import Display, RunStatus, Stage
+from .failures import RemoteFailure, mending_line
 from .inputs import collect_inputs
+from .payloads import filter_payload, first_payload
 from .preparation import check_input_sizes, prepare_engines
 from .relay import Relay
 from .replay import replay_unfinished
@@ -157,7 +159,8 @@ class SkyRun:
             except SkyCancelled:
                 pass  # whoever cancelled it knows
             except BaseException as error:  # the future has it, too; it may never be asked
-                self._show_error(error)
+                if not (isinstance(error, RemoteFailure) and error.is_shown):
+                    self._show_error(error)
 
         threading.Thread(target=go, name=f"sky-run-{self.label}", daemon=True).start()
 
@@ -179,6 +182,8 @@ class SkyRun:
         with monitor.count_interrupts():  # a cell that has been sent must be watched
             self._send(sending, placement)
         replies = monitor.wait_replies(self.cells)
+        payloads = [filter_payload(reply.payload, self.trusted) for reply in replies]
+        self.display.payload(first_payload(payloads))
         results = ResultCollector(
             placement, self.origin, self.label, namespace, self.trusted, reporter
         )
@@ -219,6 +224,8 @@ class SkyRun:
             stage = "interrupted"
         else:
             stage = "failed"
+        if isinstance(error, RemoteFailure):
+            error.is_shown = error.is_shown_by_engine and self.origin.is_outermost
         self._end(stage)
         self._finish(stage)
         if not self._future.done():
@@ -233,7 +240,9 @@ class SkyRun:
         if not self.trusted:
             mark_untrusted(session.store, self.id)
             display = InertDisplay(display, self.id)
-        self._relay = relay = Relay(display, placement.ranks, cap, where)
+        self._relay = relay = Relay(
+            display, placement.ranks, cap, where, self.origin.is_outermost, self._advise
+        )
         cluster.running[self.id] = lambda: relay.shown
         session.variables.remember_cell(self.code)
         limit = self.limits.seconds(cluster.row.price)
@@ -253,6 +262,9 @@ class SkyRun:
         for rank in placement.ranks:
             sink = relay.engine_receiver(rank, engines.get(rank, ""), link.client)
             self.cells.append(link.execute(rank, code, facts, request, sink))
+
+    def _advise(self, origin: Mapping[str, Any]) -> str:
+        return mending_line(origin, self.session.namespace, self.origin.line)
 
     # -- callbacks of the steps ----------------------------------------------------------------
 

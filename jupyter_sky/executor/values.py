@@ -158,6 +158,8 @@ class Reply:
         Content of a reply that is not ``ok``; empty otherwise.
     refused
         Reason why the engine could not open an input; None otherwise.
+    payload
+        Payload of the reply, as the engine has sent it.
     """
 
     rank: int
@@ -166,14 +168,18 @@ class Reply:
     outputs: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     error: Mapping[str, Any] = field(default_factory=dict)
     refused: str | None = None
+    payload: Any = ()
 
     @classmethod
     def parse(cls, rank: int, content: Mapping[str, Any]) -> Reply:
         """Return the reply that is the content of an ``execute_reply``."""
         status, described = content["status"], content.get("sky") or {}
+        payload = content.get("payload") or ()
         if status == "ok":
-            return cls(rank, status, described.get("result"), described.get("outputs") or {})
-        return cls(rank, status, error=content, refused=described.get("refused"))
+            value, outputs = described.get("result"), described.get("outputs") or {}
+            return cls(rank, status, value, outputs, payload=payload)
+        refused = described.get("refused")
+        return cls(rank, status, error=content, refused=refused, payload=payload)
 
 
 Replies = Sequence[Reply]

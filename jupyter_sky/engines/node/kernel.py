@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 from ipykernel.kernelbase import Kernel
 from ipyparallel.engine.kernel import IPythonParallelKernel
 
-from ..controller.journal import RECORDED_TYPES
 from ..wire.error_serialization import describe_error
 from ..wire.messages import Content, Message
 from ..wire.private_sockets import PrivateSockets
 from . import threads
 from .current_cell import CurrentCellFile
 from .namespace import EngineNamespace
+from .output_counter import OutputCounter
+from .shown_errors import ErrorDisplay
 from .streams import BoundedOutStream
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class SkyKernel(Base):
             self.shell_channel_thread = _NoChannelThread()
         self.shell_handlers["sky_value"] = self.sky_value
         self._ports: list[int | str] = []
-        self._count_printed()
+        self.output_counter = OutputCounter(self.session)
         self._node_worker: NodeWorker | None = None
         self.shell_handlers["sky_blob"] = lambda *request: self.node_worker.receive_blob(*request)
         self._started_ids: deque[str] = deque(maxlen=1000)
@@ -81,6 +82,7 @@ class SkyKernel(Base):
         threads.inherit_parents(
             lambda: (self, sys.stdout, sys.stderr, shell.displayhook, shell.display_pub)
         )
+        self._errors = ErrorDisplay(shell)
         shell.set_custom_exc((BaseExceptionGroup,), _show_group)
         # not the history of the machine's user: cells belong to a notebook somewhere else
         self.shell.history_manager.enabled = False
@@ -143,12 +145,13 @@ class SkyKernel(Base):
         if request is None:
             return await super().do_execute(*args, **kwargs)
         cell = self.get_parent("shell")["header"]["msg_id"]
-        self._printed[cell] = 0
+        self.output_counter.begin(cell)
+        self._errors.begin_cell()
         try:
             for name, value in request.get("inputs", {}).items():
                 self.shell.user_ns[name] = self.engine_namespace.unpack(name, value)
         except Exception as error:
-            return self._refused_reply(error, self._printed.pop(cell))
+            return self._refused_reply(error, self.output_counter.end(cell))
         self.shell.execution_count = request.get("cell", self.shell.execution_count)
         processes = _child_usage()
         with _environment(request.get("env", {})):
@@ -159,25 +162,8 @@ class SkyKernel(Base):
         # all that the cell has printed is on its way before it is counted
         sys.stdout.flush()
         sys.stderr.flush()
-        reply["sky"]["printed"] = self._printed.pop(cell)
+        reply["sky"]["printed"] = self.output_counter.end(cell)
         return reply
-
-    def _count_printed(self) -> None:
-        """Count the outputs of each cell, so that its notebook knows when all have arrived."""
-        send = self.session.send
-
-        def counted(stream: Any, msg_or_type: Any, *args: Any, **kwargs: Any) -> Any:
-            if isinstance(msg_or_type, dict) and _is_muted(msg_or_type):
-                return None
-            message = send(stream, msg_or_type, *args, **kwargs)
-            if message and message["header"]["msg_type"] in RECORDED_TYPES:
-                cell = message["parent_header"].get("msg_id")
-                if cell in self._printed:
-                    self._printed[cell] += 1
-            return message
-
-        self.session.send = counted
-        self._printed: dict[str, int] = {}
 
     def _refused_reply(self, error: Exception, printed: int) -> Content:
         return {
@@ -196,7 +182,9 @@ class SkyKernel(Base):
         result = self.shell.last_execution_result
         if reply["status"] != "ok":
             error = result and (result.error_before_exec or result.error_in_exec)
-            return {"error": describe_error(error) if error else None}
+            if final := self._errors.final:
+                error, reply["ename"], reply["evalue"] = final.error, final.name, final.text
+            return {"error": describe_error(error) if error else None, "shown": True}
         outcome: Content = {"outputs": {}}
         as_data = bool(request.get("as_data"))
         for name, keep in request.get("outputs", []):
@@ -273,12 +261,6 @@ class SkyKernel(Base):
         except Exception:
             self.log.error("a command could not be carried out", exc_info=True)
         return None
-
-
-def _is_muted(message: Message) -> bool:
-    """Return whether this is text that a function does not show on this node."""
-    muted = message["parent_header"].get("sky_mute")
-    return bool(muted) and message["content"].get("name") in muted.split()
 
 
 def _bind(source: Any) -> int:
