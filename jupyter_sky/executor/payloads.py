@@ -24,8 +24,9 @@ def filter_payload(payload: Any, trusted: bool) -> list[dict[str, Any]]:
     >>> filter_payload([{"source": "set_next_input", "text": "x", "replace": True}], False)
     [{'source': 'set_next_input', 'text': 'x', 'replace': False}]
     """
-    parts = [part for part in payload or () if isinstance(part, dict)]
-    parts = [part for part in parts if part.get("source") in SHOWN_SOURCES]
+    received = payload if isinstance(payload, list) else ()
+    parts = [part for part in received if isinstance(part, dict)]
+    parts = [part for part in parts if str(part.get("source")) in SHOWN_SOURCES]
     if trusted:
         return parts
     return [inert for part in parts if (inert := _inert_part(part)) is not None]

@@ -131,10 +131,17 @@ class Relay:
         kind, content = message["header"]["msg_type"], message["content"]
         metadata = message["metadata"]
         if kind == "error":
-            advice = self._advise(_facts(message).get("error") or {})
+            advice = self._advice(_facts(message).get("error"))
             lines = [*content["traceback"], advice] if advice else content["traceback"]
             content, metadata = {**content, "traceback": lines}, {}
         self.display.send(kind, content, metadata, message.get("buffers"))
+
+    def _advice(self, origin: Any) -> str:
+        try:
+            return self._advise(origin) if isinstance(origin, Mapping) else ""
+        except Exception:  # the error matters more than its advice
+            _log.exception("no advice could be given on an error")
+            return ""
 
     def _show_error(self) -> None:
         """Show the exception of the first of several engines, as the cell raises it."""

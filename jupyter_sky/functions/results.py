@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import Any, Protocol
 
-from ..engines.wire.messages import COUNTED_TYPES, FORKED, Message
+from ..engines.wire.messages import COUNTED_TYPES, Message
 from ..errors import SkyError
 from .nodes import PoolNode, SentBatch
 from .payload import Blob, Payload, join, unwrap
@@ -109,7 +109,7 @@ class ResultHandler:
             sink.write(batch.node.rank, content["name"], content["text"])
         elif kind == "display_data" and sink is not None:
             sink.display(batch.node.rank, content)
-        if kind not in COUNTED_TYPES or FORKED in message["metadata"]:
+        if kind not in COUNTED_TYPES:
             return
         batch.printed += 1
         self.release_held(batch, batch.printed)

@@ -15,7 +15,7 @@ from ..errors import SkyError, SkyUsageError
 from ..functions.progress import show_in_notebook
 from . import verbs
 from .completer import make_matcher
-from .shown_errors import ShownError, show_all_errors, skip_shown_errors
+from .shown_errors import ShownError, skip_once
 
 if TYPE_CHECKING:
     from ..cell_options.values import CellOptions
@@ -118,7 +118,7 @@ def _presentable(shell: Any, error: BaseException) -> BaseException:
     from ..executor.failures import RemoteFailure
 
     if isinstance(error, RemoteFailure) and error.is_shown:
-        return ShownError.of(error)
+        return skip_once(shell, ShownError.of(error))
     if isinstance(error, SyntaxError | BaseExceptionGroup):
         return _hide_package_frames(shell, error)
     return _clean_interrupt(error) if isinstance(error, KeyboardInterrupt) else error
@@ -197,7 +197,6 @@ def load(shell: Any) -> None:
     if settings not in shell.configurables:
         shell.configurables.append(settings)
     shell.register_magics(SkyMagics(shell))
-    skip_shown_errors(shell)
     show_in_notebook(_progress_card)
     _show_plans(shell)
     _reap_in_background(settings)
@@ -262,7 +261,6 @@ def unload(shell: Any) -> None:
     matcher = _MATCHERS.pop(id(shell), None)
     if matcher is not None:
         shell.Completer.custom_matchers.remove(matcher)
-    show_all_errors(shell)
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("sky", None)
     sessions.close()

@@ -17,15 +17,10 @@ class ShownError(Exception):
 
     def __init__(self, text: str, lines: list[str]) -> None:
         super().__init__(text)
-        self._lines, self._is_new = lines, True
+        self._lines = lines
 
     def _render_traceback_(self) -> list[str]:
         return self._lines
-
-    def skip_once(self) -> bool:
-        """Return True the first time: that is when the cell raises it."""
-        is_new, self._is_new = self._is_new, False
-        return is_new
 
     @classmethod
     def of(cls, error: RemoteFailure) -> ShownError:
@@ -34,20 +29,16 @@ class ShownError(Exception):
         return kind(error.remote_text, error._render_traceback_())
 
 
-def skip_shown_errors(shell: Any) -> None:
-    """Keep a shell from showing errors once more that stand among the outputs of their cells."""
-    show = shell._showtraceback
+def skip_once(shell: Any, skipped: ShownError) -> ShownError:
+    """Keep a shell from showing an error the next time, when its cell raises it; return it."""
 
-    def show_others(kind: type[BaseException], error: Any, lines: list[str]) -> None:
-        if isinstance(error, ShownError) and error.skip_once():
+    def show(kind: type[BaseException], error: Any, lines: list[str]) -> None:
+        vars(shell).pop("_showtraceback", None)
+        if error is skipped:
             shell._last_traceback = lines  # the reply of the cell has them, too
         else:
-            show(kind, error, lines)
+            shell._showtraceback(kind, error, lines)
 
     # subclasses are to override this method; the class of the shell is not ours to choose
-    shell._showtraceback = show_others
-
-
-def show_all_errors(shell: Any) -> None:
-    """Undo `skip_shown_errors`."""
-    vars(shell).pop("_showtraceback", None)
+    shell._showtraceback = show
+    return skipped

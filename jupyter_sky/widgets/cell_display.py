@@ -306,11 +306,15 @@ def captured_streams() -> dict[str, Any]:
     return {name: stream for name, stream in streams.items() if not isinstance(stream, OutStream)}
 
 
+def for_cards(shell: Any) -> Display:
+    """Return the display of cards in the cell that runs now; nothing captures them."""
+    return PlainDisplay(shell) if getattr(shell, "kernel", None) is None else CellDisplay(shell)
+
+
 def for_cell(shell: Any) -> Display:
-    """Return the display of the cell that runs now."""
-    if getattr(shell, "kernel", None) is None:
-        return PlainDisplay(shell)
-    cell = CellDisplay(shell)
-    if captured_publisher(shell) is None and not captured_streams():
-        return cell
-    return PartlyCapturedDisplay(shell, cell)
+    """Return the display of the outputs of the cell that runs now."""
+    display = for_cards(shell)
+    is_captured = captured_publisher(shell) is not None or captured_streams()
+    if isinstance(display, CellDisplay) and is_captured:
+        return PartlyCapturedDisplay(shell, display)
+    return display

@@ -144,6 +144,27 @@ def test_a_widget_is_closed_once(notebook: Notebook) -> None:
     assert list(closed.values()) == [1]
 
 
+# -- processes -----------------------------------------------------------------------------------
+
+
+def test_outputs_of_forked_processes_come_before_the_end(notebook: Notebook) -> None:
+    code = (
+        "import multiprocessing as mp\ncontext = mp.get_context('fork')\n"
+        "def say(number): print('forked', number)\n"
+        "processes = [context.Process(target=say, args=[n]) for n in range(3)]\n"
+        "for p in processes: p.start()\nfor p in processes: p.join()\n"
+        "for n in range(5): print('own', n, flush=True)\n"
+    )
+    for _ in range(8):
+        ran = notebook.run(f"%%sky\n{code}")
+        assert sorted(ran.stdout.split()[1::2]) == sorted("01201234"), ran.stdout
+    pool = "pool = context.Pool(2); pool.map(say, range(8), chunksize=1)"
+    for _ in range(8):
+        ran = notebook.run(f"%%sky\n{pool}")
+        assert sorted(ran.stdout.split()[1::2]) == sorted("01234567"), ran.stdout
+    notebook.run("%%sky\npool.terminate()")
+
+
 # -- captured cells ------------------------------------------------------------------------------
 
 

@@ -111,6 +111,8 @@ def test_errors_of_callbacks_and_output_widgets(notebook: Notebook) -> None:
         "    def __repr__(self): return 'Half()'\nHalf()",
         "class Counted(Exception):\n    n = 0\n    def __str__(self):\n"
         "        Counted.n += 1\n        return f'asked {Counted.n} times'\nraise Counted",
+        "class Mute(Exception):\n"
+        "    def __str__(self): raise RuntimeError('no text')\nraise Mute()",
         "{}['k']",
         "try:\n    1/0\nexcept Exception as error:\n    raise KeyError('outer') from error",
         "raise KeyboardInterrupt",

@@ -27,7 +27,7 @@ from . import threads
 from .current_cell import CurrentCellFile
 from .namespace import EngineNamespace
 from .output_counter import OutputCounter
-from .shown_errors import ErrorDisplay
+from .shown_errors import ShownErrors
 from .streams import BoundedOutStream
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class SkyKernel(Base):
         self.shell_handlers["sky_value"] = self.sky_value
         self._ports: list[int | str] = []
         self.output_counter = OutputCounter(self.session)
+        self.iopub_socket.on_forwarded = self.output_counter.count_forwarded
         self._node_worker: NodeWorker | None = None
         self.shell_handlers["sky_blob"] = lambda *request: self.node_worker.receive_blob(*request)
         self._started_ids: deque[str] = deque(maxlen=1000)
@@ -82,7 +83,8 @@ class SkyKernel(Base):
         threads.inherit_parents(
             lambda: (self, sys.stdout, sys.stderr, shell.displayhook, shell.display_pub)
         )
-        self._errors = ErrorDisplay(shell)
+        self._errors = ShownErrors(shell)
+        self.output_counter.describe_error = self._errors.describe
         shell.set_custom_exc((BaseExceptionGroup,), _show_group)
         # not the history of the machine's user: cells belong to a notebook somewhere else
         self.shell.history_manager.enabled = False
@@ -156,8 +158,11 @@ class SkyKernel(Base):
         processes = _child_usage()
         with _environment(request.get("env", {})):
             reply = await super().do_execute(*args, **kwargs)
-        if _child_usage() != processes:
+        has_ended_processes = _child_usage() != processes
+        if has_ended_processes:
             BoundedOutStream.wait_for_processes()
+        if has_ended_processes or _has_children():
+            self.iopub_socket.wait_for_forks()
         reply["sky"] = self._outcome(request, reply)
         # all that the cell has printed is on its way before it is counted
         sys.stdout.flush()
@@ -276,6 +281,17 @@ def _child_usage() -> object:
     return resource.getrusage(resource.RUSAGE_CHILDREN)
 
 
+def _has_children() -> bool:
+    """Return whether there are child processes, as far as the system tells."""
+    if not hasattr(os, "waitid"):
+        return True
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
     """Set environment variables for the length of one cell."""
@@ -306,5 +322,6 @@ def _show_group(shell: Any, _kind: Any, error: BaseException, trace: Any, **_: A
 
     text = "".join(traceback.format_exception(type(error), error, trace.tb_next))
     lines = re.sub(r'File "([^"\n]+)"', cell, text).splitlines()
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
     shell._showtraceback(type(error), error, lines)
     return lines

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..wire.messages import COUNTED_TYPES, FORKED, Message
+from jupyter_client.session import DELIM
+
+from ..wire.messages import COUNTED_TYPES, Content, Message
 
 
 class OutputCounter:
@@ -16,6 +20,11 @@ class OutputCounter:
     ----------
     session
         The kernel's session; its ``send`` is replaced by that of the counter.
+
+    Attributes
+    ----------
+    describe_error : callable
+        Gives the metadata of an error message, for its content.
     """
 
     def __init__(self, session: Any) -> None:
@@ -23,6 +32,7 @@ class OutputCounter:
         self._counts: dict[str, int] = {}
         self._lock = threading.Lock()
         self._is_forked = False
+        self.describe_error: Callable[[Content], Content] = lambda content: {}
         os.register_at_fork(after_in_child=self._mark_forked)
         session.send = self.send
 
@@ -41,18 +51,26 @@ class OutputCounter:
 
     def send(self, stream: Any, msg_or_type: Any, *args: Any, **kwargs: Any) -> Any:
         """Send a message and count it, unless it is text that is not shown on this node."""
-        if isinstance(msg_or_type, dict):
-            if _is_muted(msg_or_type):
-                return None
-            if self._is_forked:  # not counted here, so its notebook must not count it either
-                msg_or_type["metadata"] = {**msg_or_type.get("metadata", {}), FORKED: True}
+        if isinstance(msg_or_type, dict) and _is_muted(msg_or_type):
+            return None
+        if msg_or_type == "error":
+            kwargs["metadata"] = self.describe_error(args[0] if args else kwargs["content"])
         message = self._send(stream, msg_or_type, *args, **kwargs)
-        if message and message["header"]["msg_type"] in COUNTED_TYPES and not self._is_forked:
-            cell = message["parent_header"].get("msg_id")
+        if message and not self._is_forked:  # the parent passes it on, and counts it
+            self._count(message["header"], message["parent_header"])
+        return message
+
+    def count_forwarded(self, frames: Sequence[bytes]) -> None:
+        """Count a message of a forked process, which this one passes on."""
+        start = frames.index(DELIM) + 2  # a signature is between
+        self._count(json.loads(frames[start]), json.loads(frames[start + 1]))
+
+    def _count(self, header: Content, parent: Content) -> None:
+        if header["msg_type"] in COUNTED_TYPES:
+            cell = parent.get("msg_id")
             with self._lock:  # threads publish, too
                 if cell in self._counts:
                     self._counts[cell] += 1
-        return message
 
     def _mark_forked(self) -> None:
         self._is_forked = True

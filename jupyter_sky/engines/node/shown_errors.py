@@ -15,10 +15,11 @@ from typing import Any
 from IPython.core.error import InputRejected
 
 from ..wire.error_serialization import describe_origin
+from ..wire.messages import Content
 
 
 @dataclass(frozen=True, slots=True)
-class ShownError:
+class FinalError:
     """Exception that ends a cell, with its name and its text as they were shown.
 
     The text of an exception may be another one each time that it is asked for.
@@ -29,47 +30,39 @@ class ShownError:
     text: str
 
 
-class ErrorDisplay:
-    """Publisher of errors of IPython's shell, in place of the shell's own.
+class ShownErrors:
+    """Recognition of the exception that ends a cell, when an error is about to be shown.
+
+    Parameters
+    ----------
+    shell
+        The shell of the engine.
 
     Attributes
     ----------
-    final : ShownError or None
+    final : FinalError or None
         The exception that ends the current cell, once it has been shown.
     """
 
     def __init__(self, shell: Any) -> None:
-        self.shell, self.final = shell, None
+        self.shell = shell
+        self.final: FinalError | None = None
         self._running: list[Any] = []
-        # subclasses are to override this method; but programs look at the name of the shell's class
-        shell._showtraceback = self.show
+        # programs look at the name of the shell's class, so it is no subclass
         shell.run_code = self._follow(shell.run_code)
 
     def begin_cell(self) -> None:
         """Forget the last cell."""
-        self.final: ShownError | None = None
+        self.final = None
 
-    def show(self, kind: type[BaseException], error: Any, lines: list[str]) -> None:
-        """Publish an error as ipykernel does, with facts about it in the metadata."""
-        from ipykernel.jsonutil import json_clean
-
-        sys.stdout.flush()
-        sys.stderr.flush()
-        name, text, is_final = str(kind.__name__), str(error), self._ends_cell(error)
+    def describe(self, content: Content) -> Content:
+        """Return the metadata of an error message: whether it ends the cell, and its origin."""
+        error = getattr(sys, "last_value", None)  # IPython sets it before it shows an error
+        is_final = error is not None and self._ends_cell(error)
         if is_final:
-            self.final = ShownError(error, name, text)
-        hook = self.shell.displayhook
-        if getattr(hook, "msg", None) is not None:
-            self.shell._last_traceback_during_displayhook = True
-        hook.session.send(
-            hook.pub_socket,
-            "error",
-            json_clean({"ename": name, "evalue": text, "traceback": lines}),
-            hook.parent_header,
-            ident=hook.topic.replace(b"execute_result", b"error") if hook.topic else None,
-            metadata={"sky": {"final": is_final, "error": describe_origin(error)}},
-        )
-        self.shell._last_traceback = lines
+            self.final = FinalError(error, content["ename"], content["evalue"])
+        origin = {} if error is None else describe_origin(error)
+        return {"sky": {"final": is_final, "error": origin}}
 
     def _ends_cell(self, error: BaseException) -> bool:
         if not self._running:  # before a cell has begun to run, or in a hook
@@ -85,6 +78,7 @@ class ErrorDisplay:
 
         @wraps(run_code)
         async def followed(code: Any, result: Any = None, **options: Any) -> bool:
+            __tracebackhide__ = "__ipython_bottom__"  # as in the method itself
             self._running.append(result)
             try:
                 return await run_code(code, result, **options)

@@ -23,8 +23,6 @@ RECORDED_TYPES = frozenset(
 """
 COUNTED_TYPES = RECORDED_TYPES | {"comm_open", "comm_msg", "comm_close"}
 """Types of messages that the reply of a cell counts: the cell ends when all of them have come."""
-FORKED = "sky_forked"
-"""Key in the metadata of messages from forked processes, which no reply counts."""
 
 
 class ClusterConfig(TypedDict):
