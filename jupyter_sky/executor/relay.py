@@ -87,6 +87,11 @@ class Relay:
             for rank, engine, client, message in held or ():
                 self._receive(rank, engine, client, message)
 
+    def hide_final_error(self) -> None:
+        """Show no exception that ends the cell from now on: it is stopped for another reason."""
+        with self._lock:
+            self.shows_final_error = False
+
     def engine_receiver(
         self, rank: int, engine: str, client: Any
     ) -> Callable[[dict[str, Any]], None]:

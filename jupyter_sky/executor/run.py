@@ -291,12 +291,14 @@ class SkyRun:
         assert self.cluster is not None
         monitor, price = self.session.clusters.budget_monitor, self.cluster.row.price
         if error := self.limits.exceeded(self.label, self.seconds, self.record.spent_usd()):
+            self._hide_final_error()
             return error
         try:
             monitor.check_start(price, f"{self.label} was stopped")
             if price:
                 self.notes += monitor.pop_notice()
         except SkyBudget as over:
+            self._hide_final_error()
             return over
         except SkyStoreError:
             pass  # it is locked for a moment
@@ -339,6 +341,11 @@ class SkyRun:
             if not future.done():
                 future.set_exception(error)
 
+    def _hide_final_error(self) -> None:
+        """Do not show the interrupt of the engine, by which the cell is stopped."""
+        if self._relay is not None:
+            self._relay.hide_final_error()
+
     def _show_error(self, error: BaseException) -> None:
         render = getattr(error, "_render_traceback_", lambda: [f"{type(error).__name__}: {error}"])
         named = {"ename": type(error).__name__, "evalue": str(error)}
@@ -371,6 +378,7 @@ class SkyRun:
         """Return the error of a cell that was cancelled, with the author; None otherwise."""
         if not self.cancelled.is_set():
             return None
+        self._hide_final_error()
         how = f"stopped {self.stopped_by}" if self.stopped_by else "cancelled"
         return SkyCancelled(f"{self.label} was {how}")
 

@@ -180,6 +180,17 @@ def test_errors_of_background_cells_are_shown_once_below_them(notebook: Notebook
     assert shown(again) == [("KeyError", "'k'")]
 
 
+def test_a_cell_that_is_stopped_shows_one_error(notebook: Notebook) -> None:
+    ran = notebook.run("%%sky --timeout 1s\nimport time; time.sleep(30)")
+    assert [name for name, _ in shown(ran)] == ["SkyTimeout"]
+    msg_id = notebook.send("%%sky\nprint('begun')\nimport time; time.sleep(30)")
+    notebook.wait_output("begun")
+    notebook.interrupt()
+    ran = notebook.collect(msg_id)
+    assert [name for name, _ in shown(ran)] == ["KeyboardInterrupt"] == [ran.ename]
+    assert "time.sleep(30)" in ran.traceback
+
+
 def test_the_last_traceback_can_be_shown_again(notebook: Notebook) -> None:
     assert notebook.run("%%sky\n{}['again']").status == "error"
     ran = notebook.run("%tb")
