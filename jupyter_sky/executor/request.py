@@ -10,6 +10,7 @@ from ..cell_options.values import CellOptions
 from ..config.settings import Sky
 from ..errors import SkyUsageError
 from ..resources import Resources, parse_clouds
+from .notebook_history import NO_HISTORY, NotebookHistory
 
 PASSING_MAGICS = {"%%sky", "%%time", "%%timeit", "%%capture", "%%prun"}
 """Cell magics that leave errors of the body to IPython."""
@@ -49,11 +50,13 @@ class CellPosition:
         The cell's lines before the body.
     cell_id
         JupyterLab's own name of the cell.
+    history
+        The cells before it.
     is_outermost
         Whether only magics stand around the body, and no code that could handle its errors.
     """
 
-    __slots__ = ("above", "cell_id", "is_outermost", "line", "number")
+    __slots__ = ("above", "cell_id", "history", "is_outermost", "line", "number")
 
     def __init__(
         self,
@@ -61,10 +64,11 @@ class CellPosition:
         line: str = "",
         above: Sequence[str] = (),
         cell_id: str | None = None,
+        history: NotebookHistory = NO_HISTORY,
         is_outermost: bool = False,
     ) -> None:
         self.number, self.line, self.above, self.cell_id = number, line, tuple(above), cell_id
-        self.is_outermost = is_outermost
+        self.history, self.is_outermost = history, is_outermost
 
     def number_lines(self, body: str) -> str:
         """Return the body below its lines as comments: line numbers are the notebook's own."""

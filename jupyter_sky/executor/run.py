@@ -15,12 +15,13 @@ from ..engines.client.connection import wait_callback
 from ..errors import SkyBudget, SkyCancelled, SkyError, SkyStoreError, SkyTimeout
 from ..resources import format_duration
 from ..store.store import RunRow
+from .advice import mending_line
 from .cluster_records import describe_place
 from .display import Display, RunStatus, Stage
-from .failures import RemoteFailure, mending_line
+from .failures import RemoteFailure
 from .inputs import collect_inputs
 from .payloads import filter_payload, first_payload
-from .preparation import check_input_sizes, prepare_engines
+from .preparation import check_input_sizes, describe_decisions, prepare_engines
 from .relay import Relay
 from .replay import replay_unfinished
 from .request import CellPosition, parse_ranks, with_settings
@@ -166,7 +167,9 @@ class SkyRun:
 
     def _execute(self) -> Any:
         # what can fail here fails before any money is spent
-        sending = collect_inputs(self.options, self.code, self.values, self.session.config)
+        sending = collect_inputs(
+            self.options, self.code, self.values, self.session.config, self.origin.history
+        )
         reporter = self._reporter()
         check_input_sizes(sending, reporter)
         placement = self._place()
@@ -184,6 +187,7 @@ class SkyRun:
         replies = monitor.wait_replies(self.cells)
         payloads = [filter_payload(reply.payload, self.trusted) for reply in replies]
         self.display.payload(first_payload(payloads))
+        self.notes += describe_decisions(sending, replies)
         results = ResultCollector(
             placement, self.origin, self.label, namespace, self.trusted, reporter
         )
@@ -195,7 +199,8 @@ class SkyRun:
     def _place(self) -> Placement:
         """Return the engines of the cell, on a cluster that is up or that is launched now."""
         clusters, options = self.session.clusters, self.options
-        if clusters.find_connected(options.resources, options.cluster) is None:
+        connected = clusters.find_connected(options.resources, options.cluster)
+        if connected is None:
             # a launch takes its time, and can be seen and stopped from elsewhere
             self._write_record()
         request = ClusterRequest(
@@ -203,7 +208,7 @@ class SkyRun:
         )
         self.cluster, notes = clusters.obtain(request, self.report)
         self.notes += notes
-        if any(note.startswith("reconnected") for note in notes):
+        if connected is None and self.cluster.was_running:
             config = self.session.config
             for note in replay_unfinished(self.cluster, clusters.records, self.display, config):
                 self.notes.append(note)
@@ -254,7 +259,8 @@ class SkyRun:
             "name": self.name,
             "limit": limit,
         }
-        request = sending.request(self.origin.number, self.trusted)
+        origin = self.origin
+        request = sending.request(origin.number, session.id, origin.history, self.trusted)
         code = self.origin.number_lines(self.code)
         self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
         self.record.begin(cluster.row, limit)

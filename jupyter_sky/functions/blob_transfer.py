@@ -94,7 +94,7 @@ class BlobTransfer:
         """Upload blobs that a node lacks for a task: it joined later, or has evicted them."""
 
         def upload_missing() -> None:
-            data = task.blobs.get(name)
+            data = task.packed.blobs.get(name)
             try:
                 if data is None or digest(data) != name:
                     raise SkyTransferError(

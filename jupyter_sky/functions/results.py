@@ -11,7 +11,7 @@ from ..errors import SkyError
 from .nodes import PoolNode, SentBatch
 from .payload import Blob, Payload, join, unwrap
 from .streams import ItemBuffer, ItemStream
-from .tasks import CallTask, RemoteFuture, remote_exception
+from .tasks import CallTask, RemoteFuture, StopReason, remote_exception
 
 OUTPUT_SECONDS = 0.5
 """Time that a result waits for outputs printed before it, which come by another route."""
@@ -38,11 +38,14 @@ class TaskOwner(Protocol):
     def finish_batch(self, batch: SentBatch) -> None:
         """Free the slot of a batch."""
 
-    def stop(self, batch: SentBatch, keys: list[int], why: str) -> None:
+    def stop(self, batch: SentBatch, keys: list[int], why: StopReason) -> None:
         """Request that calls stop on their nodes."""
 
-    def kill_engine(self, batch: SentBatch, why: str) -> None:
-        """Ask the controller to kill the unresponsive engine of a batch."""
+    def kill_engine(self, batch: SentBatch, task: CallTask | None, why: str) -> None:
+        """Say what is lost, and ask the controller to kill the unresponsive engine of a batch."""
+
+    def note_unread(self, task: CallTask) -> None:
+        """Note a stream whose node waits for its reader; say so if calls wait for a node."""
 
     def send_command(self, node: PoolNode, engine: str, command: tuple) -> None:
         """Send a command to a node, unless its engine is another by now."""
@@ -128,6 +131,7 @@ class ResultHandler:
     def _on_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> None:
         if task := self.dispatcher.finish_task(batch, key, seconds):
             try:
+                task.future.nbytes = sum(map(_nbytes, payload))
                 task.future.resolve(join(payload, _no_blob))
             except Exception as error:
                 text = f"the result of {task.call!r} cannot be opened here: {error}"
@@ -138,7 +142,7 @@ class ResultHandler:
     ) -> None:
         task = self.dispatcher.finish_task(batch, key, seconds)
         if failure.get("stuck"):
-            self.dispatcher.kill_engine(batch, "a call did not stop")
+            self.dispatcher.kill_engine(batch, task, failure["stopped"])
         if task is None or (failure["stopped"] and task.future.done() and task.stream is None):
             return
         error = remote_exception(task, failure, batch.node.rank)
@@ -178,6 +182,12 @@ class ResultHandler:
         if task is not None and task.stream is not None:
             task.stream.add([join((data,), _no_blob)])
 
+    def _on_unread(self, batch: SentBatch, key: int) -> None:
+        task = batch.tasks.get(key)
+        if task is not None and task.stream is not None and not task.stream.empty():
+            task.stream.unread_on = batch.node.rank
+            self.dispatcher.note_unread(task)
+
     def _on_end(self, batch: SentBatch, key: int, seconds: float) -> None:
         task = self.dispatcher.finish_task(batch, key)
         if task is not None and task.stream is not None:
@@ -185,7 +195,7 @@ class ResultHandler:
 
     def _on_input_consumed(self, batch: SentBatch, key: int, number: int, count: int) -> None:
         if task := batch.tasks.get(key):
-            for stream_sender in task.stream_senders:
+            for stream_sender in task.packed.stream_senders:
                 if stream_sender.number == number:
                     stream_sender.acknowledge((batch.id, key), count)
 
@@ -204,6 +214,10 @@ class ResultHandler:
         """Handle the death of the process of a single call."""
         if task := self.dispatcher.finish_task(batch, key):
             self.dispatcher.on_task_lost(task, batch.node, why, at_fault=True)
+
+
+def _nbytes(segment: Any) -> int:
+    return segment.size if isinstance(segment, Blob) else len(segment)
 
 
 def _no_blob(blob: Blob) -> memoryview:

@@ -32,6 +32,7 @@ class SkyMagics(Magics):
         """Run a verb, or a cell on engines; its help is replaced by that of the options."""
         if cell is None:
             return _call_verb(line)
+        from ..executor.notebook_history import read_history
         from ..executor.request import CellPosition, are_passing_magics, cell_id
 
         options = parse_cell_line(line, Sky.load().aliases)
@@ -46,6 +47,7 @@ class SkyMagics(Magics):
             line,
             above or [f"%%sky {line}".rstrip()],
             cell_id(self.shell),
+            read_history(self.shell),
             are_passing_magics(above),
         )
         if options.dry_run:
