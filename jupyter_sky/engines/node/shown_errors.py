@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import wraps
 from typing import Any
 
 from IPython.core.error import InputRejected
 
 from ..wire.error_serialization import describe_origin
 from ..wire.messages import Content
+from .call_hooks import BeforeCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,42 +47,34 @@ class ShownErrors:
     def __init__(self, shell: Any) -> None:
         self.shell = shell
         self.final: FinalError | None = None
-        self._running: list[Any] = []
+        self._result: Any = None
         # programs look at the name of the shell's class, so it is no subclass
-        shell.run_code = self._follow(shell.run_code)
+        shell.run_code = BeforeCall(shell.run_code, self._note_result)
 
     def begin_cell(self) -> None:
         """Forget the last cell."""
-        self.final = None
+        self.final = self._result = None
 
     def describe(self, content: Content) -> Content:
         """Return the metadata of an error message: whether it ends the cell, and its origin."""
         error = getattr(sys, "last_value", None)  # IPython sets it before it shows an error
-        is_final = error is not None and self._ends_cell(error)
+        if not isinstance(error, BaseException):
+            return {}
+        is_final = self._ends_cell(error)
         if is_final:
             self.final = FinalError(error, content["ename"], content["evalue"])
-        origin = {} if error is None else describe_origin(error)
-        return {"sky": {"final": is_final, "error": origin}}
+        return {"sky": {"final": is_final, "error": describe_origin(error)}}
+
+    def _note_result(self) -> None:
+        """Note the result of the cell when its code begins; magics run further cells within it."""
+        if self._result is None:
+            self._result = self.shell.displayhook.exec_result
 
     def _ends_cell(self, error: BaseException) -> bool:
-        if not self._running:  # before a cell has begun to run, or in a hook
+        if self._result is None:  # before the code of the cell has begun
             return isinstance(error, SyntaxError | InputRejected)
-        is_displaying = getattr(self.shell.displayhook, "msg", None) is not None
-        outermost = self._running[0]
-        return error is getattr(outermost, "error_in_exec", None) or (
-            is_displaying and len(self._running) == 1
+        hook = self.shell.displayhook
+        is_displaying = getattr(hook, "msg", None) is not None
+        return error is self._result.error_in_exec or (
+            is_displaying and hook.exec_result is self._result
         )
-
-    def _follow(self, run_code: Any) -> Any:
-        """Remember the results of the cells that run; magics run further ones within them."""
-
-        @wraps(run_code)
-        async def followed(code: Any, result: Any = None, **options: Any) -> bool:
-            __tracebackhide__ = "__ipython_bottom__"  # as in the method itself
-            self._running.append(result)
-            try:
-                return await run_code(code, result, **options)
-            finally:
-                self._running.pop()
-
-        return followed
