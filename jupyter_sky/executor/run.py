@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ..cell_options.values import CellOptions
@@ -245,8 +246,10 @@ class SkyRun:
         if not self.trusted:
             mark_untrusted(session.store, self.id)
             display = InertDisplay(display, self.id)
+        # without the run, whose value would be kept as long as threads of the cell may print
+        advise = partial(mending_line, local_names=session.namespace, line=self.origin.line)
         self._relay = relay = Relay(
-            display, placement.ranks, cap, where, self.origin.is_outermost, self._advise
+            display, placement.ranks, cap, where, self.origin.is_outermost, advise
         )
         cluster.running[self.id] = lambda: relay.shown
         session.variables.remember_cell(self.code)
@@ -268,9 +271,6 @@ class SkyRun:
         for rank in placement.ranks:
             sink = relay.engine_receiver(rank, engines.get(rank, ""), link.client)
             self.cells.append(link.execute(rank, code, facts, request, sink))
-
-    def _advise(self, origin: Mapping[str, Any]) -> str:
-        return mending_line(origin, self.session.namespace, self.origin.line)
 
     # -- callbacks of the steps ----------------------------------------------------------------
 

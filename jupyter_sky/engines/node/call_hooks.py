@@ -17,5 +17,6 @@ class BeforeCall:
 
     @property
     def __call__(self) -> Callable[..., Any]:
+        """The function, once the action has been carried out."""
         self._action()
         return self._function
