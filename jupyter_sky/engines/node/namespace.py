@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib
 import importlib.util
@@ -132,8 +133,9 @@ class EngineNamespace:
     def _pack_variable(self, name: str, as_data: bool) -> dict[str, Any]:
         """Pack a variable that the notebook is to have as well."""
         described = self._pack(self.namespace[name], name, as_data)
-        if digest := described.pop("digest", ""):
-            self.sent.record(name, digest, state=digest)
+        if digest := described.get("digest"):
+            # functions are packed with their globals, without which they are compared
+            self.sent.record(name, digest, state="" if "sources" in described else digest)
         return described
 
     def bind_inputs(self, inputs: dict[str, dict[str, Any]]) -> dict[str, Decision]:
@@ -162,6 +164,8 @@ class EngineNamespace:
             raise SkyTransferError(
                 f"{name} cannot be opened on the engine: {type(error).__name__}: {error}"
             ) from error
+        finally:  # a function that cloudpickle makes leaves a dict there
+            self.namespace["__builtins__"] = builtins
 
     # -- requests ---------------------------------------------------------------------------
 
@@ -194,9 +198,7 @@ class EngineNamespace:
         """Pack the value behind a name or a reference for fetching."""
         name, as_data = content["name"], bool(content.get("as_data"))
         if "ref" in content:
-            described = self._pack(self._dereference(content["ref"], name), name, as_data)
-            described.pop("digest", None)
-            return described
+            return self._pack(self._dereference(content["ref"], name), name, as_data)
         return self._pack_variable(name, as_data) if name in self.namespace else {"missing": True}
 
     def _op_fetch(self, content: dict, _received: list, buffers: list) -> dict:
