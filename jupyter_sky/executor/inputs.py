@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Mapping
+from types import ModuleType
 from typing import Any
 
 from ..cell_options.values import CellInput, CellOptions
@@ -13,7 +14,7 @@ from ..engines.wire.auto_inputs import AutoInput
 from ..engines.wire.code_sources import with_sources
 from ..engines.wire.values import Parcel
 from ..errors import SkyUsageError, suggest
-from .cell_names import SHELL_NAMES, free_names
+from .cell_names import SHELL_NAMES, free_names, is_result
 from .notebook_history import NO_HISTORY, NotebookHistory
 from .transfer import RemoteValue, is_inline, sent_digest
 from .values import Sending
@@ -49,6 +50,7 @@ def collect_inputs(
         packed.add_read_names(free_names(code, namespace))
     found = list(packed.digests)
     order = history.changed_later(found)
+    order |= {name: (True, True) for name in found if is_result(name)}  # the latest is here
     env = {name: _read_variable(name) for name in options.env}
     return Sending(
         code,
@@ -60,6 +62,7 @@ def collect_inputs(
         env,
         (f"sent by --auto: {', '.join(found)}",) if found else (),
         tuple(packed.types),
+        tuple(packed.modules),
     )
 
 
@@ -78,6 +81,7 @@ class _PackedInputs:
         self.large: dict[str, Parcel] = {}
         self.remote: dict[str, list[RemoteValue]] = {}
         self.types: list[type] = []
+        self.modules: list[str] = []
         self.digests: dict[str, str] = {}
 
     def add_read_names(self, names: Iterable[str]) -> None:
@@ -101,6 +105,8 @@ class _PackedInputs:
             self.remote[item.name] = handles
             return None
         self.types.append(type(value))
+        if isinstance(value, ModuleType):
+            self.modules.append(value.__name__)
         parcel = Parcel.of(value, item.expression, shared)
         if is_inline(parcel):
             self.inline[item.name] = with_sources(parcel.inline(), parcel)

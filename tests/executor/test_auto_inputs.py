@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.conftest import Notebook
@@ -109,3 +111,27 @@ def test_a_function_that_came_from_the_engine_is_not_sent_back(notebook: Noteboo
     assert ok(notebook, "tell()") == "1"
     shown, line = auto(notebook, "level = 2; tell()")
     assert shown == "2" and "has changed" not in line
+
+
+def test_results_of_the_notebook_are_read(fresh: Any) -> None:
+    notebook = fresh()
+    ok(notebook, "20")  # Out[2]
+    assert auto(notebook, "_ + 1")[0] == "21"
+    shown, line = auto(notebook, "_, __, _2, Out[2], Out[3]")
+    assert shown == "(21, 20, 20, 20, 21)" and "had changed" not in line
+    ok(notebook, "'five'")
+    assert auto(notebook, "_ + ''")[0] == "'five'"
+    assert auto(notebook, "_")[0] == "'five'"
+    assert ok(notebook, "%%sky\n7") == "7"
+    assert ok(notebook, "%%sky\n_") == "7"
+    ok(notebook, "_private = 3")
+    assert auto(notebook, "_private")[0] == "3"
+
+
+def test_a_figure_of_the_notebook_is_a_picture(fresh: Any) -> None:
+    notebook = fresh()
+    ok(notebook, "import matplotlib.pyplot as plt\nfig, ax = plt.subplots(figsize=(2, 2))")
+    ran = notebook.run("%%sky --auto\nax.plot([1, 2])\nfig")
+    assert [set(content["data"]) for content in ran.of("execute_result")] == [
+        {"image/png", "text/plain"}
+    ]
