@@ -67,6 +67,8 @@ class Sending:
         Notes for the user.
     types
         Types of the values, whose packages the engines need.
+    modules
+        Names of the modules among the values.
     """
 
     code: str
@@ -78,6 +80,7 @@ class Sending:
     env: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     types: tuple[type, ...] = ()
+    modules: tuple[str, ...] = ()
 
     def request(
         self, cell: int, session: str, history: NotebookHistory, trusted: bool

@@ -78,7 +78,7 @@ class SkyKernel(Base):
         # IPython's own end the process, and with it every variable
         self.shell.user_ns.update(exit=sys.exit, quit=sys.exit)
         _set_module_attributes(self.shell.user_ns)
-        self.engine_namespace = EngineNamespace(self.shell.user_ns)
+        self.engine_namespace = EngineNamespace(self.shell.user_ns, self.shell.displayhook)
         self.cell_history = CellHistory(self.shell)
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         shell = self.shell
