@@ -17,6 +17,7 @@ from typing import (
     ParamSpec,
     TypeVar,
     TypeVarTuple,
+    cast,
     overload,
 )
 
@@ -174,15 +175,14 @@ def function(
 def _decorated(function: Any, timeout: float | None, retry: Retry) -> Function:
     if isinstance(function, Function):
         return Function(function.local, timeout or function.timeout, retry, function.shown)
-    is_callable = callable(function) or isinstance(function, classmethod)
-    if not is_callable:
+    if not callable(function) and not isinstance(function, classmethod):
         raise SkyUsageError(f"sky.function is for functions, not for a {type(function).__name__}")
     if inspect.isasyncgenfunction(function):
         raise SkyUsageError(
             f"{function.__qualname__} is an async generator, which cannot be streamed",
             hint="write it as a plain generator",
         )
-    return Function(function, timeout, retry)
+    return Function(cast(Any, function), timeout, retry)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
