@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from .errors import SkyError
     from .functions import plugins
     from .functions.compute import Compute
+    from .functions.gathers import gather
     from .functions.image import Image
-    from .functions.lazy_calls import PendingFunction, function, gather
+    from .functions.lazy_calls import PendingFunction, function
     from .functions.output import silent, stderr, stdout
     from .functions.pool import Pool
     from .functions.providers import (
@@ -80,7 +81,7 @@ _NAMES = {
     "counter": "functions.shared.collections",
     "dict": "functions.shared.collections",
     "function": "functions.lazy_calls",
-    "gather": "functions.lazy_calls",
+    "gather": "functions.gathers",
     "instance_info": "engines.node.instance",
     "is_head": "engines.node.instance",
     "lock": "functions.shared.collections",

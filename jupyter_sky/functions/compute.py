@@ -185,6 +185,7 @@ class Compute(CallTarget):
             if nodes is not None and nodes.limit > nodes.ready:
                 from .autoscaler import Autoscaler
 
+                pool.max_nodes = nodes.limit
                 Autoscaler(pool, nodes, start, self.options, self._prepare_nodes).begin()
         except BaseException:
             pool.down()

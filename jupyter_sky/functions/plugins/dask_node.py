@@ -34,7 +34,7 @@ def start_scheduler(secrets: dict[str, str]) -> tuple[str, int, int]:
 def start_worker(address: str, secrets: dict[str, str]) -> str:
     """Start a worker here; return its address."""
     info = instance_info()
-    config = {"role": "worker", "scheduler": address, "name": f"node-{info.node}"}
+    config: dict[str, Any] = {"role": "worker", "scheduler": address, "name": f"node-{info.node}"}
     hosts = [info.peers[info.node].private_ip]
     config["share"] = sum(peer.private_ip == hosts[0] for peer in info.peers)
     return _start_process({**config, "hosts": hosts, **secrets})["address"]
@@ -92,7 +92,8 @@ def worker_share(nodes: int) -> dict[str, int]:
     nodes
         Nodes of the pool on this machine.
     """
-    from distributed.system import CPU_COUNT, MEMORY_LIMIT
+    from dask.system import CPU_COUNT
+    from distributed.system import MEMORY_LIMIT
 
     own_cpus = hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) < (
         os.cpu_count() or 1
