@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from .engines.node.instance import InstanceInfo, instance_info, is_head
     from .errors import SkyError
     from .functions import plugins
+    from .functions.active_pools import sky
     from .functions.compute import Compute
     from .functions.gathers import gather
-    from .functions.image import Image
-    from .functions.lazy_calls import PendingFunction, function
-    from .functions.output import silent, stderr, stdout
+    from .functions.image import DEFAULT_IMAGE, Image
+    from .functions.image_packages import PipIndex
+    from .functions.lazy_calls import PendingFunction, PendingFunctionGroup, function
+    from .functions.output import CallbackWriter, redirect_output, silent, stderr, stdout
     from .functions.pool import Pool
     from .functions.providers import (
         AWS,
@@ -45,7 +47,18 @@ if TYPE_CHECKING:
         Verda,
     )
     from .functions.shard import shard
-    from .functions.specs import Nodes, Options, Spec, Worker
+    from .functions.shared.collections import Consistency
+    from .functions.specs import (
+        AllocationStrategy,
+        Nodes,
+        NodeSpec,
+        Options,
+        SelectionStrategy,
+        Spec,
+        Volume,
+        Worker,
+        WorkerExecutor,
+    )
     from .offers import InstanceType, Offer
     from .resources import Resources
 
@@ -66,17 +79,22 @@ _NAMES = {
     "Resources": "resources",
     "Task": "dag.dag",
     "Compute": "functions.compute",
+    "Consistency": "functions.shared.collections",
+    "DEFAULT_IMAGE": "functions.image",
     "Image": "functions.image",
     "InstanceType": "offers",
     "InstanceInfo": "engines.node.instance",
-    "Nodes": "functions.specs",
     "Offer": "offers",
-    "Options": "functions.specs",
     "PendingFunction": "functions.lazy_calls",
+    "PendingFunctionGroup": "functions.lazy_calls",
+    "PipIndex": "functions.image_packages",
     "Pool": "functions.pool",
-    "Spec": "functions.specs",
-    "Worker": "functions.specs",
+    **dict.fromkeys("Nodes NodeSpec Options Spec Volume Worker".split(), "functions.specs"),
+    **dict.fromkeys(
+        "AllocationStrategy SelectionStrategy WorkerExecutor".split(), "functions.specs"
+    ),
     **dict.fromkeys(_PROVIDERS, "functions.providers"),
+    "CallbackWriter": "functions.output",
     "barrier": "functions.shared.collections",
     "counter": "functions.shared.collections",
     "dict": "functions.shared.collections",
@@ -86,9 +104,11 @@ _NAMES = {
     "is_head": "engines.node.instance",
     "lock": "functions.shared.collections",
     "queue": "functions.shared.collections",
+    "redirect_output": "functions.output",
     "set": "functions.shared.collections",
     "shard": "functions.shard",
     "silent": "functions.output",
+    "sky": "functions.active_pools",
     "stderr": "functions.output",
     "stdout": "functions.output",
 }
@@ -103,6 +123,7 @@ __all__ = [
     "GCP",
     "SSH",
     "Azure",
+    "CallbackWriter",
     "Compute",
     "Container",
     "Dag",
@@ -117,6 +138,8 @@ __all__ = [
     "Offer",
     "Options",
     "PendingFunction",
+    "PendingFunctionGroup",
+    "PipIndex",
     "Pool",
     "Resources",
     "RunPod",
@@ -125,6 +148,7 @@ __all__ = [
     "Task",
     "VastAI",
     "Verda",
+    "Volume",
     "Worker",
     "__version__",
     "accelerators",
@@ -150,6 +174,7 @@ __all__ = [
     "plugins",
     "preemption",
     "put",
+    "redirect_output",
     "run",
     "search",
     "shard",
@@ -175,6 +200,10 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f".{_NAMES[name]}", __name__), name)
     if name.startswith("Sky"):
         return getattr(import_module(".errors", __name__), name)
+    if not name.startswith("_"):
+        absent_names = import_module(".functions.absent_names", __name__)
+        if name in absent_names.REASONS:
+            raise absent_names.absent_name(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -105,3 +105,18 @@ def current() -> Any:
             hint="with sky.Compute(nodes=2) as compute: ..., or pool = sky.up(nodes=2)",
         )
     return pool
+
+
+class CurrentPool(CallTarget):
+    """The pool that is up, as the right operand of calls: ``train(10) >> sky.sky``."""
+
+    def resolve_pool(self) -> Any:
+        """Return the `Pool` of the innermost ``with``, or the last one that came up."""
+        return current()
+
+    def __repr__(self) -> str:
+        return f"<sky: {active() or 'no pool is up'}>"
+
+
+sky = CurrentPool()
+"""The pool that is up. The package itself means the same: ``train(10) >> sky``."""

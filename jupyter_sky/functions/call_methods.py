@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from ..errors import SkyUsageError
 from .active_pools import CallTarget
 from .lazy_calls import Function, PendingFunction
+from .local_modules import LocalModules
 from .result_stream import ResultStream
 from .tasks import CallPickler, RemoteFuture, StopReason, results_of
 
@@ -33,6 +34,10 @@ class CallMethods(CallTarget):
     @abstractmethod
     def stream_slots(self) -> int:
         """Calls of a streamed gather to send at least: for every slot, also those to come."""
+
+    @abstractmethod
+    def local_modules(self) -> LocalModules:
+        """Return the modules of this machine that calls may need now."""
 
     @abstractmethod
     def _send(
@@ -71,7 +76,7 @@ class CallMethods(CallTarget):
 
     def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
         """Run calls concurrently; return an iterator over their results, which has a window."""
-        pickler, group = CallPickler(), object()
+        pickler, group = CallPickler(self.local_modules()), object()
         return ResultStream(
             calls,
             lambda portion: self._send([(call, None) for call in portion], [], pickler, group),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
 
-from .lazy_calls import PRECEDENCE, PendingFunction, target_pool
+from .lazy_calls import PRECEDENCE, PendingFunction, PendingFunctionGroup, target_pool
 
 if TYPE_CHECKING:
     from .active_pools import CallTarget
@@ -17,7 +17,7 @@ U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gathered(Generic[T]):
+class Gathered(PendingFunctionGroup, Generic[T]):
     """Concurrent calls of any number: ``gather(*calls) >> pool`` gives a tuple of their results."""
 
     calls: tuple[PendingFunction[T], ...]
@@ -37,12 +37,6 @@ class Gathered(Generic[T]):
     def with_timeout(self, seconds: float | str | None) -> Gathered[T]:
         """Return them with a limit on how long each of the calls may run."""
         return replace(self, calls=tuple(call.with_timeout(seconds) for call in self.calls))
-
-    def __len__(self) -> int:
-        return len(self.calls)
-
-    def __bool__(self) -> bool:
-        raise TypeError("gathered calls are neither true nor false: send them with >> pool first")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -90,6 +90,13 @@ class Function(Generic[P, T]):
         """Return a description of a call; nothing is run, pickled or sent."""
         return PendingFunction(self, args, kwargs, self.timeout, self.retry)
 
+    def __get__(self, instance: Any, owner: type | None = None) -> Function[..., T]:
+        """Bind to an instance, as functions of a class are: ``model.fit(X)`` describes a call."""
+        bind = getattr(type(self.local), "__get__", None)
+        if bind is None or (instance is None and not isinstance(self.local, _UNBOUND)):
+            return self
+        return Function(bind(self.local, instance, owner), self.timeout, self.retry, self.shown)
+
     def __repr__(self) -> str:
         return f"<sky.function {self.name}>"
 
@@ -109,6 +116,10 @@ class Function(Generic[P, T]):
     def __setstate__(self, state: tuple) -> None:
         self.local, self.timeout, self.retry, self.shown = state
         update_wrapper(self, self.local)
+
+
+_UNBOUND = (staticmethod, classmethod)
+"""Descriptors that need no instance."""
 
 
 def _blank() -> Function:
@@ -162,7 +173,7 @@ def function(
 def _decorated(function: Any, timeout: float | None, retry: Retry) -> Function:
     if isinstance(function, Function):
         return Function(function.local, timeout or function.timeout, retry, function.shown)
-    if not callable(function):
+    if not callable(function) and not isinstance(function, classmethod):
         raise SkyUsageError(f"sky.function is for functions, not for a {type(function).__name__}")
     if inspect.isasyncgenfunction(function):
         raise SkyUsageError(
@@ -262,8 +273,30 @@ class PendingFunction(Generic[T]):
         return f"{self.function.name}({', '.join(shown)})"
 
 
+class PendingFunctionGroup:
+    """Calls that are sent together: what ``&`` and `gather` give.
+
+    Attributes
+    ----------
+    calls : tuple of PendingFunction
+        The calls.
+    """
+
+    __slots__ = ()
+    calls: tuple[PendingFunction[Any], ...]
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def __iter__(self) -> Iterator[PendingFunction[Any]]:
+        return iter(self.calls)
+
+    def __bool__(self) -> bool:
+        raise TypeError("calls of a group are neither true nor false: send them with >> pool first")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Group(Generic[*Ts]):
+class Group(PendingFunctionGroup, Generic[*Ts]):
     """Concurrent calls: ``(a() & b()) >> pool`` gives a tuple of their results."""
 
     calls: tuple[PendingFunction[Any], ...]
@@ -292,15 +325,6 @@ class Group(Generic[*Ts]):
         """Return the group with a limit on how long each of its calls may run."""
         return Group(tuple(call.with_timeout(seconds) for call in self.calls))
 
-    def __len__(self) -> int:
-        return len(self.calls)
-
-    def __iter__(self) -> Iterator[PendingFunction[Any]]:
-        return iter(self.calls)
-
-    def __bool__(self) -> bool:
-        raise TypeError("a group of calls is neither true nor false: send it with >> pool first")
-
 
 def _calls(other: object) -> tuple[PendingFunction[Any], ...]:
     if isinstance(other, PendingFunction):
@@ -320,7 +344,7 @@ def target_pool(pool: Any, operator: str) -> Any:
         return pool.resolve_pool()
     if pool is sys.modules.get("jupyter_sky"):
         return current()
-    if isinstance(pool, PendingFunction) or hasattr(pool, "calls"):  # a group, or gathered calls
+    if isinstance(pool, (PendingFunction, PendingFunctionGroup)):
         raise TypeError(f"{operator} sends a call to a pool, not to another call. {PRECEDENCE}")
     raise TypeError(
         f"{operator} sends a call to a pool, and this is a {type(pool).__name__}: "

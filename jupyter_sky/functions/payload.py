@@ -107,8 +107,7 @@ def pack_arguments(
     name: str,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    blobs: Blobs,
-) -> Payload:
+) -> Parcel:
     """Pickle the arguments of a call.
 
     Raises
@@ -117,16 +116,14 @@ def pack_arguments(
         One of them cannot be pickled; says which one, and where inside it.
     """
     try:
-        return split(Parcel._pickle((args, dict(kwargs))), blobs)
+        return Parcel._pickle((args, dict(kwargs)))
     except Exception as error:
         for label, value in _label_arguments(function, args, kwargs):
             Parcel.of(value, f"argument {label} of {name}")
         raise SkyTransferError(f"the arguments of {name} cannot be sent: {error}") from error
 
 
-def pack_function(
-    function: Callable[..., Any], options: dict[str, Any], name: str, blobs: Blobs
-) -> Payload:
+def pack_function(function: Callable[..., Any], options: dict[str, Any], name: str) -> Parcel:
     """Pickle a function with the globals it uses, and its options.
 
     Raises
@@ -135,7 +132,7 @@ def pack_function(
         Something that it uses cannot be pickled.
     """
     try:
-        return split(Parcel._pickle((function, options)), blobs)
+        return Parcel._pickle((function, options))
     except Exception:
         Parcel.of(function, f"function {name}")
         raise

@@ -16,6 +16,7 @@ from . import active_pools
 from .blob_transfer import BlobTransfer
 from .call_methods import CallMethods, Wanted
 from .dispatch import Dispatcher
+from .local_modules import LocalModules
 from .nodes import PoolNode
 from .output import OutputSink
 from .payload import Blobs, split
@@ -68,8 +69,12 @@ class Pool(CallMethods):
         self.facts: dict[str, Any] = {}
         self.uses: list[Callable[[], str]] = []
         """Functions that name a use of its nodes beside calls, such as tasks of Dask, if any."""
+        self.provided_modules: frozenset[str] = frozenset()
+        """Modules of this machine that its image includes: they are not sent with calls."""
         self.closed = ""
         self._ended = False
+        self.shows_progress = True
+        """Whether the progress of calls is shown."""
         self.limit: float | None = None
         """Time limit of calls that have none of their own, in seconds."""
         self.max_nodes = 0
@@ -226,6 +231,10 @@ class Pool(CallMethods):
         """Number of calls that wait for a node."""
         return self._dispatcher.waiting_count()
 
+    def local_modules(self) -> LocalModules:
+        """Return the modules of this machine that calls may need now."""
+        return LocalModules(self.provided_modules)
+
     def equip(self, setups: Sequence[Any], around: Sequence[Any]) -> None:
         """Set the setups of every process, and the wrappers of every call."""
         pair = ([setup for setup in setups if setup is not None], list(around))
@@ -311,7 +320,7 @@ class Pool(CallMethods):
                 f"pool {self.name} {self.closed}: calls cannot be sent to it any more",
                 hint="bring one up: sky.up(...), or with sky.Compute(...) as compute",
             )
-        pickler = pickler or CallPickler()
+        pickler = pickler or CallPickler(self.local_modules())
         tasks: list[CallTask] = []
         packed: dict[int, PackedCall] = {}
         blobs: Blobs = {}
@@ -339,7 +348,7 @@ class Pool(CallMethods):
         """Show the progress of the calls of a gather while they are waited for."""
         from .progress import show_progress
 
-        return show_progress(total, self._dispatcher, group)
+        return show_progress(total if self.shows_progress else 0, self._dispatcher, group)
 
     # -- end ---------------------------------------------------------------------------------------
 

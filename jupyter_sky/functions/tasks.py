@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from ..errors import SkyTaskLost, SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
+from .local_modules import Archives, LocalModules, merge, missing_module_advice, with_modules
 from .payload import Blobs, Payload, pack_arguments, pack_function, pickled_by_value
 
 if TYPE_CHECKING:
@@ -140,18 +141,28 @@ class CallTask:
 
 
 class CallPickler:
-    """Pickler of calls: functions that calls share are pickled once."""
+    """Pickler of calls: functions that calls share are pickled once.
 
-    def __init__(self) -> None:
-        self._functions: dict[int, tuple[Function, Payload, Blobs]] = {}
+    Parameters
+    ----------
+    modules
+        Local modules, which calls that need them carry.
+    """
 
-    def _function(self, function: Function) -> tuple[Payload, Blobs]:
-        """Pickle a function with its options."""
+    def __init__(self, modules: LocalModules) -> None:
+        self.modules = modules
+        self._functions: dict[int, tuple[Function, Payload, Archives, Blobs]] = {}
+
+    def _function(self, function: Function) -> tuple[Payload, Archives, Blobs]:
+        """Pickle a function with its options; return the local modules that it needs, too."""
         packed = self._functions.get(id(function))
         if packed is None:
+            local = function.local
             blobs: Blobs = {}
-            payload = pack_function(function.local, function.shown, function.name, blobs)
-            packed = self._functions[id(function)] = function, payload, blobs
+            parcel = pack_function(local, function.shown, function.name)
+            archives = self.modules.needed_by(parcel.segments[0], local, _module_of(local))
+            payload = with_modules(parcel, archives, blobs)
+            packed = self._functions[id(function)] = function, payload, archives, blobs
         return packed[1:]
 
     def pack(self, call: PendingFunction[Any]) -> PackedCall:
@@ -165,11 +176,14 @@ class CallPickler:
         from .streams import streamed
 
         local = call.function.local
-        args, kwargs, stream_inputs, stream_senders = streamed(local, call)
-        with pickled_by_value(getattr(local, "__module__", None)):
-            function, shared = self._function(call.function)
-            blobs = dict(shared)
-            arguments = pack_arguments(local, call.function.name, args, kwargs, blobs)
+        args, kwargs, stream_inputs, stream_senders = streamed(local, call, self.modules)
+        with pickled_by_value(_module_of(local)):
+            function, archives, shared = self._function(call.function)
+            parcel = pack_arguments(local, call.function.name, args, kwargs)
+            # those of the function again: a node unpickles each function once
+            others = self.modules.needed_by(parcel.segments[0], None, _module_of(local))
+        blobs = dict(shared)
+        arguments = with_modules(parcel, merge(archives, others), blobs)
         return PackedCall(function, arguments, stream_inputs, stream_senders, blobs)
 
 
@@ -190,6 +204,10 @@ def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:
     return None
 
 
+def _module_of(function: Any) -> str | None:
+    return getattr(function, "__module__", None)
+
+
 def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseException:
     """Rebuild the exception that a call has raised on a node.
 
@@ -207,16 +225,20 @@ def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseExc
         reply = {"ename": said["name"], "evalue": said["text"], "sky": {"error": said}}
         error = rebuild_exception(reply, rank, _main_names())
     text = _with_sources(said["traceback"])
+    notes = [f"in {task.call!r} on node {rank}"]
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        notes += filter(None, [missing_module_advice(error.name)])
     lines = text.splitlines()
     if isinstance(error, RemoteFailure):
         error.remote_traceback = lines
     with contextlib.suppress(Exception):
         error.rank, error.remote_traceback = rank, lines  # type: ignore[attr-defined]
         # our own frames tell a notebook's author nothing
-        shown = [*lines, f"in {task.call!r} on node {rank}"]
+        shown = [*lines, *notes]
         error._render_traceback_ = lambda: shown  # type: ignore[attr-defined]
     with contextlib.suppress(Exception):
-        error.add_note(f"in {task.call!r} on node {rank}")
+        for note in notes:
+            error.add_note(note)
     with contextlib.suppress(Exception):
         error.__cause__ = RemoteError(text, rank)
     return error
