@@ -140,15 +140,16 @@ async def _serve_node(config: dict[str, Any], stack: ExitStack) -> None:
         if config["role"] == "scheduler":
             report["dashboard"] = node.services["dashboard"].port if node.services else 0
         print(_READY.decode() + json.dumps(report), flush=True)
-        await asyncio.gather(node.finished(), _end_with_stdin(node))
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=_end_with_stdin, args=(node, loop), daemon=True).start()
+        await node.finished()
 
 
-async def _end_with_stdin(node: Any) -> None:
+def _end_with_stdin(node: Any, loop: Any) -> None:
     """End this process with the engine that has started it."""
-    import asyncio
-
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
-    await node.close()
+    while os.read(0, 1):  # not by sys.stdin, whose lock the end of the interpreter needs
+        pass
+    loop.call_soon_threadsafe(lambda: loop.create_task(node.close()))
 
 
 def main() -> None:
