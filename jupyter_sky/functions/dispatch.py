@@ -11,12 +11,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
 from .engine_restart import restart_engine
-from .nodes import PoolNode, SentBatch
+from .nodes import PoolNode, SentBatch, StopRequest
 from .notices import restart_notice
 from .payload import wrap
 from .results import ResultHandler
@@ -393,21 +393,28 @@ class Dispatcher:
         node = batch.node
         if why == "group" and node.executor != "main":
             why = "cancel"  # patience is for engines: a thread or process ends without them
-        batch.stop_request = batch.stop_request or (why, time.monotonic())
+        earlier = batch.stop_request
+        if earlier is None or earlier.why == "group" or not earlier.keys & batch.tasks.keys():
+            batch.stop_request = StopRequest(why, time.monotonic(), frozenset(keys))
+        else:
+            batch.stop_request = replace(earlier, keys=earlier.keys.union(keys))
         self.send_command(node, node.engine, ("stop", batch.id, keys, why))
         self.timeouts.watch(batch)
 
     def abandon_batch(self, batch: SentBatch, why: str) -> None:
-        """Fail the calls of a silent engine, and kill it."""
-        self.kill_engine(batch, next(iter(batch.tasks.values()), None), why)
+        """Fail the calls that a silent engine does not stop, kill it, and requeue the others."""
+        keys = batch.stop_request.keys if batch.stop_request is not None else frozenset()
+        late = [task for key, task in list(batch.tasks.items()) if key in keys]
+        late = late or list(batch.tasks.values())[:1]  # the first of them is over its time
+        self.kill_engine(batch, late[0] if late else None, why)
         with self.lock:
             self.finish_batch(batch)
             tasks = list(batch.tasks.values())
             batch.tasks.clear()
             batch.node.connection.client.forget_command(batch.id, "")
         failure = {"stopped": why, "name": "KeyboardInterrupt", "text": "", "traceback": ""}
-        for number, task in enumerate(tasks):
-            if number == 0:
+        for task in tasks:
+            if task in late:
                 self._fail(task, remote_exception(task, failure, batch.node.rank))
             else:
                 self.requeue([task])

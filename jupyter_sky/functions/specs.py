@@ -195,6 +195,8 @@ class Options:
             raise SkyUsageError(
                 f"Options(worker={self.worker!r}): not a worker", hint="sky.Worker(concurrency=2)"
             )
+        if not self.cancel_grace >= 0:
+            raise SkyUsageError(f"cancel_grace={self.cancel_grace!r}: seconds, 0 or above")
         if self.provision_timeout is not None and not self.provision_timeout > 0:
             raise SkyUsageError(f"provision_timeout={self.provision_timeout!r}: seconds above 0")
 
