@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from ..errors import SkyTimeout
+from ..errors import SkyTaskLost, SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
 from .local_modules import Archives, LocalModules, merge, missing_module_advice, with_modules
@@ -154,11 +154,11 @@ class CallPickler:
         self._functions: dict[int, tuple[Function, Payload, Archives, Blobs]] = {}
 
     def _function(self, function: Function) -> tuple[Payload, Archives, Blobs]:
-        """Pickle a function with its options and the local modules that it needs."""
+        """Pickle a function with its options; return the local modules that it needs, too."""
         packed = self._functions.get(id(function))
         if packed is None:
-            blobs: Blobs = {}
             local = function.local
+            blobs: Blobs = {}
             parcel = pack_function(local, function.shown, function.name)
             archives = self.modules.needed_by(parcel.segments[0], local, _module_of(local))
             payload = with_modules(parcel, archives, blobs)
@@ -185,6 +185,23 @@ class CallPickler:
         blobs = dict(shared)
         arguments = with_modules(parcel, merge(archives, others), blobs)
         return PackedCall(function, arguments, stream_inputs, stream_senders, blobs)
+
+
+def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:
+    """Return the error of a call that was lost with its node; None if it is to be sent again."""
+    if not task.replayable or task.rank is not None:
+        obstacle = "it streams" if not task.replayable else "it was for this very node"
+        text = f"{task.call!r} was lost with node {rank} ({why}); {obstacle}"
+        return SkyTaskLost(text, hint="send it again")
+    if task.call.retry.losses <= 1:
+        text = f"{task.call!r} was lost with node {rank} ({why}), and may have run"
+        hint = "retry=0 allows one attempt; without it, a call is sent again after a loss"
+        return SkyTaskLost(text, hint=hint)
+    if len(task.losses) >= task.call.retry.losses:
+        text = f"{task.call!r} was lost {len(task.losses)} times ({'; '.join(task.losses)})"
+        hint = "it seems to end the process that runs it, and is not sent again"
+        return SkyTaskLost(text, hint=hint)
+    return None
 
 
 def _module_of(function: Any) -> str | None:
