@@ -1,12 +1,14 @@
 """Serialization of calls: large pieces are separate blobs, so that each is sent once.
 
 A payload is a tuple of segments: the pickle stream, then its out-of-band buffers (PEP 574). A
-segment of `BLOB_BYTES` or more stays behind as a `Blob`, a name made of its content: nodes keep
-blobs in files, and map them anew for each call, so a call may write into its arrays.
+segment of `BLOB_BYTES` or more stays behind as a `Blob`, a name made of its content. Nodes of the
+same machine map it from a memory file, others keep it in a file; each call maps it anew, so a call
+may write into its arrays.
 """
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import io
 import pickle
@@ -15,13 +17,14 @@ import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..engines.wire.values import Parcel, _pickler
 from ..errors import SkyTransferError
+from .memory_files import FileName, MemoryFile
 
 BLOB_BYTES = 2**20
 APART_BYTES = 2**14
@@ -31,15 +34,89 @@ _PLAIN = {int, float, str, bytes, bool, type(None), complex}
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Segment that is sent separately, named by its content."""
+    """Segment that is sent separately.
+
+    Attributes
+    ----------
+    digest : str
+        Content hash; empty for a part of a result, which has a file.
+    file : FileName, optional
+        Memory file with the same content, for processes of the same machine.
+    """
 
     digest: str
     size: int
+    file: FileName | None = field(default=None, compare=False)
 
 
 Segment = bytes | bytearray | memoryview | pickle.PickleBuffer | Blob
 Payload = tuple[Segment, ...]
-Blobs = dict[str, memoryview]
+Blobs = dict[str, memoryview | MemoryFile]
+"""Sources of blobs by digest: the caller's own memory, or a copy."""
+
+
+class BlobStore(Protocol):
+    """Place for the large segments of payloads."""
+
+    def add(self, segment: memoryview) -> Blob | None:
+        """Return a segment as a blob; None if it has to travel in the message."""
+        ...
+
+
+class ArgumentBlobs:
+    """Large segments of the calls of one submission, each once.
+
+    Parameters
+    ----------
+    find_file
+        Returns a memory file with a copy of a segment, by digest; None for no file.
+
+    Attributes
+    ----------
+    sources : dict
+        Content of each blob by digest.
+    """
+
+    def __init__(
+        self, find_file: Callable[[str, memoryview], MemoryFile | None] = lambda *_: None
+    ) -> None:
+        self.sources: Blobs = {}
+        self._find_file = find_file
+        self._known: dict[tuple[int, int], tuple[Blob, memoryview]] = {}
+
+    def add(self, segment: memoryview) -> Blob:
+        """Return a segment as a blob; memory that was seen before is not read again."""
+        place = _address(segment), segment.nbytes
+        if place in self._known:
+            return self._known[place][0]
+        name = digest(segment)
+        source = self.sources.get(name) or self._find_file(name, segment)
+        self.sources[name] = segment if source is None else source
+        file = source.name if isinstance(source, MemoryFile) else None
+        blob = Blob(name, segment.nbytes, file)
+        self._known[place] = blob, segment  # which is kept: its address is not given away again
+        return blob
+
+
+class _BufferView(ctypes.Structure):
+    """``Py_buffer`` of the C interface of Python."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("rest", ctypes.c_char * 128),
+    )
+
+
+def _address(memory: memoryview) -> int:
+    """Return the address of memory; ``ctypes`` gives that of writable memory only."""
+    view, api = _BufferView(), ctypes.pythonapi
+    api.PyObject_GetBuffer(ctypes.py_object(memory), ctypes.byref(view), 0)
+    try:
+        return view.buf or 0
+    finally:
+        api.PyBuffer_Release(ctypes.byref(view))
 
 
 def digest(data: memoryview) -> str:
@@ -58,14 +135,13 @@ def dumps(value: Any) -> bytes:
     return stream.getvalue()
 
 
-def split(parcel: Parcel, blobs: Blobs | None) -> Payload:
+def split(parcel: Parcel, blobs: BlobStore | None) -> Payload:
     """Return a parcel's segments for a message; move large ones to `blobs` if given."""
     segments: list[Segment] = []
     for segment in parcel.segments:
-        if blobs is not None and segment.nbytes >= BLOB_BYTES:
-            name = digest(segment)
-            blobs[name] = segment
-            segments.append(Blob(name, segment.nbytes))
+        is_large = blobs is not None and segment.nbytes >= BLOB_BYTES
+        if is_large and (blob := blobs.add(segment)) is not None:
+            segments.append(blob)
         elif segment.nbytes >= APART_BYTES:
             # a copy: what is on its way does not change any more
             segments.append(pickle.PickleBuffer(bytearray(segment)))
@@ -85,6 +161,11 @@ def join(payload: Payload, open_blob: Callable[[Blob], memoryview]) -> Any:
         else:
             segments.append(bytearray(segment))
     return pickle.loads(segments[0], buffers=segments[1:])
+
+
+def has_blobs(payload: Payload) -> bool:
+    """Return whether parts of a payload are sent separately."""
+    return any(isinstance(segment, Blob) for segment in payload)
 
 
 def wrap(commands: Any) -> list[Any]:
@@ -107,7 +188,7 @@ def pack_arguments(
     name: str,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    blobs: Blobs,
+    blobs: BlobStore,
 ) -> Payload:
     """Pickle the arguments of a call.
 
@@ -125,7 +206,7 @@ def pack_arguments(
 
 
 def pack_function(
-    function: Callable[..., Any], options: dict[str, Any], name: str, blobs: Blobs
+    function: Callable[..., Any], options: dict[str, Any], name: str, blobs: BlobStore
 ) -> Payload:
     """Pickle a function with the globals it uses, and its options.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from .active_pools import CallTarget
 from .blob_transfer import BlobTransfer
 from .dispatch import Dispatcher
 from .lazy_calls import Function, PendingFunction
+from .memory_files import machine_identity
 from .nodes import PoolNode
 from .output import OutputSink
 from .payload import split
@@ -224,6 +226,7 @@ class Pool(CallTarget):
                 "executor": self.worker.executor_kind,
                 "concurrency": self.worker.concurrency,
                 "setups": self._equipment,
+                "reader": (machine_identity(), os.getpid()),
                 "topology": topology(self, node.rank),
             }
             self._contexts[node.rank] = version, context
@@ -348,7 +351,7 @@ class Pool(CallTarget):
                 f"pool {self.name} {self.closed}: calls cannot be sent to it any more",
                 hint="bring one up: sky.up(...), or with sky.Compute(...) as compute",
             )
-        packer, tasks, packed = CallPickler(), [], {}
+        packer, tasks, packed = CallPickler(self._blobs.collect()), [], {}
         sink = OutputSink(many=len(self._dispatcher.nodes) > 1)
         broadcast = uuid.uuid4().hex if len(wanted) > 1 and wanted[0][1] is not None else ""
         for call, rank in wanted:
@@ -357,14 +360,14 @@ class Pool(CallTarget):
             function, arguments, stream_inputs, stream_senders = packed[id(call)]
             future: Any = RemoteFuture()
             task = CallTask(
-                call, function, arguments, stream_inputs, future, sink, packer.blobs, rank
+                call, function, arguments, stream_inputs, future, sink, packer.blobs.sources, rank
             )
             task.stream_senders, task.broadcast = stream_senders, broadcast
             task.timeout = call.timeout if call.timeout is not None else self.limit
             for stream_sender in stream_senders:
                 stream_sender.expected += 1
             tasks.append(task)
-        self._blobs.upload(packer.blobs)
+        self._blobs.upload(packer.blobs.sources)
         futures = [] if futures is None else futures
         futures += [task.future for task in tasks]
         self._dispatcher.submit(tasks)

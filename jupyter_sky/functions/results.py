@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 from ..engines.wire.messages import Message
 from ..errors import SkyError
+from .memory_files import read_file
 from .nodes import PoolNode, SentBatch
-from .payload import Blob, Payload, join, unwrap
+from .payload import Blob, Payload, has_blobs, join, unwrap
 from .streams import ItemBuffer, ItemStream
 from .tasks import CallTask, RemoteFuture, remote_exception
 
@@ -126,12 +127,20 @@ class ResultHandler:
                 self.dispatcher.dispatch()
 
     def _on_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> None:
-        if task := self.dispatcher.finish_task(batch, key, seconds):
-            try:
-                task.future.resolve(join(payload, _no_blob))
-            except Exception as error:
-                text = f"the result of {task.call!r} cannot be opened here: {error}"
-                task.future.fail(_chained(SkyError(text), error))
+        task = self.dispatcher.finish_task(batch, key, seconds)
+        try:
+            if task is not None:
+                task.future.resolve(join(payload, _read_blob))
+        except _LostFile:
+            why = "its process ended before its result was read"
+            self.dispatcher.on_task_lost(task, batch.node, why, at_fault=False)
+        except Exception as error:
+            text = f"the result of {task.call!r} cannot be opened here: {error}"
+            task.future.fail(_chained(SkyError(text), error))
+        if has_blobs(payload):
+            descriptors = [each.file.descriptor for each in payload if isinstance(each, Blob)]
+            node = batch.node
+            self.dispatcher.send_command(node, node.engine, ("release", descriptors))
 
     def _on_error(
         self, batch: SentBatch, key: int, failure: dict[str, Any], seconds: float
@@ -207,6 +216,19 @@ class ResultHandler:
 
 
 _COUNTED = {"stream", "display_data", "update_display_data", "execute_result", "clear_output"}
+
+
+class _LostFile(Exception):
+    """Memory file of a result that ended with its process."""
+
+
+def _read_blob(blob: Blob) -> memoryview:
+    if blob.file is None:
+        return _no_blob(blob)
+    try:
+        return read_file(blob.file)
+    except OSError as error:
+        raise _LostFile from error
 
 
 def _no_blob(blob: Blob) -> memoryview:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
-from .payload import Blobs, Payload, pack_arguments, pack_function, pickled_by_value
+from .payload import ArgumentBlobs, Blobs, Payload, pack_arguments, pack_function, pickled_by_value
 
 if TYPE_CHECKING:
     from .lazy_calls import Function, PendingFunction
@@ -104,10 +104,16 @@ class CallTask:
 
 
 class CallPickler:
-    """Pickler of calls: functions and arrays that calls share are pickled once."""
+    """Pickler of calls: functions and arrays that calls share are pickled once.
 
-    def __init__(self) -> None:
-        self.blobs: Blobs = {}
+    Parameters
+    ----------
+    blobs
+        Takes the large parts of the calls.
+    """
+
+    def __init__(self, blobs: ArgumentBlobs) -> None:
+        self.blobs = blobs
         self._functions: dict[int, Payload] = {}
 
     def function(self, function: Function) -> Payload:
