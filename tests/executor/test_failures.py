@@ -177,7 +177,7 @@ def test_malformed_description(described: Any) -> None:
     assert found._render_traceback_() == ["1"]  # type: ignore[attr-defined]
 
 
-def test_what_is_not_data_comes_as_text() -> None:
+def test_error_arguments_that_are_no_data_become_text() -> None:
     error: Any = ValueError(Path("/a"), [1], object)
     error.plain, error.path = 7, Path("/b")
     found: Any = travelled(error)

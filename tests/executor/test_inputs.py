@@ -1,4 +1,4 @@
-"""Which of the notebook's variables a cell reads; what ``-i`` evaluates."""
+"""Variables of the notebook that a cell reads, and expressions of ``-i``."""
 
 from __future__ import annotations
 

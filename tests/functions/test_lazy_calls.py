@@ -188,7 +188,7 @@ def use(pool: sky.Pool) -> None:
 
 
 def pyright(folder: Path, text: str) -> str:
-    """What pyright says of a program."""
+    """Return pyright's messages for a program."""
     (folder / "program.py").write_text(text)
     command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "program.py"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout

@@ -1,4 +1,4 @@
-"""How far calls are: counted as they end, shown as a card, a line, or not at all."""
+"""Progress of calls: counted as they end, shown as a card, a line, or not at all."""
 
 from __future__ import annotations
 

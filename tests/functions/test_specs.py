@@ -1,4 +1,4 @@
-"""What is asked of a pool, as values."""
+"""Specifications of pools, as values."""
 
 from __future__ import annotations
 

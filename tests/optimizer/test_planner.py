@@ -88,7 +88,7 @@ class Outcome(NamedTuple):
 
 @cache
 def redone(model: FloorHyperbolic, hours: float, nodes: int, spin: float) -> float:
-    """How many times over the work on one cluster is done."""
+    """Number of times that the work on one cluster is done."""
     lives = Lives.of([model], nodes)
     return float(expected_runs(np.array([hours]), lives, np.array([spin]))[0])
 
@@ -389,7 +389,7 @@ def test_a_wrong_constraint_is_refused(count: int) -> None:
         ({"gpus": "A1000"}, "A1000"),
     ],
 )
-def test_what_makes_no_sense_is_refused(asked: dict, said: str) -> None:
+def test_contradictory_request_is_refused(asked: dict, said: str) -> None:
     asked = {"what": sky.Resources(), **asked} if "gpus" not in asked else asked
     with pytest.raises(SkyUsageError) as caught:
         plan(**asked, tracked=False)
