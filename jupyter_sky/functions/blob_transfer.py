@@ -119,7 +119,7 @@ class BlobTransfer:
         """Upload blobs that a node lacks for a task: it joined later, or has evicted them."""
 
         def upload_missing() -> None:
-            source = task.blobs.get(name)
+            source = task.packed.blobs.get(name)
             if isinstance(source, MemoryFile):
                 self._without_files.add(node.engine)
             try:

@@ -11,14 +11,15 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
 from .nodes import PoolNode, SentBatch
 from .payload import wrap
 from .results import ResultHandler
-from .tasks import CallTask, remote_exception
+from .tasks import CallTask, StopReason, remote_exception
 from .timeouts import TimeoutMonitor
 
 if TYPE_CHECKING:
@@ -30,6 +31,23 @@ MIN_CALL_SECONDS = 2e-5
 """Least duration of a call with its overhead (s)."""
 MAX_LOSSES = 3
 KILL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedCall:
+    """Call that a node has: a key in a batch, without the task and its arguments."""
+
+    dispatcher: Dispatcher
+    batch: SentBatch
+    key: int
+
+    def is_running(self) -> bool:
+        """Return whether its node still has it."""
+        return bool(self.batch.id) and self.key in self.batch.tasks
+
+    def stop(self, why: StopReason) -> None:
+        """Request that it stops."""
+        self.dispatcher.stop(self.batch, [self.key], why)
 
 
 class Dispatcher:
@@ -113,13 +131,13 @@ class Dispatcher:
             nodes = list(self.nodes.values())
             return sum(len(batch.tasks) for node in nodes for batch in node.batches.values())
 
-    def count_running(self, futures: Container[int]) -> tuple[int, int]:
-        """Return how many of the calls with these future ids nodes have, and on how many nodes."""
+    def count_running(self, group: object) -> tuple[int, int]:
+        """Return how many calls of a gather nodes have, and the number of nodes."""
         with self.lock:
             nodes = [node for node in self.nodes.values() if node.engine]
             batches = [batch for node in nodes for batch in node.batches.values()]
             sent = [task for batch in batches for task in batch.tasks.values()]
-        return sum(id(task.future) in futures for task in sent), len(nodes)
+        return sum(task.group is group for task in sent), len(nodes)
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -205,7 +223,15 @@ class Dispatcher:
             node.sent_context = (node.engine, context)
             commands.append(("open", context))
         calls = [
-            (t.key, t.function, t.arguments, t.timeout, t.stream_inputs, t.broadcast) for t in tasks
+            (
+                t.key,
+                t.packed.function,
+                t.packed.arguments,
+                t.timeout,
+                t.packed.stream_inputs,
+                t.broadcast,
+            )
+            for t in tasks
         ]
         commands.append(("calls", context["pool"], calls))
         for task in tasks:
@@ -222,15 +248,14 @@ class Dispatcher:
         if any(task.timeout is not None for task in tasks):
             self.timeouts.watch(batch)
         for task in tasks:
-            for stream_sender in task.stream_senders:
+            for stream_sender in task.packed.stream_senders:
                 stream_sender.join(
                     (batch.id, task.key), self._feed(batch, task, stream_sender.number)
                 )
 
     def _bind_future(self, task: CallTask, batch: SentBatch) -> None:
-        """Bind the cancellation of a task's future to its batch."""
-        task.future.check_running = lambda: task.key in batch.tasks and bool(batch.id)
-        task.future.on_cancel = lambda: self.stop(batch, [task.key], "cancel")
+        """Bind the future of a task to its batch, through which it is stopped."""
+        task.future.sent = BatchedCall(self, batch, task.key)
 
     def send_command(self, node: PoolNode, engine: str, command: tuple) -> None:
         """Send a command to a node, unless its engine is another by now."""
@@ -273,13 +298,13 @@ class Dispatcher:
             task = batch.tasks.pop(key, None)
         if task is None:
             return None
-        for stream_sender in task.stream_senders:
+        for stream_sender in task.packed.stream_senders:
             stream_sender.leave((batch.id, key))
         if seconds is not None:
             name = task.call.function.name
             before = self._mean_seconds.get(name, seconds)
             self._mean_seconds[name] = 0.8 * before + 0.2 * seconds
-        task.future.on_cancel = None
+        task.future.sent = None
         return task
 
     # -- losses and ends ---------------------------------------------------------------------------
@@ -302,7 +327,7 @@ class Dispatcher:
             other.connection is not node.connection for other in self.nodes.values()
         )
         for task in reversed(tasks):
-            for stream_sender in task.stream_senders:
+            for stream_sender in task.packed.stream_senders:
                 stream_sender.leave((batch.id, task.key))
             if cluster_lost and not others_remain:
                 self._fail(task, error)
@@ -354,7 +379,7 @@ class Dispatcher:
             task.stream.finish("error", error)
         task.future.fail(error)
 
-    def stop(self, batch: SentBatch, keys: list[int], why: str) -> None:
+    def stop(self, batch: SentBatch, keys: list[int], why: StopReason) -> None:
         """Request that calls stop on their nodes."""
         node = batch.node
         batch.stop_request = batch.stop_request or (why, time.monotonic())

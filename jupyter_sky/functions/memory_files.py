@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from weakref import finalize
 
 MAX_SHARE = 0.5
 """Share of the free memory that one more file may take."""
@@ -55,7 +56,7 @@ class MemoryFile:
     """
 
     _count = 0
-    _lock = threading.Lock()
+    _lock = threading.RLock()  # a collection of garbage may close files while it is held
 
     def __init__(self, descriptor: int) -> None:
         status = os.fstat(descriptor)
@@ -64,6 +65,8 @@ class MemoryFile:
         )
         with MemoryFile._lock:
             MemoryFile._count += 1
+        # not by __del__, during which weak references still give the object to other threads
+        finalize(self, _close_file, self.name).atexit = False
 
     @classmethod
     def write(cls, data: memoryview) -> MemoryFile | None:
@@ -97,12 +100,13 @@ class MemoryFile:
         """Memory of the file, read only."""
         return memoryview(mmap.mmap(self.name.descriptor, self.name.size, prot=mmap.PROT_READ))
 
-    def __del__(self) -> None:
-        if hasattr(self, "name") and self.name.pid == os.getpid():
-            with MemoryFile._lock:
-                MemoryFile._count -= 1
-            with suppress(OSError):
-                os.close(self.name.descriptor)
+
+def _close_file(name: FileName) -> None:
+    if name.pid == os.getpid():  # else it belongs to the parent of a forked process
+        with MemoryFile._lock:
+            MemoryFile._count -= 1
+        with suppress(OSError):
+            os.close(name.descriptor)
 
 
 def map_file(name: FileName) -> memoryview:

@@ -64,38 +64,38 @@ class BlobStore(Protocol):
 
 
 class ArgumentBlobs:
-    """Large segments of the calls of one submission, each once.
+    """Large segments of the calls of one submission, each read once.
 
     Parameters
     ----------
     find_file
         Returns a memory file with a copy of a segment, by digest; None for no file.
-
-    Attributes
-    ----------
-    sources : dict
-        Content of each blob by digest.
     """
 
     def __init__(
         self, find_file: Callable[[str, memoryview], MemoryFile | None] = lambda *_: None
     ) -> None:
-        self.sources: Blobs = {}
         self._find_file = find_file
-        self._known: dict[tuple[int, int], tuple[Blob, memoryview]] = {}
+        self._known: dict[tuple[int, int], tuple[Blob, memoryview | MemoryFile, memoryview]] = {}
+        self._added: Blobs = {}
 
     def add(self, segment: memoryview) -> Blob:
         """Return a segment as a blob; memory that was seen before is not read again."""
         place = _address(segment), segment.nbytes
-        if place in self._known:
-            return self._known[place][0]
-        name = digest(segment)
-        source = self.sources.get(name) or self._find_file(name, segment)
-        self.sources[name] = segment if source is None else source
-        file = source.name if isinstance(source, MemoryFile) else None
-        blob = Blob(name, segment.nbytes, file)
-        self._known[place] = blob, segment  # which is kept: its address is not given away again
+        if place not in self._known:
+            name = digest(segment)
+            file = self._find_file(name, segment)
+            blob = Blob(name, segment.nbytes, file.name if file is not None else None)
+            # the segment stays, so that its address is not given away again
+            self._known[place] = blob, segment if file is None else file, segment
+        blob, source, _ = self._known[place]
+        self._added[blob.digest] = source
         return blob
+
+    def take(self) -> Blobs:
+        """Return the blobs that were added since the last time."""
+        added, self._added = self._added, {}
+        return added
 
 
 class _BufferView(ctypes.Structure):

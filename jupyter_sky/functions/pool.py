@@ -21,9 +21,10 @@ from .lazy_calls import Function, PendingFunction
 from .memory_files import machine_identity
 from .nodes import PoolNode
 from .output import OutputSink
-from .payload import split
+from .payload import Blobs, split
+from .result_stream import ResultStream
 from .specs import Worker
-from .tasks import CallPickler, CallTask, RemoteFuture, results_of, streamed_results
+from .tasks import CallPickler, CallTask, PackedCall, RemoteFuture, StopReason, results_of
 from .topology import shared_state_endpoint, topology
 
 if TYPE_CHECKING:
@@ -300,13 +301,21 @@ class Pool(CallTarget):
 
     def run_all(self, calls: Calls) -> tuple[Any, ...]:
         """Run calls concurrently; return their results in the same order."""
-        with self._with_progress([(call, None) for call in calls]) as futures:
+        with self._gathered(calls) as futures:
             return tuple(results_of(futures))
 
     def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
-        """Run calls concurrently; yield each result when it arrives."""
-        sent = self._with_progress([(call, None) for call in calls])
-        return streamed_results(sent, sent.__enter__(), ordered)
+        """Run calls concurrently; return an iterator over their results, which has a window."""
+        from .progress import show_progress
+
+        pickler, group = CallPickler(), object()
+        return ResultStream(
+            calls,
+            lambda portion: self._send([(call, None) for call in portion], [], pickler, group),
+            lambda: self.concurrency,
+            ordered,
+            show_progress(len(calls), self._dispatcher, group),
+        )
 
     def map(self, function: Callable[..., T], items: Iterable[Any]) -> list[T]:
         """Run a function on every item; return the results in the same order."""
@@ -326,48 +335,63 @@ class Pool(CallTarget):
         return self._send([(call, rank)])[0]
 
     @contextlib.contextmanager
-    def _submitted(self, wanted: Wanted) -> Iterator[list[Any]]:
+    def _submitted(self, wanted: Wanted, group: object = None) -> Iterator[list[Any]]:
         """Send calls; stop unfinished ones when the block is left."""
-        futures: list[Any] = []
+        futures: list[RemoteFuture[Any]] = []
+        why: StopReason = "group"
         try:
-            self._send(wanted, futures)
+            self._send(wanted, futures, group=group)
             yield futures
+        except KeyboardInterrupt:
+            why = "cancel"
+            raise
         finally:
             for future in futures:
-                future.cancel()
+                future.stop(why)
 
     @contextlib.contextmanager
-    def _with_progress(self, wanted: Wanted) -> Iterator[list[Any]]:
+    def _gathered(self, calls: Calls) -> Iterator[list[Any]]:
         """Send calls as `_submitted` does, and show their progress."""
         from .progress import show_progress
 
-        with self._submitted(wanted) as futures, show_progress(futures, self._dispatcher):
+        group, wanted = object(), [(call, None) for call in calls]
+        with (
+            self._submitted(wanted, group) as futures,
+            show_progress(len(calls), self._dispatcher, group) as count,
+        ):
+            count(futures)
             yield futures
 
-    def _send(self, wanted: Wanted, futures: list[Any] | None = None) -> list[Any]:
+    def _send(
+        self,
+        wanted: Wanted,
+        futures: list[RemoteFuture[Any]] | None = None,
+        pickler: CallPickler | None = None,
+        group: object = None,
+    ) -> list[RemoteFuture[Any]]:
         """Pickle calls and hand them to the dispatcher; put their futures into `futures`."""
         if self.closed:
             raise SkyUsageError(
                 f"pool {self.name} {self.closed}: calls cannot be sent to it any more",
                 hint="bring one up: sky.up(...), or with sky.Compute(...) as compute",
             )
-        packer, tasks, packed = CallPickler(self._blobs.collect()), [], {}
+        pickler, collected = pickler or CallPickler(), self._blobs.collect()
+        tasks: list[CallTask] = []
+        packed: dict[int, PackedCall] = {}
+        blobs: Blobs = {}
         sink = OutputSink(many=len(self._dispatcher.nodes) > 1)
         broadcast = uuid.uuid4().hex if len(wanted) > 1 and wanted[0][1] is not None else ""
         for call, rank in wanted:
             if id(call) not in packed:
-                packed[id(call)] = packer.pack(call)
-            function, arguments, stream_inputs, stream_senders = packed[id(call)]
-            future: Any = RemoteFuture()
-            task = CallTask(
-                call, function, arguments, stream_inputs, future, sink, packer.blobs.sources, rank
-            )
-            task.stream_senders, task.broadcast = stream_senders, broadcast
+                packed[id(call)] = pickler.pack(call, collected)
+                blobs |= packed[id(call)].blobs
+            task = CallTask(call, packed[id(call)], RemoteFuture(), sink, rank)
+            task.broadcast, task.group = broadcast, group
             task.timeout = call.timeout if call.timeout is not None else self.limit
-            for stream_sender in stream_senders:
+            for stream_sender in task.packed.stream_senders:
                 stream_sender.expected += 1
             tasks.append(task)
-        self._blobs.upload(packer.blobs.sources)
+        self._blobs.upload(blobs)
         futures = [] if futures is None else futures
         futures += [task.future for task in tasks]
         self._dispatcher.submit(tasks)

@@ -12,7 +12,7 @@ from .memory_files import read_file
 from .nodes import PoolNode, SentBatch
 from .payload import Blob, Payload, has_blobs, join, unwrap
 from .streams import ItemBuffer, ItemStream
-from .tasks import CallTask, RemoteFuture, remote_exception
+from .tasks import CallTask, RemoteFuture, StopReason, remote_exception
 
 OUTPUT_SECONDS = 0.5
 """Time that a result waits for outputs printed before it, which come by another route."""
@@ -39,7 +39,7 @@ class TaskOwner(Protocol):
     def finish_batch(self, batch: SentBatch) -> None:
         """Free the slot of a batch."""
 
-    def stop(self, batch: SentBatch, keys: list[int], why: str) -> None:
+    def stop(self, batch: SentBatch, keys: list[int], why: StopReason) -> None:
         """Request that calls stop on their nodes."""
 
     def kill_engine(self, batch: SentBatch, why: str) -> None:
@@ -128,19 +128,23 @@ class ResultHandler:
 
     def _on_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> None:
         task = self.dispatcher.finish_task(batch, key, seconds)
+        if task is not None:
+            self._resolve(task, batch, payload)
+        if has_blobs(payload):
+            files = [part.file for part in payload if isinstance(part, Blob) and part.file]
+            node, descriptors = batch.node, [file.descriptor for file in files]
+            self.dispatcher.send_command(node, node.engine, ("release", descriptors))
+
+    def _resolve(self, task: CallTask, batch: SentBatch, payload: Payload) -> None:
         try:
-            if task is not None:
-                task.future.resolve(join(payload, _read_blob))
+            task.future.nbytes = sum(map(_nbytes, payload))
+            task.future.resolve(join(payload, _read_blob))
         except _LostFile:
             why = "its process ended before its result was read"
             self.dispatcher.on_task_lost(task, batch.node, why, at_fault=False)
         except Exception as error:
             text = f"the result of {task.call!r} cannot be opened here: {error}"
             task.future.fail(_chained(SkyError(text), error))
-        if has_blobs(payload):
-            descriptors = [each.file.descriptor for each in payload if isinstance(each, Blob)]
-            node = batch.node
-            self.dispatcher.send_command(node, node.engine, ("release", descriptors))
 
     def _on_error(
         self, batch: SentBatch, key: int, failure: dict[str, Any], seconds: float
@@ -194,7 +198,7 @@ class ResultHandler:
 
     def _on_input_consumed(self, batch: SentBatch, key: int, number: int, count: int) -> None:
         if task := batch.tasks.get(key):
-            for stream_sender in task.stream_senders:
+            for stream_sender in task.packed.stream_senders:
                 if stream_sender.number == number:
                     stream_sender.acknowledge((batch.id, key), count)
 
@@ -216,6 +220,10 @@ class ResultHandler:
 
 
 _COUNTED = {"stream", "display_data", "update_display_data", "execute_result", "clear_output"}
+
+
+def _nbytes(segment: Any) -> int:
+    return segment.size if isinstance(segment, Blob) else len(segment)
 
 
 class _LostFile(Exception):

@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 import linecache
 import pickle
-import queue
 import re
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from ..errors import SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
@@ -25,6 +24,19 @@ if TYPE_CHECKING:
     from .streams import ItemBuffer, StreamSender
 
 T = TypeVar("T")
+StopReason = Literal["cancel", "group", "timeout", "close"]
+"""Reason to stop a call: its caller, the end of its group, its time limit, its closed stream."""
+
+
+class SentCall(Protocol):
+    """Call that a node has, as its future sees it: without its arguments."""
+
+    def is_running(self) -> bool:
+        """Return whether the node still has it."""
+        ...
+
+    def stop(self, why: StopReason) -> None:
+        """Request that it stops."""
 
 
 class RemoteFuture(Future[T]):
@@ -36,33 +48,59 @@ class RemoteFuture(Future[T]):
     >>> future.result(), await future  # doctest: +SKIP
     """
 
-    on_cancel: Callable[[], None] | None = None
-    check_running: Callable[[], bool] | None = None
+    sent: SentCall | None = None
+    """The call on its node; None before it is sent and after its end."""
+    nbytes = 0
+    """Size of the result as it arrived (bytes)."""
 
     def cancel(self) -> bool:
         """Stop the call, even if running; return False if it has ended."""
+        return self.stop("cancel")
+
+    def stop(self, why: StopReason) -> bool:
+        """Stop the call for a reason, which says how patiently; return False if it has ended."""
         cancelled = super().cancel()
-        stop, self.on_cancel = self.on_cancel, None
-        if cancelled and stop is not None:
-            stop()
+        sent, self.sent = self.sent, None
+        if cancelled and sent is not None:
+            sent.stop(why)
         return cancelled
 
     def running(self) -> bool:
         """Return whether a node runs the call."""
-        return not self.done() and self.check_running is not None and self.check_running()
+        sent = self.sent
+        return not self.done() and sent is not None and sent.is_running()
 
     def resolve(self, value: Any) -> None:
         """Set the result, unless cancelled."""
+        self.sent = None
         with contextlib.suppress(Exception):
             self.set_result(value)
 
     def fail(self, error: BaseException) -> None:
         """Set the error, unless cancelled."""
+        self.sent = None
         with contextlib.suppress(Exception):
             self.set_exception(error)
 
     def __await__(self) -> Generator[Any, None, T]:
         return asyncio.wrap_future(self).__await__()
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCall:
+    """Pickles of a call.
+
+    Attributes
+    ----------
+    blobs : dict
+        Large segments of both payloads by name.
+    """
+
+    function: Payload
+    arguments: Payload
+    stream_inputs: tuple[tuple, ...]
+    stream_senders: list[StreamSender]
+    blobs: Blobs
 
 
 @dataclass(slots=True, eq=False)
@@ -80,14 +118,10 @@ class CallTask:
     """
 
     call: PendingFunction[Any]
-    function: Payload
-    arguments: Payload
-    stream_inputs: tuple[tuple, ...]
+    packed: PackedCall
     future: RemoteFuture
     sink: OutputSink
-    blobs: Blobs
     rank: int | None = None
-    stream_senders: list[StreamSender] = field(default_factory=list)
     stream: ItemBuffer | None = None
     attempts: int = 0
     losses: list[str] = field(default_factory=list)
@@ -96,38 +130,31 @@ class CallTask:
     timeout: float | None = None
     broadcast: str = ""
     """Identifier that the calls of one ``@`` share."""
+    group: object = None
+    """Token that the calls of one gather share."""
 
     @property
     def replayable(self) -> bool:
         """Whether it can be repeated: none of its streams has begun."""
-        return not self.stream_senders and self.stream is None
+        return not self.packed.stream_senders and self.stream is None
 
 
 class CallPickler:
-    """Pickler of calls: functions and arrays that calls share are pickled once.
+    """Pickler of calls: functions that calls share are pickled once."""
 
-    Parameters
-    ----------
-    blobs
-        Takes the large parts of the calls.
-    """
+    def __init__(self) -> None:
+        self._functions: dict[int, tuple[Function, Payload, Blobs]] = {}
 
-    def __init__(self, blobs: ArgumentBlobs) -> None:
-        self.blobs = blobs
-        self._functions: dict[int, Payload] = {}
-
-    def function(self, function: Function) -> Payload:
+    def _function(self, function: Function, blobs: ArgumentBlobs) -> tuple[Payload, Blobs]:
         """Pickle a function with its options."""
-        payload = self._functions.get(id(function))
-        if payload is None:
-            payload = pack_function(function.local, function.shown, function.name, self.blobs)
-            self._functions[id(function)] = payload
-        return payload
+        packed = self._functions.get(id(function))
+        if packed is None:
+            payload = pack_function(function.local, function.shown, function.name, blobs)
+            packed = self._functions[id(function)] = function, payload, blobs.take()
+        return packed[1:]
 
-    def pack(
-        self, call: PendingFunction[Any]
-    ) -> tuple[Payload, Payload, tuple, list[StreamSender]]:
-        """Pickle a call: its function, arguments and streams.
+    def pack(self, call: PendingFunction[Any], blobs: ArgumentBlobs) -> PackedCall:
+        """Pickle a call: its function, arguments and streams; large segments go to `blobs`.
 
         Raises
         ------
@@ -139,10 +166,9 @@ class CallPickler:
         local = call.function.local
         args, kwargs, stream_inputs, stream_senders = streamed(local, call)
         with pickled_by_value(getattr(local, "__module__", None)):
-            function = self.function(call.function)
-            name = call.function.name
-            arguments = pack_arguments(local, name, args, kwargs, self.blobs)
-        return function, arguments, stream_inputs, stream_senders
+            function, shared = self._function(call.function, blobs)
+            arguments = pack_arguments(local, call.function.name, args, kwargs, blobs)
+        return PackedCall(function, arguments, stream_inputs, stream_senders, shared | blobs.take())
 
 
 def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseException:
@@ -233,21 +259,3 @@ def results_of(futures: list[Future[Any]]) -> list[Any]:
         if future in done and (future.cancelled() or future.exception()):
             future.result()
     return [future.result() for future in futures]
-
-
-def streamed_results(
-    sent: contextlib.AbstractContextManager, futures: list[Future[Any]], ordered: bool
-) -> Iterator[Any]:
-    """Yield each result when it arrives; exit `sent` at the end."""
-    try:
-        if ordered:
-            for future in futures:
-                yield future.result()
-            return
-        done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
-        for future in futures:
-            future.add_done_callback(done.put)
-        for _ in futures:
-            yield done.get().result()
-    finally:
-        sent.__exit__(None, None, None)

@@ -260,7 +260,9 @@ def lines(compute, quick: bool) -> dict:
 
 
 def main(quick: bool = False) -> dict[str, float]:
-    figures: dict[str, float] = {}
+    import functions_memory
+
+    figures = functions_memory.main(quick)
     with pool() as compute, raw() as client, dask() as other:
         say(f"load: {os.getloadavg()[0]:.1f}")
         figures |= roundtrip(compute, client, quick)

@@ -6,9 +6,11 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -89,6 +91,32 @@ def test_a_file_is_closed_with_its_last_reference() -> None:
         read_file(name)
 
 
+def test_a_file_that_is_being_closed_is_not_found_again() -> None:
+    files: WeakValueDictionary[str, MemoryFile] = WeakValueDictionary()
+    over = threading.Event()
+    found: list[object] = []
+
+    def look() -> None:
+        while not over.is_set():
+            file = files.get("name")
+            if file is not None:
+                try:
+                    found.append(bytes(file.memory))
+                except OSError as error:
+                    found.append(error)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    for _ in range(300):
+        file = MemoryFile.write(memoryview(b"content"))
+        assert file is not None
+        files["name"] = file
+        del file
+    over.set()
+    thread.join()
+    assert set(found) <= {b"content"}
+
+
 def test_a_descriptor_that_names_another_file_is_refused() -> None:
     first = MemoryFile.write(memoryview(b"first"))
     assert first is not None
@@ -105,7 +133,7 @@ def test_parts_of_one_read_only_object_are_told_apart() -> None:
     blobs = ArgumentBlobs(lambda name, segment: MemoryFile.write(segment))
     zeros, ones = blobs.add(data[: 2**20]), blobs.add(data[2**20 :])
     assert zeros != ones and blobs.add(data[: 2**20]) is zeros
-    assert len(blobs.sources) == 2
+    assert len(blobs.take()) == 2
 
 
 def test_files_whose_reader_has_ended_are_closed() -> None:
