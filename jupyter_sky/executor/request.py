@@ -10,6 +10,7 @@ from ..cell_options.values import CellOptions
 from ..config.settings import Sky
 from ..errors import SkyUsageError
 from ..resources import Resources, parse_clouds
+from .notebook_history import NO_HISTORY, NotebookHistory
 
 
 def with_settings(options: CellOptions, config: Sky) -> CellOptions:
@@ -40,14 +41,22 @@ class CellPosition:
         The cell's lines before the body.
     cell_id
         JupyterLab's own name of the cell.
+    history
+        The cells before it.
     """
 
-    __slots__ = ("above", "cell_id", "line", "number")
+    __slots__ = ("above", "cell_id", "history", "line", "number")
 
     def __init__(
-        self, number: int, line: str = "", above: Sequence[str] = (), cell_id: str | None = None
+        self,
+        number: int,
+        line: str = "",
+        above: Sequence[str] = (),
+        cell_id: str | None = None,
+        history: NotebookHistory = NO_HISTORY,
     ) -> None:
         self.number, self.line, self.above, self.cell_id = number, line, tuple(above), cell_id
+        self.history = history
 
     def number_lines(self, body: str) -> str:
         """Return the body below its lines as comments: line numbers are the notebook's own."""

@@ -6,7 +6,7 @@ import ast
 import sys
 from collections.abc import Iterable
 
-from .inputs import to_plain_python
+from .magic_code import parse_cell
 
 
 def imported_modules(code: str) -> set[str]:
@@ -17,9 +17,8 @@ def imported_modules(code: str) -> set[str]:
     >>> sorted(imported_modules("import os, numpy as np\nfrom sklearn.svm import SVC"))
     ['numpy', 'sklearn']
     """
-    try:
-        tree = ast.parse(to_plain_python(code))
-    except SyntaxError:
+    tree = parse_cell(code)
+    if tree is None:
         return set()
     names: set[str] = set()
     for node in ast.walk(tree):

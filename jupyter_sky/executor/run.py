@@ -18,7 +18,7 @@ from ..store.store import RunRow
 from .cluster_records import describe_place
 from .display import Display, RunStatus, Stage
 from .inputs import collect_inputs
-from .preparation import check_input_sizes, prepare_engines
+from .preparation import check_input_sizes, describe_decisions, prepare_engines
 from .relay import Relay
 from .replay import replay_unfinished
 from .request import CellPosition, parse_ranks, with_settings
@@ -163,7 +163,9 @@ class SkyRun:
 
     def _execute(self) -> Any:
         # what can fail here fails before any money is spent
-        sending = collect_inputs(self.options, self.code, self.values, self.session.config)
+        sending = collect_inputs(
+            self.options, self.code, self.values, self.session.config, self.origin.history
+        )
         reporter = self._reporter()
         check_input_sizes(sending, reporter)
         placement = self._place()
@@ -179,6 +181,7 @@ class SkyRun:
         with monitor.count_interrupts():  # a cell that has been sent must be watched
             self._send(sending, placement)
         replies = monitor.wait_replies(self.cells)
+        self.notes += describe_decisions(sending, replies)
         results = ResultCollector(
             placement, self.origin, self.label, namespace, self.trusted, reporter
         )
@@ -190,7 +193,8 @@ class SkyRun:
     def _place(self) -> Placement:
         """Return the engines of the cell, on a cluster that is up or that is launched now."""
         clusters, options = self.session.clusters, self.options
-        if clusters.find_connected(options.resources, options.cluster) is None:
+        connected = clusters.find_connected(options.resources, options.cluster)
+        if connected is None:
             # a launch takes its time, and can be seen and stopped from elsewhere
             self._write_record()
         request = ClusterRequest(
@@ -198,7 +202,7 @@ class SkyRun:
         )
         self.cluster, notes = clusters.obtain(request, self.report)
         self.notes += notes
-        if any(note.startswith("reconnected") for note in notes):
+        if connected is None and self.cluster.was_running:
             config = self.session.config
             for note in replay_unfinished(self.cluster, clusters.records, self.display, config):
                 self.notes.append(note)
@@ -245,7 +249,8 @@ class SkyRun:
             "name": self.name,
             "limit": limit,
         }
-        request = sending.request(self.origin.number, self.trusted)
+        origin = self.origin
+        request = sending.request(origin.number, session.id, origin.history, self.trusted)
         code = self.origin.number_lines(self.code)
         self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
         self.record.begin(cluster.row, limit)

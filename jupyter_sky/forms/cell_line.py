@@ -206,11 +206,11 @@ def _find(source: str) -> _CellParts:
 
 def _names(body: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names that a body reads before it assigns them, and those it assigns."""
-    from ..executor.inputs import assigned_names, free_names, to_plain_python
+    from ..executor.cell_names import assigned_names, free_names
+    from ..executor.magic_code import parse_cell
 
-    try:
-        tree = ast.parse(to_plain_python(body))
-    except SyntaxError:
+    tree = parse_cell(body)
+    if tree is None:
         return (), ()
     nodes = list(ast.walk(tree))
     known = {node.id: None for node in nodes if isinstance(node, ast.Name)}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
 from .nodes import PoolNode, SentBatch
+from .notices import restart_notice, unread_notice
 from .payload import wrap
 from .results import ResultHandler
 from .tasks import CallTask, StopReason, remote_exception
@@ -29,7 +30,6 @@ BATCH_SECONDS = 0.05
 BATCH_CALLS = 1000
 MIN_CALL_SECONDS = 2e-5
 """Least duration of a call with its overhead (s)."""
-MAX_LOSSES = 3
 KILL_SECONDS = 5.0
 
 
@@ -79,6 +79,9 @@ class Dispatcher:
         """Brings a blob that a node lacks, and sends the task again."""
         self.on_use: Callable[[], None] = lambda: None
         """Called when calls come, and when some have ended."""
+        self.uses: Callable[[], str] = lambda: ""
+        """Names what else runs below the engines, such as tasks of Dask."""
+        self._unread: list[CallTask] = []
 
     # -- queueing ----------------------------------------------------------------------------------
 
@@ -154,12 +157,15 @@ class Dispatcher:
                 task = node.pinned.popleft()
                 if not task.future.done():
                     self._send(node, [task])
+            if node.pinned:
+                self._report_unread(node.pinned[0])
         while self._queue:
             if self._queue[0].future.done():
                 self._queue.popleft()
                 continue
             node = self._next_node()
             if node is None:
+                self._report_unread(self._queue[0])
                 return
             if self._queue[0].isolated:
                 if node.batches and not (node := self._idle_node()):
@@ -167,6 +173,25 @@ class Dispatcher:
                 node.reserved = True
             self._last = node.rank
             self._send(node, self._take_batch())
+
+    def note_unread(self, task: CallTask) -> None:
+        """Note a stream whose node waits for its reader; say so if calls wait for a node."""
+        with self.lock:
+            self._unread.append(task)
+            self._dispatch()
+
+    def _report_unread(self, waiting: CallTask) -> None:
+        """Say, in the output of a call that waits, that nodes wait for the readers of streams."""
+        if not self._unread:
+            return
+        unread, self._unread = self._unread, []
+        for task in unread:
+            rank = task.stream.unread_on if task.stream is not None else None
+            if rank is not None:
+                text = unread_notice(repr(task.call), rank, repr(waiting.call))
+                # not under the lock: it goes through the user's sys.stderr
+                arguments = rank, "stderr", text
+                threading.Thread(target=waiting.sink.write, args=arguments, daemon=True).start()
 
     def _next_node(self) -> PoolNode | None:
         """Return the free node with the least load; ties go round."""
@@ -201,6 +226,8 @@ class Dispatcher:
         return taken
 
     def _is_quick(self, task: CallTask) -> bool:
+        if task.call.retry.losses <= 1:  # alone, so that it is known to have begun
+            return False
         return task.replayable and task.call.function.name in self._mean_seconds
 
     def _seconds(self, task: CallTask) -> float:
@@ -366,7 +393,11 @@ class Dispatcher:
             obstacle = "it streams" if not task.replayable else "it was for this very node"
             text = f"{task.call!r} was lost with node {node.rank} ({why}); {obstacle}"
             self._fail(task, SkyTaskLost(text, hint="send it again"))
-        elif len(task.losses) >= MAX_LOSSES:
+        elif task.call.retry.losses <= 1:
+            text = f"{task.call!r} was lost with node {node.rank} ({why}), and may have run"
+            hint = "retry=0 allows one attempt; without it, a call is sent again after a loss"
+            self._fail(task, SkyTaskLost(text, hint=hint))
+        elif len(task.losses) >= task.call.retry.losses:
             text = f"{task.call!r} was lost {len(task.losses)} times ({'; '.join(task.losses)})"
             hint = "it seems to end the process that runs it, and is not sent again"
             self._fail(task, SkyTaskLost(text, hint=hint))
@@ -382,13 +413,15 @@ class Dispatcher:
     def stop(self, batch: SentBatch, keys: list[int], why: StopReason) -> None:
         """Request that calls stop on their nodes."""
         node = batch.node
+        if why == "group" and node.executor != "main":
+            why = "cancel"  # patience is for engines: a thread or process ends without them
         batch.stop_request = batch.stop_request or (why, time.monotonic())
         self.send_command(node, node.engine, ("stop", batch.id, keys, why))
         self.timeouts.watch(batch)
 
     def abandon_batch(self, batch: SentBatch, why: str) -> None:
         """Fail the calls of a silent engine, and kill it."""
-        self.kill_engine(batch, "a call did not stop")
+        self.kill_engine(batch, next(iter(batch.tasks.values()), None), why)
         with self.lock:
             self.finish_batch(batch)
             tasks = list(batch.tasks.values())
@@ -401,8 +434,8 @@ class Dispatcher:
             else:
                 self.requeue([task])
 
-    def kill_engine(self, batch: SentBatch, why: str) -> None:
-        """Ask the controller to kill the unresponsive engine of a batch."""
+    def kill_engine(self, batch: SentBatch, task: CallTask | None, why: str) -> None:
+        """Say what is lost, and ask the controller to kill the unresponsive engine of a batch."""
         node = batch.node
         with self.lock:
             engine, node.engine, node.sent_context = node.engine, "", None
@@ -411,7 +444,12 @@ class Dispatcher:
 
         def ask() -> None:
             with contextlib.suppress(SkyError):  # a lost cluster is reported elsewhere
-                node.connection.ask_controller("kill", run=None, ranks=[node.cluster_rank], why=why)
+                if task is not None:
+                    seconds = self.timeouts.cancel_grace
+                    text = restart_notice(repr(task.call), node.rank, why, seconds, self.uses())
+                    task.sink.write(node.rank, "stderr", text)
+                ranks, reason = [node.cluster_rank], "a call did not stop"
+                node.connection.ask_controller("kill", run=None, ranks=ranks, why=reason)
                 until = time.monotonic() + KILL_SECONDS
                 client = node.connection.client
                 while (

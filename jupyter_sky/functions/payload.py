@@ -92,6 +92,11 @@ class ArgumentBlobs:
         self._added[blob.digest] = source
         return blob
 
+    def put(self, blob: Blob, content: memoryview) -> Blob:
+        """Add a blob that is sent to each node once; return it."""
+        self._added[blob.digest] = content
+        return blob
+
     def take(self) -> Blobs:
         """Return the blobs that were added since the last time."""
         added, self._added = self._added, {}
@@ -188,8 +193,7 @@ def pack_arguments(
     name: str,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    blobs: BlobStore,
-) -> Payload:
+) -> Parcel:
     """Pickle the arguments of a call.
 
     Raises
@@ -198,16 +202,14 @@ def pack_arguments(
         One of them cannot be pickled; says which one, and where inside it.
     """
     try:
-        return split(Parcel._pickle((args, dict(kwargs))), blobs)
+        return Parcel._pickle((args, dict(kwargs)))
     except Exception as error:
         for label, value in _label_arguments(function, args, kwargs):
             Parcel.of(value, f"argument {label} of {name}")
         raise SkyTransferError(f"the arguments of {name} cannot be sent: {error}") from error
 
 
-def pack_function(
-    function: Callable[..., Any], options: dict[str, Any], name: str, blobs: BlobStore
-) -> Payload:
+def pack_function(function: Callable[..., Any], options: dict[str, Any], name: str) -> Parcel:
     """Pickle a function with the globals it uses, and its options.
 
     Raises
@@ -216,7 +218,7 @@ def pack_function(
         Something that it uses cannot be pickled.
     """
     try:
-        return split(Parcel._pickle((function, options)), blobs)
+        return Parcel._pickle((function, options))
     except Exception:
         Parcel.of(function, f"function {name}")
         raise

@@ -18,6 +18,7 @@ from .active_pools import CallTarget
 from .blob_transfer import BlobTransfer
 from .dispatch import Dispatcher
 from .lazy_calls import Function, PendingFunction
+from .local_modules import LocalModules
 from .memory_files import machine_identity
 from .nodes import PoolNode
 from .output import OutputSink
@@ -75,8 +76,12 @@ class Pool(CallTarget):
         self.facts: dict[str, Any] = {}
         self.uses: list[Callable[[], str]] = []
         """Functions that name a use of its nodes beside calls, such as tasks of Dask, if any."""
+        self.provided_modules: frozenset[str] = frozenset()
+        """Modules of this machine that its image includes: they are not sent with calls."""
         self.closed = ""
         self._ended = False
+        self.shows_progress = True
+        """Whether the progress of calls is shown."""
         self.limit: float | None = None
         """Time limit of calls that have none of their own, in seconds."""
         self._clusters: list[ClusterHandle] = []
@@ -87,6 +92,7 @@ class Pool(CallTarget):
         self._healing = threading.Lock()
         self._dispatcher = Dispatcher(self._describe, self._on_loss)
         self._dispatcher.on_use = self._note_use
+        self._dispatcher.uses = self._other_uses
         self._blobs = BlobTransfer(self._dispatcher.nodes, self._dispatcher.requeue)
         self._dispatcher.fetch_blob = self._blobs.fetch_missing
         self.join(cluster)
@@ -132,6 +138,15 @@ class Pool(CallTarget):
     def concurrency(self) -> int:
         """Number of slots on all nodes."""
         return len(self.ranks) * self.worker.concurrency
+
+    @property
+    def cancel_grace(self) -> float:
+        """Seconds that a call may take to stop once another call of its group has failed."""
+        return self._dispatcher.timeouts.cancel_grace
+
+    @cancel_grace.setter
+    def cancel_grace(self, seconds: float) -> None:
+        self._dispatcher.timeouts.cancel_grace = seconds
 
     @property
     def is_active(self) -> bool:
@@ -197,8 +212,11 @@ class Pool(CallTarget):
         One node's work keeps them all: the clusters of a pool do not end one by one.
         """
         calls = self._dispatcher.call_count()
-        named = [f"{calls} call{'' if calls == 1 else 's'}"] if calls else []
-        return ", ".join(named + [use for each in self.uses if (use := each())])
+        named = f"{calls} call{'' if calls == 1 else 's'}" if calls else ""
+        return ", ".join(filter(None, (named, self._other_uses())))
+
+    def _other_uses(self) -> str:
+        return ", ".join(use for each in self.uses if (use := each()))
 
     def _note_use(self) -> None:
         for cluster in list(self._clusters):
@@ -213,13 +231,17 @@ class Pool(CallTarget):
         """Number of calls that wait for a node."""
         return self._dispatcher.waiting_count()
 
+    def local_modules(self) -> LocalModules:
+        """Return the modules of this machine that calls may need now."""
+        return LocalModules(self.provided_modules)
+
     def equip(self, setups: Sequence[Any], around: Sequence[Any]) -> None:
         """Set the setups of every process, and the wrappers of every call."""
         pair = ([setup for setup in setups if setup is not None], list(around))
         self._equipment = split(Parcel.of(pair, "what plug-ins send"), None)
 
     def _describe(self, node: PoolNode) -> dict[str, Any]:
-        version = (self.ranks, dict(self.facts), self._equipment)
+        version = (self.ranks, dict(self.facts), self._equipment, self.cancel_grace)
         sent_version, context = self._contexts.get(node.rank, (None, {}))
         if sent_version != version:
             context = {
@@ -228,6 +250,7 @@ class Pool(CallTarget):
                 "concurrency": self.worker.concurrency,
                 "setups": self._equipment,
                 "reader": (machine_identity(), os.getpid()),
+                "cancel_grace": self.cancel_grace,
                 "topology": topology(self, node.rank),
             }
             self._contexts[node.rank] = version, context
@@ -306,26 +329,81 @@ class Pool(CallTarget):
 
     def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
         """Run calls concurrently; return an iterator over their results, which has a window."""
-        from .progress import show_progress
-
-        pickler, group = CallPickler(), object()
+        pickler, group = CallPickler(self.local_modules()), object()
         return ResultStream(
             calls,
             lambda portion: self._send([(call, None) for call in portion], [], pickler, group),
             lambda: self.concurrency,
             ordered,
-            show_progress(len(calls), self._dispatcher, group),
+            self._progress(len(calls), group),
         )
 
-    def map(self, function: Callable[..., T], items: Iterable[Any]) -> list[T]:
-        """Run a function on every item; return the results in the same order."""
+    def map(
+        self, function: Callable[..., T], /, *iterables: Iterable[Any], timeout: float | None = None
+    ) -> list[T]:
+        """Run a function on every item; return the results in the same order.
+
+        Parameters
+        ----------
+        function
+            Plain or lazy function; it takes one item of each iterable.
+        iterables
+            One or more; the shortest ends the call, as with the built-in `map`.
+        timeout
+            Most seconds to wait for all results; None for no limit.
+
+        Raises
+        ------
+        SkyTimeout
+            Not all results came in time; unfinished calls are stopped.
+
+        Examples
+        --------
+        >>> pool.map(pow, [2, 3], [5, 6])  # doctest: +SKIP
+        [32, 729]
+        """
+        if not iterables:
+            raise SkyUsageError("pool.map: give at least one iterable after the function")
+        return self.starmap(function, zip(*iterables, strict=False), timeout=timeout)
+
+    def starmap(
+        self,
+        function: Callable[..., T],
+        items: Iterable[Iterable[Any]],
+        /,
+        *,
+        timeout: float | None = None,
+    ) -> list[T]:
+        """Run a function on tuples of arguments; return the results in the same order.
+
+        Parameters
+        ----------
+        function
+            Plain or lazy function.
+        items
+            The arguments of each call.
+        timeout
+            Most seconds to wait for all results; None for no limit.
+
+        Raises
+        ------
+        SkyTimeout
+            Not all results came in time; unfinished calls are stopped.
+
+        Examples
+        --------
+        >>> pool.starmap(pow, [(2, 5), (3, 6)])  # doctest: +SKIP
+        [32, 729]
+        """
         lazy = function if isinstance(function, Function) else Function(function)
-        return list(self.run_all([lazy(item) for item in items]))
+        with self._gathered([lazy(*arguments) for arguments in items]) as futures:
+            return results_of(futures, timeout)
 
     def call_on(
         self,
         rank: int,
         function: Callable[..., T],
+        /,
         *args: Any,
         timeout: float | None = None,
         **kwargs: Any,
@@ -349,15 +427,21 @@ class Pool(CallTarget):
             for future in futures:
                 future.stop(why)
 
+    def _progress(
+        self, total: int, group: object
+    ) -> contextlib.AbstractContextManager[Callable[[Sequence[RemoteFuture[Any]]], None]]:
+        """Return the display of the progress of calls, unless it is turned off."""
+        from .progress import show_progress
+
+        return show_progress(total if self.shows_progress else 0, self._dispatcher, group)
+
     @contextlib.contextmanager
     def _gathered(self, calls: Calls) -> Iterator[list[Any]]:
         """Send calls as `_submitted` does, and show their progress."""
-        from .progress import show_progress
-
         group, wanted = object(), [(call, None) for call in calls]
         with (
             self._submitted(wanted, group) as futures,
-            show_progress(len(calls), self._dispatcher, group) as count,
+            self._progress(len(calls), group) as count,
         ):
             count(futures)
             yield futures
@@ -375,7 +459,7 @@ class Pool(CallTarget):
                 f"pool {self.name} {self.closed}: calls cannot be sent to it any more",
                 hint="bring one up: sky.up(...), or with sky.Compute(...) as compute",
             )
-        pickler, collected = pickler or CallPickler(), self._blobs.collect()
+        pickler, collected = pickler or CallPickler(self.local_modules()), self._blobs.collect()
         tasks: list[CallTask] = []
         packed: dict[int, PackedCall] = {}
         blobs: Blobs = {}
@@ -422,6 +506,11 @@ class Pool(CallTarget):
                     cluster.connection.pools.remove(self.use)
             for cluster in reversed(self._clusters):
                 self._release_cluster(cluster)
+
+    def disown(self) -> None:
+        """Take no calls and end nothing: called in a forked process, whose parent has the pool."""
+        self._ended, self.closed = True, "belongs to the process that this one was forked from"
+        self._stack.pop_all()
 
     def _release_cluster(self, cluster: ClusterHandle) -> None:
         if self._end is not None:

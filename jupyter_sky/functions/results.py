@@ -42,8 +42,11 @@ class TaskOwner(Protocol):
     def stop(self, batch: SentBatch, keys: list[int], why: StopReason) -> None:
         """Request that calls stop on their nodes."""
 
-    def kill_engine(self, batch: SentBatch, why: str) -> None:
-        """Ask the controller to kill the unresponsive engine of a batch."""
+    def kill_engine(self, batch: SentBatch, task: CallTask | None, why: str) -> None:
+        """Say what is lost, and ask the controller to kill the unresponsive engine of a batch."""
+
+    def note_unread(self, task: CallTask) -> None:
+        """Note a stream whose node waits for its reader; say so if calls wait for a node."""
 
     def send_command(self, node: PoolNode, engine: str, command: tuple) -> None:
         """Send a command to a node, unless its engine is another by now."""
@@ -151,7 +154,7 @@ class ResultHandler:
     ) -> None:
         task = self.dispatcher.finish_task(batch, key, seconds)
         if failure.get("stuck"):
-            self.dispatcher.kill_engine(batch, "a call did not stop")
+            self.dispatcher.kill_engine(batch, task, failure["stopped"])
         if task is None or (failure["stopped"] and task.future.done() and task.stream is None):
             return
         error = remote_exception(task, failure, batch.node.rank)
@@ -190,6 +193,12 @@ class ResultHandler:
         task = batch.tasks.get(key)
         if task is not None and task.stream is not None:
             task.stream.add([join((data,), _no_blob)])
+
+    def _on_unread(self, batch: SentBatch, key: int) -> None:
+        task = batch.tasks.get(key)
+        if task is not None and task.stream is not None and not task.stream.empty():
+            task.stream.unread_on = batch.node.rank
+            self.dispatcher.note_unread(task)
 
     def _on_end(self, batch: SentBatch, key: int, seconds: float) -> None:
         task = self.dispatcher.finish_task(batch, key)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from ..errors import SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
+from .local_modules import Archives, LocalModules, merge, missing_module_advice, with_modules
 from .payload import ArgumentBlobs, Blobs, Payload, pack_arguments, pack_function, pickled_by_value
 
 if TYPE_CHECKING:
@@ -140,17 +141,29 @@ class CallTask:
 
 
 class CallPickler:
-    """Pickler of calls: functions that calls share are pickled once."""
+    """Pickler of calls: functions that calls share are pickled once.
 
-    def __init__(self) -> None:
-        self._functions: dict[int, tuple[Function, Payload, Blobs]] = {}
+    Parameters
+    ----------
+    modules
+        Local modules, which calls that need them carry.
+    """
 
-    def _function(self, function: Function, blobs: ArgumentBlobs) -> tuple[Payload, Blobs]:
-        """Pickle a function with its options."""
+    def __init__(self, modules: LocalModules) -> None:
+        self.modules = modules
+        self._functions: dict[int, tuple[Function, Payload, Archives, Blobs]] = {}
+
+    def _function(
+        self, function: Function, blobs: ArgumentBlobs
+    ) -> tuple[Payload, Archives, Blobs]:
+        """Pickle a function with its options and the local modules that it needs."""
         packed = self._functions.get(id(function))
         if packed is None:
-            payload = pack_function(function.local, function.shown, function.name, blobs)
-            packed = self._functions[id(function)] = function, payload, blobs.take()
+            local = function.local
+            parcel = pack_function(local, function.shown, function.name)
+            archives = self.modules.needed_by(parcel.segments[0], local, _module_of(local))
+            payload = with_modules(parcel, archives, blobs)
+            packed = self._functions[id(function)] = function, payload, archives, blobs.take()
         return packed[1:]
 
     def pack(self, call: PendingFunction[Any], blobs: ArgumentBlobs) -> PackedCall:
@@ -164,11 +177,18 @@ class CallPickler:
         from .streams import streamed
 
         local = call.function.local
-        args, kwargs, stream_inputs, stream_senders = streamed(local, call)
-        with pickled_by_value(getattr(local, "__module__", None)):
-            function, shared = self._function(call.function, blobs)
-            arguments = pack_arguments(local, call.function.name, args, kwargs, blobs)
+        args, kwargs, stream_inputs, stream_senders = streamed(local, call, self.modules)
+        with pickled_by_value(_module_of(local)):
+            function, archives, shared = self._function(call.function, blobs)
+            parcel = pack_arguments(local, call.function.name, args, kwargs)
+            # those of the function again: a node unpickles each function once
+            others = self.modules.needed_by(parcel.segments[0], None, _module_of(local))
+        arguments = with_modules(parcel, merge(archives, others), blobs)
         return PackedCall(function, arguments, stream_inputs, stream_senders, shared | blobs.take())
+
+
+def _module_of(function: Any) -> str | None:
+    return getattr(function, "__module__", None)
 
 
 def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseException:
@@ -188,16 +208,20 @@ def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseExc
         reply = {"ename": said["name"], "evalue": said["text"], "sky": {"error": said}}
         error = rebuild_exception(reply, rank, _main_names())
     text = _with_sources(said["traceback"])
+    notes = [f"in {task.call!r} on node {rank}"]
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        notes += filter(None, [missing_module_advice(error.name)])
     lines = text.splitlines()
     if isinstance(error, RemoteFailure):
         error.remote_traceback = lines
     with contextlib.suppress(Exception):
         error.rank, error.remote_traceback = rank, lines  # type: ignore[attr-defined]
         # our own frames tell a notebook's author nothing
-        shown = [*lines, f"in {task.call!r} on node {rank}"]
+        shown = [*lines, *notes]
         error._render_traceback_ = lambda: shown  # type: ignore[attr-defined]
     with contextlib.suppress(Exception):
-        error.add_note(f"in {task.call!r} on node {rank}")
+        for note in notes:
+            error.add_note(note)
     with contextlib.suppress(Exception):
         error.__cause__ = RemoteError(text, rank)
     return error
@@ -252,10 +276,16 @@ def _main_names() -> dict[str, Any]:
     return vars(sys.modules["__main__"])
 
 
-def results_of(futures: list[Future[Any]]) -> list[Any]:
-    """Return all results, or raise the first error."""
-    done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+def results_of(futures: list[Future[Any]], timeout: float | None = None) -> list[Any]:
+    """Return all results, or raise the first error; wait for at most `timeout` seconds."""
+    done, unfinished = wait(futures, timeout, return_when=FIRST_EXCEPTION)
     for future in futures:
         if future in done and (future.cancelled() or future.exception()):
             future.result()
+    if unfinished:
+        raise SkyTimeout(
+            f"{len(unfinished)} of {len(futures)} calls had not ended after "
+            f"{format_elapsed(timeout or 0)}, and were stopped",
+            hint="allow more: timeout=SECONDS, or None to wait for all",
+        )
     return [future.result() for future in futures]

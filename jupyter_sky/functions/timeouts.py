@@ -21,6 +21,8 @@ SLACK_SECONDS = 0.45
 """Delay after a call's limit within which its engine must report: half a second in all."""
 STOP_TIMEOUT_SECONDS = {"timeout": 0.6, "cancel": 1.5, "close": 12.0}
 """Time that an engine may take to report that it has stopped a call, by reason."""
+CANCEL_GRACE_SECONDS = 60.0
+"""Time that a call may take to stop when another call of its group has failed."""
 
 
 class TimeoutMonitor:
@@ -34,6 +36,8 @@ class TimeoutMonitor:
 
     def __init__(self, abandon: Callable[[SentBatch, str], None]) -> None:
         self._abandon = abandon
+        self.cancel_grace = CANCEL_GRACE_SECONDS
+        """Time that a call may take to stop when another call of its group has failed."""
         self._watched: dict[str, SentBatch] = {}
         self._lock = threading.Lock()
         self._is_running = False
@@ -63,7 +67,7 @@ class TimeoutMonitor:
     def _check_batch(self, batch: SentBatch, now: float) -> None:
         if batch.stop_request is not None:
             why, since = batch.stop_request
-            if now - since > STOP_TIMEOUT_SECONDS[why]:
+            if now - since > STOP_TIMEOUT_SECONDS.get(why, self.cancel_grace + SLACK_SECONDS):
                 self._abandon(batch, why)
             return
         times = [task.timeout or 0.0 for task in list(batch.tasks.values())]

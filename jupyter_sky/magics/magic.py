@@ -31,6 +31,7 @@ class SkyMagics(Magics):
         """Run a verb, or a cell on engines; its help is replaced by that of the options."""
         if cell is None:
             return _call_verb(line)
+        from ..executor.notebook_history import read_history
         from ..executor.request import CellPosition, cell_id
 
         options = parse_cell_line(line, Sky.load().aliases)
@@ -39,7 +40,8 @@ class SkyMagics(Magics):
                 "%%sky: the cell has no body", hint="write below it what is to run on the cluster"
             )
         number = self.shell.displayhook.prompt_count
-        origin = CellPosition(number, line, self._lines_above(line, cell), cell_id(self.shell))
+        above, history = self._lines_above(line, cell), read_history(self.shell)
+        origin = CellPosition(number, line, above, cell_id(self.shell), history)
         if options.dry_run:
             from .dryrun import dry_run
 

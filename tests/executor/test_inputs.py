@@ -7,7 +7,8 @@ import pytest
 from jupyter_sky.cell_options.values import CellInput, CellOptions
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyTransferError, SkyUsageError
-from jupyter_sky.executor.inputs import collect_inputs, free_names
+from jupyter_sky.executor.cell_names import free_names
+from jupyter_sky.executor.inputs import collect_inputs
 
 NAMES = dict.fromkeys(["x", "y", "data", "f", "i", "max", "np", "_hidden", "In", "open"], 0)
 
@@ -55,8 +56,24 @@ NAMES = dict.fromkeys(["x", "y", "data", "f", "i", "max", "np", "_hidden", "In",
         ("min(1, 2)", []),
         ("In, open, _hidden", []),
         # not only Python
-        ("%time x + 1\n!ls\ny = !ls\ny, data", ["data"]),
-        ("x?\ndata", ["data"]),
+        ("%time x + 1\n!ls\ny = !ls\ny, data", ["data", "x"]),
+        ("x?\ndata", ["data", "x"]),
+        ("%%time\ny = x + 1\ny", ["x"]),
+        ("%%time\n%timeit -n1 -r 1 f(x)", ["f", "x"]),
+        ("y = %time f(x)\ny", ["f", "x"]),
+        ("%%timeit -n 2 y = x\ndata = y\n'a  b'", ["x"]),
+        ("%timeit y = x\ny", ["x", "y"]),
+        ("%time y = x\ny", ["x"]),
+        ("%%capture y\nprint(x)", ["x"]),
+        ("%%capture y --no-stderr\nx\n", ["x"]),
+        ("%prun -l 5 -s cumulative f(x)", ["f", "x"]),
+        ("%lprun -f f f(x)", ["f", "x"]),
+        ("!echo {x + 1} $data $HOME {}", ["data", "x"]),
+        ("y = !echo {x}\ny", ["x"]),
+        ("%run -i $f {x}", ["f", "x"]),
+        ("%%bash -s {x} --out y\necho $data\n", ["x"]),
+        ("data.mean??", ["data"]),
+        ("%time x = = 1", []),
         ("%%bash\necho x", []),
         ("x = = 1", []),
         ("", []),

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import HTTPCookieProcessor, build_opener, urlopen
@@ -206,6 +207,13 @@ def test_dask_on_the_same_nodes(data: Any) -> None:
             "node-0",
             "node-1",
         }
+        workers = client.scheduler_info()["workers"].values()
+        threads = [worker["nthreads"] for worker in workers]
+        assert sum(threads) <= max(len(os.sched_getaffinity(0)), 2), "they share this machine"
+        total = psutil.virtual_memory().total
+        assert sum(worker["memory_limit"] for worker in workers) <= total
+        folders = {worker["local_directory"] for worker in workers}
+        assert len({Path(folder).parents[0] for folder in folders}) == 2
         assert client.gather(client.map(lambda n: n * n, range(20))) == [n * n for n in range(20)]
         array = dask.array.ones((400, 400), chunks=100)
         assert client.compute(array.sum()).result() == 160_000
@@ -218,6 +226,7 @@ def test_dask_on_the_same_nodes(data: Any) -> None:
         assert len(dask_processes()) == 3
     wait_until(lambda: not dask_processes(), 10)
     assert client.status in ("closed", "closing")
+    wait_until(lambda: not any(map(os.path.exists, folders)), 5, "nothing stays on the disk")
 
 
 def test_dashboard_requires_token(data: Any) -> None:

@@ -11,10 +11,11 @@ import time
 import traceback
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from concurrent.futures import Future
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ipykernel.kernelbase import Kernel
@@ -25,6 +26,7 @@ from ..wire.error_serialization import describe_error
 from ..wire.messages import Content, Message
 from ..wire.private_sockets import PrivateSockets
 from . import threads
+from .cell_history import CellHistory
 from .current_cell import CurrentCellFile
 from .namespace import EngineNamespace
 from .streams import BoundedOutStream
@@ -73,7 +75,9 @@ class SkyKernel(Base):
         self._abort_lock = threading.Lock()
         # IPython's own end the process, and with it every variable
         self.shell.user_ns.update(exit=sys.exit, quit=sys.exit)
+        _set_module_attributes(self.shell.user_ns)
         self.engine_namespace = EngineNamespace(self.shell.user_ns)
+        self.cell_history = CellHistory(self.shell)
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         shell = self.shell
         # ipykernel transforms every cell twice: once to see whether it awaits, once to run it
@@ -139,23 +143,26 @@ class SkyKernel(Base):
 
     async def do_execute(self, *args: Any, **kwargs: Any) -> Content:
         """Run a cell; with ``metadata['sky']`` also receive its inputs and return its outputs."""
-        request = self.get_parent("shell").get("metadata", {}).get("sky")
+        # taken out of the message, which cells and their hooks can see: it may hold secrets
+        request = self.get_parent("shell").get("metadata", {}).pop("sky", None)
         if request is None:
             return await super().do_execute(*args, **kwargs)
         cell = self.get_parent("shell")["header"]["msg_id"]
         self._printed[cell] = 0
         try:
-            for name, value in request.get("inputs", {}).items():
-                self.shell.user_ns[name] = self.engine_namespace.unpack(name, value)
+            decisions = self.engine_namespace.bind_inputs(request.get("inputs", {}))
         except Exception as error:
             return self._refused_reply(error, self._printed.pop(cell))
-        self.shell.execution_count = request.get("cell", self.shell.execution_count)
+        number = request.get("cell", self.shell.execution_count)
+        self.shell.execution_count = number
         processes = _child_usage()
-        with _environment(request.get("env", {})):
+        session, texts = request.get("session", ""), request.get("history", {})
+        numbered = self.cell_history.at_cell(number, session, texts)
+        with _environment(request.get("env", {})), numbered:
             reply = await super().do_execute(*args, **kwargs)
         if _child_usage() != processes:
             BoundedOutStream.wait_for_processes()
-        reply["sky"] = self._outcome(request, reply)
+        reply["sky"] = self._outcome(request, reply) | {"decisions": decisions}
         # all that the cell has printed is on its way before it is counted
         sys.stdout.flush()
         sys.stderr.flush()
@@ -273,6 +280,13 @@ class SkyKernel(Base):
         except Exception:
             self.log.error("a command could not be carried out", exc_info=True)
         return None
+
+
+def _set_module_attributes(namespace: MutableMapping[str, Any]) -> None:
+    """Set the attributes that the module of a kernel's cells has, and that of an engine lacks."""
+    doc = "Automatically created module for IPython interactive environment"
+    for name, value in vars(ModuleType("__main__", doc)).items():
+        namespace.setdefault(name, value)
 
 
 def _is_muted(message: Message) -> bool:

@@ -13,8 +13,8 @@ import io
 import mmap
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import FunctionType
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
 from typing import Any
 
 from ...errors import SkyTransferError
@@ -31,6 +31,11 @@ ALIGNMENT = 16
 class Parcel:
     """Pickled value: the pickle stream and its out-of-band buffers.
 
+    Attributes
+    ----------
+    codes : tuple
+        Code objects of the functions in it, where it was pickled here.
+
     Examples
     --------
     >>> Parcel.of([1, 2]).load()
@@ -38,6 +43,7 @@ class Parcel:
     """
 
     segments: tuple[memoryview, ...]
+    codes: tuple[CodeType, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
     def of(cls, value: Any, name: str = "value") -> Parcel:
@@ -71,9 +77,11 @@ class Parcel:
     @classmethod
     def _pickle(cls, value: Any, stream: io.BytesIO | None = None) -> Parcel:
         stream, buffers = stream or io.BytesIO(), []
-        _pickler()(stream, protocol=5, buffer_callback=buffers.append).dump(value)
+        pickler = _pickler()(stream, protocol=5, buffer_callback=buffers.append)
+        pickler.dump(value)
         views = [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
-        return cls(tuple(view.cast("B") if view.nbytes else memoryview(b"") for view in views))
+        segments = (view.cast("B") if view.nbytes else memoryview(b"") for view in views)
+        return cls(tuple(segments), tuple(pickler.codes))
 
     @property
     def sizes(self) -> list[int]:
@@ -193,14 +201,20 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _pickler() -> type[pickle.Pickler]:
+def _pickler() -> Any:
     import cloudpickle
 
     class ValuePickler(cloudpickle.Pickler):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.codes: list[CodeType] = []
+
         def reducer_override(self, obj: Any) -> Any:
             # cloudpickle would send the contents of an open file as if it were the file.
             if isinstance(obj, io.IOBase) and hasattr(obj, "fileno") and not obj.closed:
                 raise pickle.PicklingError("an open file stays on the machine that opened it")
+            if isinstance(obj, CodeType):
+                self.codes.append(obj)
             return super().reducer_override(obj)
 
     global _pickler

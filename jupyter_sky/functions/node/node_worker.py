@@ -32,6 +32,13 @@ CLOSE_SECONDS = 1.0
 """Time to the next item after which a generator without a receiver is stopped."""
 
 
+def _grace_seconds(call: Call) -> float:
+    """Return how long a call may take to stop; for the failure of its group the pool says so."""
+    if call.stop_reason == "group":
+        return call.context.description["cancel_grace"]
+    return GRACE_SECONDS[call.stop_reason]
+
+
 class CallBatch:
     """Calls that came in one message, and their pending results."""
 
@@ -275,7 +282,7 @@ class NodeWorker:
                     self._stop(executor, call, "timeout")
                 elif call.stopped_at and executor is not None:
                     since = now - call.stopped_at
-                    if since > GRACE_SECONDS[call.stop_reason]:
+                    if since > _grace_seconds(call):
                         self._abandon(batch, executor, call)
                     elif call.stop_reason == "close" and since > CLOSE_SECONDS:
                         call.stop("close", executor.interrupt(call))

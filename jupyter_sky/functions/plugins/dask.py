@@ -64,7 +64,9 @@ def _check_here() -> None:
 
 def _start(pool: Pool) -> Client:
     """Start the scheduler, then a worker on every node, then connect."""
-    from distributed import Client, Security
+    from distributed import Security
+
+    from .dask_client import PoolClient
 
     security = Security.temporary()
     secrets = {
@@ -81,14 +83,14 @@ def _start(pool: Pool) -> Client:
     near = tunnel.forward(port) if tunnel else port
     shown = (tunnel.forward(dashboard) if tunnel else dashboard) if dashboard else 0
 
-    class SkyClient(Client):
-        """Client whose dashboard link is reachable from this machine."""
-
-        @property
-        def dashboard_link(self) -> str:  # type: ignore[override]
-            return f"http://127.0.0.1:{shown}/status?token={token}" if shown else ""
-
-    made = SkyClient(f"tls://127.0.0.1:{near}", security=security, set_as_default=False)
+    link = f"http://127.0.0.1:{shown}/status?token={token}" if shown else ""
+    made = PoolClient(
+        f"tls://127.0.0.1:{near}",
+        pool.local_modules,
+        link,
+        security=security,
+        set_as_default=False,
+    )
     pool.defer(lambda: _close(made))
     pool.uses.append(lambda: _tasks(made))
     _ranks[made] = {*ranks}

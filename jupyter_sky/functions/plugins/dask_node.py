@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...engines.controller.agent_server import listen_address
@@ -33,6 +36,7 @@ def start_worker(address: str, secrets: dict[str, str]) -> str:
     info = instance_info()
     config = {"role": "worker", "scheduler": address, "name": f"node-{info.node}"}
     hosts = [info.peers[info.node].private_ip]
+    config["share"] = sum(peer.private_ip == hosts[0] for peer in info.peers)
     return _start_process({**config, "hosts": hosts, **secrets})["address"]
 
 
@@ -78,7 +82,35 @@ def _drain(process: subprocess.Popen[bytes]) -> None:
     threading.Thread(target=read, name="sky-dask-output", daemon=True).start()
 
 
+def worker_share(nodes: int) -> dict[str, int]:
+    """Return threads and memory (bytes) of a worker that shares its machine.
+
+    An engine that was given CPUs or memory of its own has them to itself.
+
+    Parameters
+    ----------
+    nodes
+        Nodes of the pool on this machine.
+    """
+    from distributed.system import CPU_COUNT, MEMORY_LIMIT
+
+    own_cpus = hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) < (
+        os.cpu_count() or 1
+    )
+    bound, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    has_own_memory = bound != resource.RLIM_INFINITY
+    return {
+        "nthreads": CPU_COUNT if own_cpus else max(CPU_COUNT // nodes, 1),
+        "memory_limit": min(bound, MEMORY_LIMIT) if has_own_memory else MEMORY_LIMIT // nodes,
+    }
+
+
 async def _serve(config: dict[str, Any]) -> None:
+    with ExitStack() as stack:
+        await _serve_node(config, stack)
+
+
+async def _serve_node(config: dict[str, Any], stack: ExitStack) -> None:
     import asyncio
 
     from distributed import Scheduler, Security, Worker
@@ -98,6 +130,8 @@ async def _serve(config: dict[str, Any]) -> None:
             require_token(node.services["dashboard"], config["token"])
     else:
         common["host"] = config["hosts"][0]
+        common |= worker_share(config["share"])
+        common["local_directory"] = stack.enter_context(TemporaryDirectory(prefix="sky-dask-"))
         node = Worker(config["scheduler"], name=config["name"], dashboard=False, **common)
     async with node:
         ports = [int(listener.contact_address.rpartition(":")[2]) for listener in node.listeners]

@@ -15,7 +15,6 @@ from jupyter_sky.optimizer.solver.longest_paths import reduce_cost
 from jupyter_sky.optimizer.solver.model import (
     CompiledModel,
     ModelBuilder,
-    ModelResult,
     find_structure,
     pick_solver,
     solve_model,
@@ -277,7 +276,7 @@ def _objective_scale(builder: ModelBuilder, objective: Objective) -> float:
     return total or 1.0
 
 
-def _verify_result(work: SolveContext, model, outcome: ModelResult) -> SolverResult:
+def _verify_result(work: SolveContext, model, outcome: SolverResult) -> SolverResult:
     """Check a solver's answer before it is believed."""
     if outcome.status in ("infeasible", "infeasible_inaccurate", "infeasible_or_unbounded"):
         return SolverResult("infeasible", None, np.inf, outcome.proof)
