@@ -174,7 +174,8 @@ def function(
 def _decorated(function: Any, timeout: float | None, retry: Retry) -> Function:
     if isinstance(function, Function):
         return Function(function.local, timeout or function.timeout, retry, function.shown)
-    if not callable(function) and not isinstance(function, classmethod):
+    is_callable = callable(function) or isinstance(function, classmethod)
+    if not is_callable:
         raise SkyUsageError(f"sky.function is for functions, not for a {type(function).__name__}")
     if inspect.isasyncgenfunction(function):
         raise SkyUsageError(

@@ -17,20 +17,21 @@ from . import active_pools
 from .active_pools import CallTarget
 from .blob_transfer import BlobTransfer
 from .dispatch import Dispatcher
-from .lazy_calls import Function, PendingFunction
+from .lazy_calls import Function, PendingFunction, PendingFunctionGroup
 from .local_modules import LocalModules
 from .memory_files import machine_identity
 from .nodes import PoolNode
 from .output import OutputSink
 from .payload import Blobs, split
 from .result_stream import ResultStream
-from .specs import Worker
+from .specs import Nodes, NodeSpec, Worker
 from .tasks import CallPickler, CallTask, PackedCall, RemoteFuture, StopReason, results_of
 from .topology import shared_state_endpoint, topology
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
     from ..executor.cluster import ClusterHandle
+    from .autoscaler import Autoscaler
 
 T = TypeVar("T")
 Calls = Sequence[PendingFunction[Any]]
@@ -80,6 +81,8 @@ class Pool(CallTarget):
         """Modules of this machine that its image includes: they are not sent with calls."""
         self.closed = ""
         self._ended = False
+        self.scaler: Autoscaler | None = None
+        """Changes the number of nodes."""
         self.shows_progress = True
         """Whether the progress of calls is shown."""
         self.limit: float | None = None
@@ -197,6 +200,43 @@ class Pool(CallTarget):
             if self.use in cluster.connection.pools:
                 cluster.connection.pools.remove(self.use)
             self._dispatcher.remove_cluster(cluster.connection)
+
+    def drain(self, cluster: ClusterHandle) -> None:
+        """Send no more calls to the nodes of a cluster; those that run there go on."""
+        with self._dispatcher.lock:
+            for node in self._dispatcher.nodes.values():
+                if node.connection is cluster.connection:
+                    node.joining = True
+
+    def resize(self, nodes: NodeSpec) -> None:
+        """Change the number of nodes, and wait for those with which work can begin.
+
+        Nodes that are too many leave once they have no calls, together with those that they have
+        joined with; the first cluster stays.
+
+        Parameters
+        ----------
+        nodes
+            A number, ``(least, most)``, or `Nodes`.
+
+        Raises
+        ------
+        SkyUsageError
+            It is less than the pool has begun with.
+        SkyError
+            More nodes cannot be had; the pool goes on with what it has.
+
+        Examples
+        --------
+        >>> pool.resize(4)  # doctest: +SKIP
+        """
+        if self.closed or self.scaler is None:
+            raise SkyUsageError(f"pool {self.name} {self.closed or 'is not from sky.Compute'}")
+        self.scaler.resize(Nodes.of(nodes))
+
+    def current_nodes(self) -> int:
+        """Return the number of nodes that take calls."""
+        return len(self.ranks)
 
     def busy(self, cluster: ClusterHandle) -> bool:
         """Return whether nodes of a cluster run calls."""
@@ -317,6 +357,8 @@ class Pool(CallTarget):
         """Send a call to one node; return the future of its result: ``call > pool``."""
         return self._send([(call, None)])[0]
 
+    run_async = submit
+
     def broadcast(self, call: PendingFunction[T]) -> list[T]:
         """Run a call on every node; return the results by rank: ``call @ pool``."""
         with self._submitted([(call, rank) for rank in self.ranks]) as futures:
@@ -326,6 +368,10 @@ class Pool(CallTarget):
         """Run calls concurrently; return their results in the same order."""
         with self._gathered(calls) as futures:
             return tuple(results_of(futures))
+
+    def run_parallel(self, group: PendingFunctionGroup) -> Any:
+        """Run the calls of a group concurrently; return what ``group >> pool`` does."""
+        return group >> self  # type: ignore[operator]
 
     def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
         """Run calls concurrently; return an iterator over their results, which has a window."""

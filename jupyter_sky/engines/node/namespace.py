@@ -22,6 +22,7 @@ from ..wire.values import INLINE_BYTES, Parcel
 from . import environment, file_cache
 from .files import Workspace
 from .platforms import Platform
+from .sent_modules import sent_modules
 from .sent_packages import SentPackages
 from .sent_values import SentValues
 
@@ -277,6 +278,7 @@ class EngineNamespace:
 
     def _op_synced(self, content: dict, *_: object) -> dict:
         paths = content.get("paths", ())
+        sent_modules.withdraw(content["written"])
         forgotten = self.workspace.apply_sync(content["manifest"], content["written"], paths)
         return {"forgotten": forgotten}
 
