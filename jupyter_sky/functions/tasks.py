@@ -17,7 +17,15 @@ from ..errors import SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
 from .local_modules import Archives, LocalModules, merge, missing_module_advice, with_modules
-from .payload import ArgumentBlobs, Blobs, Payload, pack_arguments, pack_function, pickled_by_value
+from .payload import (
+    ArgumentBlobs,
+    Blobs,
+    Payload,
+    pack_arguments,
+    pack_function,
+    pickled_by_value,
+    plain_pickle,
+)
 
 if TYPE_CHECKING:
     from .lazy_calls import Function, PendingFunction
@@ -176,6 +184,8 @@ class CallPickler:
         """
         from .streams import streamed
 
+        if (quick := self._pack_plain(call)) is not None:
+            return quick
         local = call.function.local
         args, kwargs, stream_inputs, stream_senders = streamed(local, call, self.modules)
         with pickled_by_value(_module_of(local)):
@@ -185,6 +195,16 @@ class CallPickler:
             others = self.modules.needed_by(parcel.segments[0], None, _module_of(local))
         arguments = with_modules(parcel, merge(archives, others), blobs)
         return PackedCall(function, arguments, stream_inputs, stream_senders, shared | blobs.take())
+
+    def _pack_plain(self, call: PendingFunction[Any]) -> PackedCall | None:
+        """Pickle a further call of a function if its arguments are numbers and short texts."""
+        from .streams import streams_arguments
+
+        packed = self._functions.get(id(call.function))
+        if packed is None or packed[2] or streams_arguments(call.function.local):
+            return None
+        data = plain_pickle((*call.args, *call.kwargs.values()), (call.args, call.kwargs))
+        return None if data is None else PackedCall(packed[1], (data,), (), [], packed[3])
 
 
 def _module_of(function: Any) -> str | None:

@@ -21,7 +21,7 @@ from ...engines.node import instance
 from ...engines.wire.error_serialization import describe_error
 from ...engines.wire.values import Parcel
 from ...errors import SkyError
-from ..payload import Blob, BlobStore, Payload, dumps, join, split
+from ..payload import Blob, BlobStore, Payload, dumps, join, plain_pickle, split
 from .stream_inputs import WINDOW_BYTES, WINDOW_ITEMS, Stopped, StreamInput
 
 Emit = Callable[[tuple], None]
@@ -177,6 +177,8 @@ class Call:
                 result = asyncio.run(result)
             if inspect.isgenerator(result):
                 return self._stream(result)
+        if (plain := plain_pickle((result,), result)) is not None:
+            return ("value", self.key, (plain,), self._seconds())
         try:
             payload = split(Parcel.of(result, "the result"), self.context.results)
         except SkyError as error:
