@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from .blob_transfer import BlobTransfer
 from .call_methods import CallMethods, Wanted
 from .dispatch import Dispatcher
 from .local_modules import LocalModules
+from .memory_files import machine_identity
 from .nodes import PoolNode
 from .output import OutputSink
 from .payload import Blobs, split
@@ -291,6 +293,7 @@ class Pool(CallMethods):
                 "executor": self.worker.executor_kind,
                 "concurrency": self.worker.concurrency,
                 "setups": self._equipment,
+                "reader": (machine_identity(), os.getpid()),
                 "cancel_grace": self.cancel_grace,
                 "topology": topology(self, node.rank),
             }
@@ -362,7 +365,7 @@ class Pool(CallMethods):
                 f"pool {self.name} {self.closed}: calls cannot be sent to it any more",
                 hint="bring one up: sky.up(...), or with sky.Compute(...) as compute",
             )
-        pickler = pickler or CallPickler(self.local_modules())
+        pickler, collected = pickler or CallPickler(self.local_modules()), self._blobs.collect()
         tasks: list[CallTask] = []
         packed: dict[int, PackedCall] = {}
         blobs: Blobs = {}
@@ -370,7 +373,7 @@ class Pool(CallMethods):
         broadcast = uuid.uuid4().hex if len(wanted) > 1 and wanted[0][1] is not None else ""
         for call, rank in wanted:
             if id(call) not in packed:
-                packed[id(call)] = pickler.pack(call)
+                packed[id(call)] = pickler.pack(call, collected)
                 blobs |= packed[id(call)].blobs
             task = CallTask(call, packed[id(call)], RemoteFuture(), sink, rank)
             task.broadcast, task.group = broadcast, group
