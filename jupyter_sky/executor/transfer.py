@@ -111,7 +111,8 @@ def send_value(
     set of Decision
         Decisions of the engines.
     """
-    link, digest = cluster.connection, parcel.digest()
+    link = cluster.connection
+    digest = policy.get("auto", {}).get("digest") or parcel.digest()
     ask = {"name": name, "digest": digest, **policy}
     decisions = {rank: link.ask_engine(rank, "same", **ask)["decision"] for rank in ranks}
     wanting = [rank for rank in ranks if decisions[rank] in ("bind", "replace")]
