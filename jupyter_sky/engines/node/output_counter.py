@@ -11,6 +11,7 @@ from typing import Any
 from jupyter_client.session import DELIM
 
 from ..wire.messages import COUNTED_TYPES, Content, Message
+from .output_pacer import OutputPacer
 
 
 class OutputCounter:
@@ -32,6 +33,7 @@ class OutputCounter:
         self._counts: dict[str, int] = {}
         self._lock = threading.Lock()
         self._is_forked = False
+        self._pacer = OutputPacer()
         self.describe_error: Callable[[Content], Content] = lambda content: {}
         os.register_at_fork(after_in_child=self._mark_forked)
         session.send = self.send
@@ -58,6 +60,7 @@ class OutputCounter:
         message = self._send(stream, msg_or_type, *args, **kwargs)
         if message and not self._is_forked:  # the parent passes it on, and counts it
             self._count(message["header"], message["parent_header"])
+            self._pacer.wait(message["header"]["msg_type"])
         return message
 
     def count_forwarded(self, frames: Sequence[bytes]) -> None:
