@@ -19,7 +19,7 @@ from jupyter_sky.optimizer.solver.hierarchy import Hierarchy, find_hierarchy
 from jupyter_sky.optimizer.solver.longest_paths import PathBounds, TimedPlan
 from jupyter_sky.optimizer.solver.model import transfer_amounts
 from jupyter_sky.optimizer.solver.pareto import starts_of
-from jupyter_sky.optimizer.solver.problem import Floats, Ints, Problem
+from jupyter_sky.optimizer.solver.problem import Flags, Floats, Ints, Problem
 
 _MARGIN = 1e-9  # of a step, so that rounding errors never make a duration longer
 _LATE_USD = 1e12  # what a label counts for that cannot keep the deadline
@@ -115,8 +115,8 @@ class TimeExpandedBound:
         Most hours of a plan.
     steps : int
         How many steps the deadline is divided into.
-    tables : Hierarchy, optional
-        Structure of the USD of all transfer tables, then of their hours.
+    coarser : TimeExpandedBound, optional
+        Bound over fewer steps, of which these are parts: states that it closed stay closed.
 
     Attributes
     ----------
@@ -131,12 +131,13 @@ class TimeExpandedBound:
         paths: PathBounds,
         deadline: float,
         steps: int,
-        tables: Hierarchy | None = None,
+        coarser: TimeExpandedBound | None = None,
     ) -> None:
         self.problem, self.paths, self.deadline, self.steps = problem, paths, deadline, steps
-        self.tables = tables = tables or _find_tables(problem)
+        self.tables = coarser.tables if coarser else _find_tables(problem)
         self.step_hours = deadline / steps
-        self.states = [self._make_states(v, labels) for v, labels in enumerate(kept)]
+        self.states = [self._make_states(v, labels, coarser) for v, labels in enumerate(kept)]
+        self.rises = [np.zeros_like(one.unary) for one in self.states]
         edges = problem.edges
         self.src, self.dst = edges.src.tolist(), edges.dst.tolist()
         self.plan = TimedPlan(problem, [one.labels for one in self.states])
@@ -154,7 +155,7 @@ class TimeExpandedBound:
         self.back = [np.zeros_like(self.states[u].unary) for u in self.src]
         self.bound = -np.inf
 
-    def _make_states(self, v: int, labels: Ints) -> _TaskStates:
+    def _make_states(self, v: int, labels: Ints, coarser: TimeExpandedBound | None) -> _TaskStates:
         task, paths = self.problem.tasks[v], self.paths
         labels = labels[np.argsort(task.place[labels], kind="stable")]
         place, hours = task.place[labels], task.hours[labels]
@@ -165,6 +166,15 @@ class TimeExpandedBound:
         first = min(early.min(initial=self.steps), self.steps - 1)
         times = np.arange(first, max(late.max(initial=0), first) + 1)
         open_ = (times >= early[:, None]) & (times <= late[:, None])
+        if coarser is not None:
+            open_ &= coarser.find_open(v, labels, times, self.steps)
+            ends = np.flatnonzero(open_.any(0))
+            window = slice(ends[0], ends[-1] + 1) if len(ends) else slice(1)
+            first, times, open_ = (
+                first + window.start if len(ends) else first,
+                times[window],
+                open_[:, window],
+            )
         unary = np.where(open_, task.usd[labels][:, None], np.inf)
         to_places = _make_ways(np.arange(len(row)), row, (len(used), len(times)))
         return _TaskStates(labels, used, row, to_places, int(first), unary)
@@ -226,23 +236,42 @@ class TimeExpandedBound:
         steps = np.floor(hours / self.step_hours - _MARGIN)
         return np.clip(steps, 0, self.steps).astype(np.int64)
 
+    def close_states(self, limit: float, low: float) -> None:
+        """Close states that raise the bound `low` of `find_rises` above a limit, USD."""
+        for one, rise in zip(self.states, self.rises, strict=True):
+            one.unary[low + rise > limit] = np.inf
+
     def refine(self, kept: Sequence[Ints], steps: int) -> TimeExpandedBound:
         """Return the bound over some of the labels and a multiple of the steps."""
-        finer = TimeExpandedBound(self.problem, kept, self.paths, self.deadline, steps, self.tables)
+        finer = TimeExpandedBound(self.problem, kept, self.paths, self.deadline, steps, self)
         for e, (u, v) in enumerate(zip(self.src, self.dst, strict=True)):
-            head, tail = (self._columns(w, finer.states[w], steps) for w in (v, u))
+            head, tail = (
+                self._columns(w, finer.states[w].first, finer.states[w].unary.shape[1], steps)
+                for w in (v, u)
+            )
             places = np.searchsorted(self.states[v].used, finer.states[v].used)
-            labels = np.flatnonzero(np.isin(self.states[u].labels, finer.states[u].labels))
+            labels = self._rows(u, finer.states[u].labels)
             finer.into[e] = self.into[e][np.ix_(places, head)]
             finer.back[e] = self.back[e][np.ix_(labels, tail)]
         finer.bound = self.bound
         return finer
 
-    def _columns(self, v: int, finer: _TaskStates, steps: int) -> Ints:
-        """Return for each step of a finer bound the column of the step that it is part of."""
-        times = finer.first + np.arange(finer.unary.shape[1])
+    def find_open(self, v: int, labels: Ints, times: Ints, steps: int) -> Flags:
+        """Return whether labels may start in steps of a finer bound."""
+        columns = self._columns(v, int(times[0]), len(times), steps)
+        return np.isfinite(self.states[v].unary[np.ix_(self._rows(v, labels), columns)])
+
+    def _rows(self, v: int, labels: Ints) -> Ints:
+        """Return the rows of labels, which are sorted by place."""
+        known = self.states[v].labels
+        order = np.argsort(known)
+        return order[np.searchsorted(known, labels, sorter=order)]
+
+    def _columns(self, v: int, first: int, count: int, steps: int) -> Ints:
+        """Return for steps of a finer bound the columns of the steps that they are parts of."""
         one = self.states[v]
-        return np.clip(times * self.steps // steps - one.first, 0, one.unary.shape[1] - 1)
+        times = (first + np.arange(count)) * self.steps // steps
+        return np.clip(times - one.first, 0, one.unary.shape[1] - 1)
 
     def sweep(self) -> tuple[int, ...]:
         """Pass messages to the sinks and back; return the plan that they lead to."""
@@ -279,6 +308,7 @@ class TimeExpandedBound:
         that raises the bound least.
         """
         total, rises = 0.0, [np.zeros_like(one.unary) for one in self.states]
+        self.rises = rises
         thetas = [self._theta(v) for v in range(len(self.states))]
         for e, (u, v) in enumerate(zip(self.src, self.dst, strict=True)):
             at_tail = _difference(self.edge_share[u] * thetas[u], self.back[e])
@@ -293,7 +323,7 @@ class TimeExpandedBound:
         for v, (one, rise) in enumerate(zip(self.states, rises, strict=True)):
             if not self.into_edges[v] and not self.out_edges[v]:
                 total += float(thetas[v].min())
-                rise = thetas[v] - thetas[v].min()
+                rise = rises[v] = thetas[v] - thetas[v].min()
             full = np.full(len(self.problem.tasks[v]), np.inf)
             full[one.labels] = rise.min(1)
             wide.append(full)
