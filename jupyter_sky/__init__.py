@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from .engines.node.instance import InstanceInfo, instance_info, is_head
     from .errors import SkyError
     from .functions import plugins
-    from .functions.active_pools import sky
+    from .functions.active_pools import sky as sky
     from .functions.compute import Compute
     from .functions.gathers import gather
-    from .functions.image import DEFAULT_IMAGE, Image
+    from .functions.image import DEFAULT_IMAGE as DEFAULT_IMAGE
+    from .functions.image import Image
     from .functions.image_packages import PipIndex
     from .functions.lazy_calls import PendingFunction, PendingFunctionGroup, function
     from .functions.output import CallbackWriter, redirect_output, silent, stderr, stdout
@@ -47,18 +48,12 @@ if TYPE_CHECKING:
         Verda,
     )
     from .functions.shard import shard
-    from .functions.shared.collections import Consistency
-    from .functions.specs import (
-        AllocationStrategy,
-        Nodes,
-        NodeSpec,
-        Options,
-        SelectionStrategy,
-        Spec,
-        Volume,
-        Worker,
-        WorkerExecutor,
-    )
+    from .functions.shared.collections import Consistency as Consistency
+    from .functions.specs import AllocationStrategy as AllocationStrategy
+    from .functions.specs import Nodes, Options, Spec, Volume, Worker
+    from .functions.specs import NodeSpec as NodeSpec
+    from .functions.specs import SelectionStrategy as SelectionStrategy
+    from .functions.specs import WorkerExecutor as WorkerExecutor
     from .offers import InstanceType, Offer
     from .resources import Resources
 
@@ -223,7 +218,7 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_VERBS, *_ROOMS, *_NAMES})
+    return sorted({*globals(), *_VERBS, *_ROOMS, *_NAMES, "plugins"})
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ..errors import SkyUsageError
 from .active_pools import CallTarget
-from .lazy_calls import Function, PendingFunction
+from .lazy_calls import Function, PendingFunction, PendingFunctionGroup
 from .local_modules import LocalModules
 from .result_stream import ResultStream
 from .tasks import CallPickler, RemoteFuture, StopReason, results_of
@@ -64,6 +64,8 @@ class CallMethods(CallTarget):
         """Send a call to one node; return the future of its result: ``call > pool``."""
         return self._send([(call, None)])[0]
 
+    run_async = submit
+
     def broadcast(self, call: PendingFunction[T]) -> list[T]:
         """Run a call on every node; return the results by rank: ``call @ pool``."""
         with self._submitted([(call, rank) for rank in self.ranks]) as futures:
@@ -73,6 +75,10 @@ class CallMethods(CallTarget):
         """Run calls concurrently; return their results in the same order."""
         with self._gathered(calls) as futures:
             return tuple(results_of(futures))
+
+    def run_parallel(self, group: PendingFunctionGroup) -> Any:
+        """Run the calls of a group concurrently; return what ``group >> pool`` does."""
+        return group >> self  # type: ignore[operator]
 
     def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
         """Run calls concurrently; return an iterator over their results, which has a window."""

@@ -194,6 +194,8 @@ class Compute(CallTarget):
         self, cluster: ClusterHandle, start: ClusterLauncher, nodes: Nodes | None = None
     ) -> Pool:
         """Use a cluster that is up as the pool."""
+        from .autoscaler import Autoscaler
+
         try:
             pool = Pool(cluster, self.worker, start.end)
         except BaseException:
@@ -201,11 +203,12 @@ class Compute(CallTarget):
             raise
         try:
             self._set_up_pool(pool)
-            if nodes is not None and nodes.limit > nodes.ready:
-                from .autoscaler import Autoscaler
-
+            count = len(pool.ranks)
+            nodes = nodes or Nodes(min=count, desired=count)
+            pool.scaler = Autoscaler(pool, nodes, start, self.options, self._prepare_nodes)
+            if nodes.limit > nodes.ready:
                 pool.max_nodes = nodes.limit
-                Autoscaler(pool, nodes, start, self.options, self._prepare_nodes).begin()
+                pool.scaler.begin()
         except BaseException:
             pool.down()
             raise

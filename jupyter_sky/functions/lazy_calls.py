@@ -16,6 +16,7 @@ from typing import (
     ParamSpec,
     TypeVar,
     TypeVarTuple,
+    cast,
     overload,
 )
 
@@ -180,7 +181,7 @@ def _decorated(function: Any, timeout: float | None, retry: Retry) -> Function:
             f"{function.__qualname__} is an async generator, which cannot be streamed",
             hint="write it as a plain generator",
         )
-    return Function(function, timeout, retry)
+    return Function(cast(Any, function), timeout, retry)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -15,6 +15,7 @@ import pickle
 import re
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,15 +25,18 @@ from types import CodeType
 from typing import Any
 
 from ..engines.node.file_cache import FileTree
+from ..engines.node.sent_modules import load_with_modules
 from ..engines.wire.values import Parcel
-from ..errors import SkyTransferError
-from .node.sent_modules import load_with_modules
-from .payload import Blob, Blobs, Payload, digest, dumps, split
+from .payload import ArgumentBlobs, Blob, Payload, digest, dumps, split
 
 DATA_FILE_BYTES = 2**20
 """Largest file of a package, other than its code, that is sent with it."""
 MODULE_BYTES = 64 * 2**20
 """Largest module that is sent."""
+SLOW_SECONDS = 0.01
+"""Time to look at the files of a module above which the result is used for `REUSE_FACTOR` times
+as long: calls of large packages spend a twentieth of their time on it at most."""
+REUSE_FACTOR = 20
 _CODE_SUFFIXES = (".py", *EXTENSION_SUFFIXES)
 
 
@@ -68,6 +72,7 @@ class LocalModules:
 
     def __init__(self, provided: Iterable[str] = ()) -> None:
         self._provided = frozenset(provided)
+        self._loaded = loaded_local_modules()
         self._archives: dict[str, Archives] = {}
 
     def needed_by(
@@ -84,14 +89,8 @@ class LocalModules:
             Function in it whose own imports count, those that have not been made here too.
         by_value
             Module whose definitions are pickled by value.
-
-        Raises
-        ------
-        SkyTransferError
-            A module is too large.
         """
-        loaded = loaded_local_modules()
-        mentioned = mentioned_modules(stream, loaded) if loaded else set[str]()
+        mentioned = mentioned_modules(stream, self._loaded) if self._loaded else set[str]()
         names = {name.partition(".")[0] for name in mentioned - {by_value}}
         code = getattr(function, "__code__", None)
         if code is not None:
@@ -100,7 +99,7 @@ class LocalModules:
 
     def loaded(self) -> Archives:
         """Return the archives of all local modules that are imported here."""
-        return self._with_imports(loaded_local_modules() - self._provided)
+        return self._with_imports(self._loaded - self._provided)
 
     def _with_imports(self, names: Iterable[str]) -> Archives:
         return merge(*(self._archive_with_imports(name) for name in names))
@@ -115,8 +114,8 @@ class LocalModules:
             each = waiting.pop()
             if each in archives or each in self._provided:
                 continue
-            tree = module_tree(each)
-            if tree is None or not tree.files:
+            tree = _current_tree(each)
+            if tree is None:
                 continue
             archives[each] = _archive(each, tree)
             waiting += _imports_of_files(tree)
@@ -212,22 +211,46 @@ def is_local_module(name: str) -> bool:
 
 
 def module_tree(name: str) -> FileTree | None:
-    """Return the files of a local top-level module as they are now; None if it is not local.
+    """Return the files of a local top-level module as they are now.
 
     Of packages, keys and passwords, links that lead elsewhere and files above `DATA_FILE_BYTES`
     that are no code are left out.
+
+    Returns
+    -------
+    FileTree or None
+        None if the module is not local, larger than `MODULE_BYTES` or cannot be read.
     """
     from ..package_sync.contents import module_files
 
-    places = _places(name)
-    if not places:
-        return None
     files: dict[str, Path] = {}
-    for place in places:
-        for below, path in module_files(place, place):
-            if path.suffix in _CODE_SUFFIXES or path.stat().st_size <= DATA_FILE_BYTES:
-                files.setdefault(below, path)
-    return FileTree.of(files)
+    size = 0
+    try:
+        for place in _places(name):
+            for below, path in module_files(place, place):
+                length = path.stat().st_size
+                if path.suffix in _CODE_SUFFIXES or length <= DATA_FILE_BYTES:
+                    files.setdefault(below, path)
+                    size += length
+        return FileTree.of(files) if files and size <= MODULE_BYTES else None
+    except OSError:
+        return None
+
+
+_trees: dict[str, tuple[float, FileTree | None]] = {}
+
+
+def _current_tree(name: str) -> FileTree | None:
+    """Return `module_tree`; that of a moment ago where looking at all files takes long."""
+    begun = time.monotonic()
+    until, tree = _trees.get(name, (0.0, None))
+    if begun < until:
+        return tree
+    tree = module_tree(name)
+    seconds = time.monotonic() - begun
+    if seconds > SLOW_SECONDS:
+        _trees[name] = begun + REUSE_FACTOR * seconds, tree
+    return tree
 
 
 def _places(name: str) -> tuple[Path, ...]:
@@ -279,11 +302,6 @@ _archives: dict[str, ModuleArchive] = {}
 
 
 def _archive(name: str, tree: FileTree) -> ModuleArchive:
-    if (size := tree.size()) > MODULE_BYTES:
-        raise SkyTransferError(
-            f"the local module {name} has {size / 2**20:.0f} MB, too much to send with a call",
-            hint=f'send it once, with the pool: Image(includes=["{_places(name)[0]}"])',
-        )
     known = _archives.get(name)
     if known is not None and known.tree == tree.digest:
         return known
@@ -303,15 +321,14 @@ def merge(*groups: Archives) -> Archives:
     return tuple(archives[name] for name in sorted(archives))
 
 
-def with_modules(parcel: Parcel, archives: Archives, blobs: Blobs) -> Payload:
+def with_modules(parcel: Parcel, archives: Archives, blobs: ArgumentBlobs) -> Payload:
     """Return a payload that puts modules on the import path, then unpickles the parcel."""
     if not archives:
         return split(parcel, blobs)
     segments = [*split(Parcel._pickle(_WithModules(parcel.segments, archives)), blobs)]
     for place, archive in enumerate(archives, 1):
         # a blob whatever its size: a node has it once, each call names it
-        blobs[archive.blob.digest] = archive.data
-        segments[place] = archive.blob
+        segments[place] = blobs.put(archive.blob, archive.data)
     return tuple(segments)
 
 
@@ -345,10 +362,12 @@ def missing_module_advice(name: str) -> str:
 
     top = name.partition(".")[0]
     if is_local_module(top):
+        remedy = f'Image(includes=["{_places(top)[0]}"])'
+        if module_tree(top) is None:
+            return f"{top} lies on this machine and is too large to travel with calls: {remedy}"
         return (
-            f"{top} lies on this machine and is sent with calls that name it: "
-            f"import {top} where the function is defined, or "
-            f'Image(includes=["{_places(top)[0]}"])'
+            f"{top} lies on this machine and travels with calls that name it: "
+            f"import {top} where the function is defined, or {remedy}"
         )
     if owner := distributions_of([top]).get(top):
         return f'{owner} is installed here, not there: Image(pip=["{owner}"])'

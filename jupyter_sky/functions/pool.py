@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -17,16 +18,18 @@ from .blob_transfer import BlobTransfer
 from .call_methods import CallMethods, Wanted
 from .dispatch import Dispatcher
 from .local_modules import LocalModules
+from .memory_files import machine_identity
 from .nodes import PoolNode
 from .output import OutputSink
 from .payload import Blobs, split
-from .specs import Worker
+from .specs import Nodes, NodeSpec, Worker
 from .tasks import CallPickler, CallTask, PackedCall, RemoteFuture
 from .topology import shared_state_endpoint, topology
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
     from ..executor.cluster import ClusterHandle
+    from .autoscaler import Autoscaler
 
 T = TypeVar("T")
 
@@ -73,6 +76,8 @@ class Pool(CallMethods):
         """Modules of this machine that its image includes: they are not sent with calls."""
         self.closed = ""
         self._ended = False
+        self.scaler: Autoscaler | None = None
+        """Changes the number of nodes."""
         self.shows_progress = True
         """Whether the progress of calls is shown."""
         self.limit: float | None = None
@@ -198,6 +203,45 @@ class Pool(CallMethods):
                 cluster.connection.pools.remove(self.use)
             self._dispatcher.remove_cluster(cluster.connection)
 
+    def drain(self, cluster: ClusterHandle) -> None:
+        """Send no more calls to the nodes of a cluster; those that run there go on."""
+        with self._dispatcher.lock:
+            for node in self._dispatcher.nodes.values():
+                if node.connection is cluster.connection:
+                    node.joining = True
+
+    def resize(self, nodes: NodeSpec) -> None:
+        """Change the number of nodes, and wait for those with which work can begin.
+
+        Nodes that are too many leave once they have no calls, together with those that they have
+        joined with; the first cluster stays.
+
+        Parameters
+        ----------
+        nodes
+            A number, ``(least, most)``, or `Nodes`.
+
+        Raises
+        ------
+        SkyUsageError
+            It is less than the pool has begun with.
+        SkyError
+            More nodes cannot be had; the pool goes on with what it has.
+
+        Examples
+        --------
+        >>> pool.resize(4)  # doctest: +SKIP
+        """
+        if self.closed or self.scaler is None:
+            raise SkyUsageError(f"pool {self.name} {self.closed or 'is not from sky.Compute'}")
+        wanted = Nodes.of(nodes)
+        self.scaler.resize(wanted)
+        self.max_nodes = wanted.limit
+
+    def current_nodes(self) -> int:
+        """Return the number of nodes that take calls."""
+        return len(self.ranks)
+
     def busy(self, cluster: ClusterHandle) -> bool:
         """Return whether nodes of a cluster run calls."""
         with self._dispatcher.lock:
@@ -249,6 +293,7 @@ class Pool(CallMethods):
                 "executor": self.worker.executor_kind,
                 "concurrency": self.worker.concurrency,
                 "setups": self._equipment,
+                "reader": (machine_identity(), os.getpid()),
                 "cancel_grace": self.cancel_grace,
                 "topology": topology(self, node.rank),
             }
@@ -320,7 +365,7 @@ class Pool(CallMethods):
                 f"pool {self.name} {self.closed}: calls cannot be sent to it any more",
                 hint="bring one up: sky.up(...), or with sky.Compute(...) as compute",
             )
-        pickler = pickler or CallPickler(self.local_modules())
+        pickler, collected = pickler or CallPickler(self.local_modules()), self._blobs.collect()
         tasks: list[CallTask] = []
         packed: dict[int, PackedCall] = {}
         blobs: Blobs = {}
@@ -328,7 +373,7 @@ class Pool(CallMethods):
         broadcast = uuid.uuid4().hex if len(wanted) > 1 and wanted[0][1] is not None else ""
         for call, rank in wanted:
             if id(call) not in packed:
-                packed[id(call)] = pickler.pack(call)
+                packed[id(call)] = pickler.pack(call, collected)
                 blobs |= packed[id(call)].blobs
             task = CallTask(call, packed[id(call)], RemoteFuture(), sink, rank)
             task.broadcast, task.group = broadcast, group

@@ -17,7 +17,15 @@ from ..errors import SkyTaskLost, SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
 from .local_modules import Archives, LocalModules, merge, missing_module_advice, with_modules
-from .payload import Blobs, Payload, pack_arguments, pack_function, pickled_by_value
+from .payload import (
+    ArgumentBlobs,
+    Blobs,
+    Payload,
+    pack_arguments,
+    pack_function,
+    pickled_by_value,
+    plain_pickle,
+)
 
 if TYPE_CHECKING:
     from .lazy_calls import Function, PendingFunction
@@ -153,8 +161,10 @@ class CallPickler:
         self.modules = modules
         self._functions: dict[int, tuple[Function, Payload, Archives, Blobs]] = {}
 
-    def _function(self, function: Function) -> tuple[Payload, Archives, Blobs]:
-        """Pickle a function with its options; return the local modules that it needs, too."""
+    def _function(
+        self, function: Function, blobs: ArgumentBlobs
+    ) -> tuple[Payload, Archives, Blobs]:
+        """Pickle a function with its options and the local modules that it needs."""
         packed = self._functions.get(id(function))
         if packed is None:
             local = function.local
@@ -162,11 +172,11 @@ class CallPickler:
             parcel = pack_function(local, function.shown, function.name)
             archives = self.modules.needed_by(parcel.segments[0], local, _module_of(local))
             payload = with_modules(parcel, archives, blobs)
-            packed = self._functions[id(function)] = function, payload, archives, blobs
+            packed = self._functions[id(function)] = function, payload, archives, blobs.take()
         return packed[1:]
 
-    def pack(self, call: PendingFunction[Any]) -> PackedCall:
-        """Pickle a call: its function, arguments and streams.
+    def pack(self, call: PendingFunction[Any], blobs: ArgumentBlobs) -> PackedCall:
+        """Pickle a call: its function, arguments and streams; large segments go to `blobs`.
 
         Raises
         ------
@@ -175,16 +185,27 @@ class CallPickler:
         """
         from .streams import streamed
 
+        if (quick := self._pack_plain(call)) is not None:
+            return quick
         local = call.function.local
         args, kwargs, stream_inputs, stream_senders = streamed(local, call, self.modules)
         with pickled_by_value(_module_of(local)):
-            function, archives, shared = self._function(call.function)
+            function, archives, shared = self._function(call.function, blobs)
             parcel = pack_arguments(local, call.function.name, args, kwargs)
             # those of the function again: a node unpickles each function once
             others = self.modules.needed_by(parcel.segments[0], None, _module_of(local))
-        blobs = dict(shared)
         arguments = with_modules(parcel, merge(archives, others), blobs)
-        return PackedCall(function, arguments, stream_inputs, stream_senders, blobs)
+        return PackedCall(function, arguments, stream_inputs, stream_senders, shared | blobs.take())
+
+    def _pack_plain(self, call: PendingFunction[Any]) -> PackedCall | None:
+        """Pickle a further call of a function if its arguments are numbers and short texts."""
+        from .streams import streams_arguments
+
+        packed = self._functions.get(id(call.function))
+        if packed is None or packed[2] or streams_arguments(call.function.local):
+            return None
+        data = plain_pickle((*call.args, *call.kwargs.values()), (call.args, call.kwargs))
+        return None if data is None else PackedCall(packed[1], (data,), (), [], packed[3])
 
 
 def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:

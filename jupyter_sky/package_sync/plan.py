@@ -79,6 +79,8 @@ def _owning_distribution(module: str) -> str:
 def editable_owner(module: str) -> str:
     """Return the editable distribution that a module is imported from; empty if from none.
 
+    Files in the folder of a project itself are those of whoever works there, not its modules.
+
     Examples
     --------
     >>> editable_owner("numpy")
@@ -88,7 +90,8 @@ def editable_owner(module: str) -> str:
     state = tuple(entry for entry in _site_fingerprint() if entry[0].endswith(folders))
     for distribution, record in _editable_distributions(state):
         if provides_module(distribution, record, module):
-            return record.name
+            file = record.source / f"{module}.py" if record.source is not None else None
+            return "" if file is not None and file.exists() else record.name
     return ""
 
 

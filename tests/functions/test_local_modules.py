@@ -7,14 +7,15 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from jupyter_sky.engines.wire.values import Parcel
-from jupyter_sky.errors import SkyTransferError
 from jupyter_sky.functions import local_modules
 from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.image import Image
@@ -22,6 +23,8 @@ from jupyter_sky.functions.lazy_calls import function
 from jupyter_sky.functions.local_modules import LocalModules
 from jupyter_sky.functions.plugins import joblib as joblib_plugin
 from jupyter_sky.functions.pool import Pool
+from jupyter_sky.package_sync import plan
+from tests.package_sync.installed_packages import install
 
 slow = pytest.mark.slow
 NAMES = ("local_helper", "local_package", "local_base", "local_lazy", "local_dynamic")
@@ -71,9 +74,9 @@ def twice(x):
 """
 
 
-def by_value(code: str, **names: object) -> dict[str, object]:
+def by_value(code: str, **names: object) -> dict[str, Any]:
     """Define functions as a notebook does: in ``__main__``, found by no import."""
-    namespace: dict[str, object] = {"__name__": "__main__", **names}
+    namespace: dict[str, Any] = {"__name__": "__main__", **names}
     exec(textwrap.dedent(code), namespace)
     return namespace
 
@@ -120,13 +123,35 @@ def test_secrets_and_large_files_stay_here(project: Project) -> None:
     assert sorted(tree.files) == ["local_package/__init__.py", "local_package/table.csv"]
 
 
-def test_too_large_module_is_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_module_stays_here(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write("local_helper.py", HELPER)
     helper = project.load("local_helper")
+    assert needed(helper.Point(1)) == ["local_helper"]
     monkeypatch.setattr(local_modules, "MODULE_BYTES", 10)
-    with pytest.raises(SkyTransferError, match="local_helper") as refused:
+    assert needed(helper.Point(1)) == []
+    advice = local_modules.missing_module_advice("local_helper")
+    assert "too large" in advice and "Image(includes=" in advice
+
+
+def test_large_packages_are_not_looked_at_for_every_call(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("local_helper.py", HELPER)
+    helper = project.load("local_helper")
+    looks: list[str] = []
+
+    def look(name: str) -> None:
+        looks.append(name)
+        time.sleep(2 * local_modules.SLOW_SECONDS)
+
+    monkeypatch.setattr(local_modules, "module_tree", look)
+    monkeypatch.setattr(local_modules, "_trees", {})
+    for _ in range(5):
         needed(helper.Point(1))
-    assert "Image(includes=" in (refused.value.hint or "")
+    assert looks == ["local_helper"]
+    time.sleep(2.5 * local_modules.SLOW_SECONDS * local_modules.REUSE_FACTOR)
+    needed(helper.Point(1))
+    assert len(looks) == 2
 
 
 def test_installed_modules_are_not_local() -> None:
@@ -136,6 +161,21 @@ def test_installed_modules_are_not_local() -> None:
     assert local_modules.module_tree("numpy") is None
     assert local_modules.module_tree("jupyter_sky") is None
     assert local_modules.module_tree("json") is None
+
+
+def test_files_in_the_folder_of_a_project_are_local(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    site = tmp_path_factory.mktemp("site") / "site-packages"
+    direct = {"url": project.folder.as_uri(), "dir_info": {"editable": True}}
+    install(site, "acme-project", direct_url=direct, files={"acme.pth": f"{project.folder}\n"})
+    monkeypatch.syspath_prepend(str(site))
+    project.write("local_helper.py", "")
+    project.write("local_package/__init__.py", "")
+    project.load("local_helper")
+    project.load("local_package")
+    assert plan.editable_owner("local_package") == "acme-project"
+    assert plan.editable_owner("local_helper") == ""
 
 
 # -- on nodes --------------------------------------------------------------------------------------

@@ -35,7 +35,15 @@ __all__ = [
 ]
 
 
-def torch(backend: str | None = None, version: str | None = None, timeout: float = 300.0) -> Torch:
+def torch(
+    backend: str | None = None,
+    version: str | None = None,
+    timeout: float = 300.0,
+    *,
+    cuda: str | None = None,
+    vision: str | None = None,
+    audio: str | None = None,
+) -> Torch:
     """Make the nodes a process group of PyTorch for each ``@``.
 
     Parameters
@@ -43,9 +51,13 @@ def torch(backend: str | None = None, version: str | None = None, timeout: float
     backend
         ``nccl``, ``gloo``; by what the nodes have unless given.
     version
-        Install this version on the nodes.
+        Install this version on the nodes; ``latest`` for the newest.
     timeout
         Seconds that a collective may take.
+    cuda
+        Install PyTorch from the index for this version of CUDA: ``cu128``.
+    vision, audio
+        Install these versions of torchvision and torchaudio.
 
     Examples
     --------
@@ -54,11 +66,16 @@ def torch(backend: str | None = None, version: str | None = None, timeout: float
     """
     from .process_groups import Torch
 
-    return Torch(backend, version, timeout)
+    return Torch(backend, version, timeout, cuda, vision, audio)
 
 
-def joblib() -> Joblib:
+def joblib(version: str | None = None) -> Joblib:
     """Let ``joblib.Parallel`` run on the pool, also by ``parallel_backend("sky")``.
+
+    Parameters
+    ----------
+    version
+        Install this version of joblib on the nodes.
 
     Examples
     --------
@@ -67,19 +84,33 @@ def joblib() -> Joblib:
     """
     from .joblib_backend import Joblib
 
-    return Joblib()
+    return Joblib(f"joblib=={version}" if version else None)
 
 
-def sklearn() -> Joblib:
-    """Let scikit-learn's ``n_jobs`` run on the pool, through joblib."""
-    return joblib()
+def sklearn(version: str | None = None) -> Joblib:
+    """Let scikit-learn's ``n_jobs`` run on the pool, through joblib.
+
+    Parameters
+    ----------
+    version
+        Install this version of scikit-learn on the nodes.
+    """
+    from .joblib_backend import Joblib
+
+    return Joblib(f"scikit-learn=={version}" if version else None)
 
 
-def jax() -> Jax:
-    """Let JAX see the devices of all nodes in each ``@``."""
+def jax(cuda: str | None = None) -> Jax:
+    """Let JAX see the devices of all nodes in each ``@``.
+
+    Parameters
+    ----------
+    cuda
+        Install JAX for this version of CUDA: ``cu12``.
+    """
     from .jax_processes import Jax
 
-    return Jax()
+    return Jax(cuda)
 
 
 def mpi() -> Mpi:
@@ -146,7 +177,7 @@ def accelerate(
 
     config = config or {}
     backend = config.get("backend") if backend is None else backend
-    return Accelerate(backend, None, timeout, accelerate_variables(config))
+    return Accelerate(backend, timeout=timeout, variables=accelerate_variables(config))
 
 
 def cuml(cuda: str = "cu12") -> Cuml:

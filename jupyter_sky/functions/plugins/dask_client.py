@@ -8,8 +8,8 @@ from typing import Any
 from distributed import Client
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from ...engines.node.sent_modules import sent_modules
 from ..local_modules import Archives, LocalModules
-from ..node.sent_modules import sent_modules
 
 Contents = list[tuple[str, str, bytes]]
 """Modules as `SentModules.activate` takes them, in one piece."""

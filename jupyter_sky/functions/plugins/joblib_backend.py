@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from joblib import parallel_config, register_parallel_backend
@@ -13,6 +13,7 @@ from joblib._parallel_backends import AutoBatchingMixin, ParallelBackendBase
 
 from ...errors import SkyUsageError
 from .. import active_pools
+from ..image import Image
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -104,6 +105,16 @@ register_parallel_backend(NAME, SkyBackend)
 @dataclass(frozen=True, slots=True)
 class Joblib:
     """Plug-in, see `plugins.joblib`."""
+
+    requirement: str | None = None
+    """Package that nodes install."""
+
+    def image(self, image: Image | None) -> Image | None:
+        """Add the package to the image if there is one."""
+        if self.requirement is None:
+            return image
+        image = image or Image()
+        return replace(image, pip=[*image.pip, self.requirement])
 
     @contextlib.contextmanager
     def client(self, pool: Pool) -> Iterator[None]:

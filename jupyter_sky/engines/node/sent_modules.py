@@ -1,4 +1,4 @@
-"""Local modules of the notebook on a node, in each process that runs calls."""
+"""Local modules of the notebook on a node, in each process that runs calls or Dask's tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...engines.node import file_cache
+from . import file_cache
 
 Modules = Iterable[tuple[str, str, Any]]
 """Name, digest of the files and pickled ``{path: (mode, content)}`` of modules."""
@@ -31,17 +31,37 @@ class SentModules:
             with self._lock:
                 self._activate(name, tree, data)
 
+    def withdraw(self, files: Iterable[str]) -> None:
+        """Have modules no longer imported from here whose files have been synced for cells.
+
+        Parameters
+        ----------
+        files
+            Paths below the working folder.
+        """
+        names = {path.partition("/")[0].removesuffix(".py") for path in files}
+        with self._lock:
+            for name in names & self._folders.keys():
+                _, folder = self._folders.pop(name)
+                sys.path[:] = [path for path in sys.path if path != folder]
+                self._forget(name, "")
+
     def _activate(self, name: str, tree: str, data: Any) -> None:
         _, before = self._folders.get(name, ("", ""))
         folder = str(file_cache.cache_folder() / "trees" / tree)
         if not os.path.exists(folder):
             folder = _unpack(pickle.loads(data))
         sys.path[:] = [folder, *(path for path in sys.path if path not in (before, folder))]
+        self._forget(name, folder)
+        self._folders[name] = tree, folder
+
+    @staticmethod
+    def _forget(name: str, folder: str) -> None:
+        """Forget a module that was imported from elsewhere than a folder."""
         for imported in [*sys.modules]:
-            if imported.partition(".")[0] == name and not _lies_in(imported, folder):
+            if imported.partition(".")[0] == name and not (folder and _lies_in(imported, folder)):
                 del sys.modules[imported]
         importlib.invalidate_caches()
-        self._folders[name] = tree, folder
 
 
 def _unpack(contents: Mapping[str, tuple[int, bytes]]) -> str:
