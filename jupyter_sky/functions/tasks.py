@@ -168,7 +168,6 @@ class CallPickler:
         packed = self._functions.get(id(function))
         if packed is None:
             local = function.local
-            blobs: Blobs = {}
             parcel = pack_function(local, function.shown, function.name)
             archives = self.modules.needed_by(parcel.segments[0], local, _module_of(local))
             payload = with_modules(parcel, archives, blobs)
