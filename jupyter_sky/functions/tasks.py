@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from ..errors import SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
+from .edited_modules import definition, is_edited
 from .local_modules import Archives, LocalModules, merge, missing_module_advice, with_modules
 from .payload import Blobs, Payload, pack_arguments, pack_function, pickled_by_value
 
@@ -158,9 +159,10 @@ class CallPickler:
         packed = self._functions.get(id(function))
         if packed is None:
             blobs: Blobs = {}
-            local = function.local
-            parcel = pack_function(local, function.shown, function.name)
-            archives = self.modules.needed_by(parcel.segments[0], local, _module_of(local))
+            local, module = function.local, _sent_module(function.local)
+            named = local if module else definition(local)
+            parcel = pack_function(named, function.shown, function.name)
+            archives = self.modules.needed_by(parcel.segments[0], local, module)
             payload = with_modules(parcel, archives, blobs)
             packed = self._functions[id(function)] = function, payload, archives, blobs
         return packed[1:]
@@ -175,20 +177,22 @@ class CallPickler:
         """
         from .streams import streamed
 
-        local = call.function.local
+        local, module = call.function.local, _sent_module(call.function.local)
         args, kwargs, stream_inputs, stream_senders = streamed(local, call, self.modules)
-        with pickled_by_value(_module_of(local)):
+        with pickled_by_value(module):
             function, archives, shared = self._function(call.function)
             parcel = pack_arguments(local, call.function.name, args, kwargs)
             # those of the function again: a node unpickles each function once
-            others = self.modules.needed_by(parcel.segments[0], None, _module_of(local))
+            others = self.modules.needed_by(parcel.segments[0], None, module)
         blobs = dict(shared)
         arguments = with_modules(parcel, merge(archives, others), blobs)
         return PackedCall(function, arguments, stream_inputs, stream_senders, blobs)
 
 
-def _module_of(function: Any) -> str | None:
-    return getattr(function, "__module__", None)
+def _sent_module(function: Any) -> str | None:
+    """Return the module whose definitions travel by value with a function; None for no such."""
+    module = getattr(function, "__module__", None)
+    return None if is_edited(module) else module
 
 
 def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseException:
