@@ -26,6 +26,8 @@ InstanceProvisioned InstanceReplaced InstanceRequested Log Metric NodeId NodeIns
 Request RequestId ShutdownCompleted ShutdownRequested TaskCompleted TaskStarted
 """
 
+_CLOUDS = "JarvisLabs MassedCompute Novita Salad Scaleway TensorDock Vultr"
+
 REASONS = {
     **dict.fromkeys(_EVENTS.split(), _EVENT),
     **dict.fromkeys(

@@ -27,7 +27,7 @@ from typing import Any
 from ..engines.node.file_cache import FileTree
 from ..engines.node.sent_modules import load_with_modules
 from ..engines.wire.values import Parcel
-from .payload import Blob, Blobs, Payload, digest, dumps, split
+from .payload import ArgumentBlobs, Blob, Payload, digest, dumps, split
 
 DATA_FILE_BYTES = 2**20
 """Largest file of a package, other than its code, that is sent with it."""
@@ -321,15 +321,14 @@ def merge(*groups: Archives) -> Archives:
     return tuple(archives[name] for name in sorted(archives))
 
 
-def with_modules(parcel: Parcel, archives: Archives, blobs: Blobs) -> Payload:
+def with_modules(parcel: Parcel, archives: Archives, blobs: ArgumentBlobs) -> Payload:
     """Return a payload that puts modules on the import path, then unpickles the parcel."""
     if not archives:
         return split(parcel, blobs)
     segments = [*split(Parcel._pickle(_WithModules(parcel.segments, archives)), blobs)]
     for place, archive in enumerate(archives, 1):
         # a blob whatever its size: a node has it once, each call names it
-        blobs[archive.blob.digest] = archive.data
-        segments[place] = archive.blob
+        segments[place] = blobs.put(archive.blob, archive.data)
     return tuple(segments)
 
 

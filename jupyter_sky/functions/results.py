@@ -6,10 +6,11 @@ import logging
 import threading
 from typing import Any, Protocol
 
-from ..engines.wire.messages import Message
+from ..engines.wire.messages import COUNTED_TYPES, Message
 from ..errors import SkyError
+from .memory_files import read_file
 from .nodes import PoolNode, SentBatch
-from .payload import Blob, Payload, join, unwrap
+from .payload import Blob, Payload, has_blobs, join, unwrap
 from .streams import ItemBuffer, ItemStream
 from .tasks import CallTask, RemoteFuture, StopReason, remote_exception
 
@@ -112,7 +113,7 @@ class ResultHandler:
             sink.write(batch.node.rank, content["name"], content["text"])
         elif kind == "display_data" and sink is not None:
             sink.display(batch.node.rank, content)
-        elif kind not in _COUNTED:
+        if kind not in COUNTED_TYPES:
             return
         batch.printed += 1
         self.release_held(batch, batch.printed)
@@ -129,13 +130,24 @@ class ResultHandler:
                 self.dispatcher.dispatch()
 
     def _on_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> None:
-        if task := self.dispatcher.finish_task(batch, key, seconds):
-            try:
-                task.future.nbytes = sum(map(_nbytes, payload))
-                task.future.resolve(join(payload, _no_blob))
-            except Exception as error:
-                text = f"the result of {task.call!r} cannot be opened here: {error}"
-                task.future.fail(_chained(SkyError(text), error))
+        task = self.dispatcher.finish_task(batch, key, seconds)
+        if task is not None:
+            self._resolve(task, batch, payload)
+        if has_blobs(payload):
+            files = [part.file for part in payload if isinstance(part, Blob) and part.file]
+            node, descriptors = batch.node, [file.descriptor for file in files]
+            self.dispatcher.send_command(node, node.engine, ("release", descriptors))
+
+    def _resolve(self, task: CallTask, batch: SentBatch, payload: Payload) -> None:
+        try:
+            task.future.nbytes = sum(map(_nbytes, payload))
+            task.future.resolve(join(payload, _read_blob))
+        except _LostFile:
+            why = "its process ended before its result was read"
+            self.dispatcher.on_task_lost(task, batch.node, why, at_fault=False)
+        except Exception as error:
+            text = f"the result of {task.call!r} cannot be opened here: {error}"
+            task.future.fail(_chained(SkyError(text), error))
 
     def _on_error(
         self, batch: SentBatch, key: int, failure: dict[str, Any], seconds: float
@@ -216,11 +228,21 @@ class ResultHandler:
             self.dispatcher.on_task_lost(task, batch.node, why, at_fault=True)
 
 
-_COUNTED = {"stream", "display_data", "update_display_data", "execute_result", "clear_output"}
-
-
 def _nbytes(segment: Any) -> int:
     return segment.size if isinstance(segment, Blob) else len(segment)
+
+
+class _LostFile(Exception):
+    """Memory file of a result that ended with its process."""
+
+
+def _read_blob(blob: Blob) -> memoryview:
+    if blob.file is None:
+        return _no_blob(blob)
+    try:
+        return read_file(blob.file)
+    except OSError as error:
+        raise _LostFile from error
 
 
 def _no_blob(blob: Blob) -> memoryview:

@@ -261,6 +261,16 @@ def streamed_parameters(function: Callable[..., Any]) -> dict[str, bool]:
     return parameters
 
 
+def streams_arguments(function: Callable[..., Any]) -> bool:
+    """Return whether a function has parameters that are streamed to the node."""
+    return bool(_streamed_parameters_of(function))
+
+
+def _streamed_parameters_of(function: Callable[..., Any]) -> dict[str, bool]:
+    plain = getattr(function, "__func__", function)  # a cache must not keep a method's object
+    return streamed_parameters(plain) if _hashable(plain) else {}
+
+
 def streamed(
     function: Callable[..., Any], call: PendingFunction[Any], modules: LocalModules
 ) -> tuple[tuple[Any, ...], dict[str, Any], tuple, list[StreamSender]]:
@@ -273,8 +283,7 @@ def streamed(
     SkyUsageError
         A generator is where no iterator is expected.
     """
-    plain = getattr(function, "__func__", function)  # a cache must not keep a method's object
-    parameters = streamed_parameters(plain) if _hashable(plain) else {}
+    parameters = _streamed_parameters_of(function)
     if not parameters:
         _refuse_generators(function, call)
         return call.args, call.kwargs, (), []

@@ -13,12 +13,20 @@ from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from ..errors import SkyTimeout
+from ..errors import SkyTaskLost, SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
 from .edited_modules import definition, is_edited
 from .local_modules import Archives, LocalModules, merge, missing_module_advice, with_modules
-from .payload import Blobs, Payload, pack_arguments, pack_function, pickled_by_value
+from .payload import (
+    ArgumentBlobs,
+    Blobs,
+    Payload,
+    pack_arguments,
+    pack_function,
+    pickled_by_value,
+    plain_pickle,
+)
 
 if TYPE_CHECKING:
     from .lazy_calls import Function, PendingFunction
@@ -154,21 +162,22 @@ class CallPickler:
         self.modules = modules
         self._functions: dict[int, tuple[Function, Payload, Archives, Blobs]] = {}
 
-    def _function(self, function: Function) -> tuple[Payload, Archives, Blobs]:
+    def _function(
+        self, function: Function, blobs: ArgumentBlobs
+    ) -> tuple[Payload, Archives, Blobs]:
         """Pickle a function with its options and the local modules that it needs."""
         packed = self._functions.get(id(function))
         if packed is None:
-            blobs: Blobs = {}
             local, module = function.local, _sent_module(function.local)
             named = local if module else definition(local)
             parcel = pack_function(named, function.shown, function.name)
             archives = self.modules.needed_by(parcel.segments[0], local, module)
             payload = with_modules(parcel, archives, blobs)
-            packed = self._functions[id(function)] = function, payload, archives, blobs
+            packed = self._functions[id(function)] = function, payload, archives, blobs.take()
         return packed[1:]
 
-    def pack(self, call: PendingFunction[Any]) -> PackedCall:
-        """Pickle a call: its function, arguments and streams.
+    def pack(self, call: PendingFunction[Any], blobs: ArgumentBlobs) -> PackedCall:
+        """Pickle a call: its function, arguments and streams; large segments go to `blobs`.
 
         Raises
         ------
@@ -177,16 +186,44 @@ class CallPickler:
         """
         from .streams import streamed
 
+        if (quick := self._pack_plain(call)) is not None:
+            return quick
         local, module = call.function.local, _sent_module(call.function.local)
         args, kwargs, stream_inputs, stream_senders = streamed(local, call, self.modules)
         with pickled_by_value(module):
-            function, archives, shared = self._function(call.function)
+            function, archives, shared = self._function(call.function, blobs)
             parcel = pack_arguments(local, call.function.name, args, kwargs)
             # those of the function again: a node unpickles each function once
             others = self.modules.needed_by(parcel.segments[0], None, module)
-        blobs = dict(shared)
         arguments = with_modules(parcel, merge(archives, others), blobs)
-        return PackedCall(function, arguments, stream_inputs, stream_senders, blobs)
+        return PackedCall(function, arguments, stream_inputs, stream_senders, shared | blobs.take())
+
+    def _pack_plain(self, call: PendingFunction[Any]) -> PackedCall | None:
+        """Pickle a further call of a function if its arguments are numbers and short texts."""
+        from .streams import streams_arguments
+
+        packed = self._functions.get(id(call.function))
+        if packed is None or packed[2] or streams_arguments(call.function.local):
+            return None
+        data = plain_pickle((*call.args, *call.kwargs.values()), (call.args, call.kwargs))
+        return None if data is None else PackedCall(packed[1], (data,), (), [], packed[3])
+
+
+def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:
+    """Return the error of a call that was lost with its node; None if it is to be sent again."""
+    if not task.replayable or task.rank is not None:
+        obstacle = "it streams" if not task.replayable else "it was for this very node"
+        text = f"{task.call!r} was lost with node {rank} ({why}); {obstacle}"
+        return SkyTaskLost(text, hint="send it again")
+    if task.call.retry.losses <= 1:
+        text = f"{task.call!r} was lost with node {rank} ({why}), and may have run"
+        hint = "retry=0 allows one attempt; without it, a call is sent again after a loss"
+        return SkyTaskLost(text, hint=hint)
+    if len(task.losses) >= task.call.retry.losses:
+        text = f"{task.call!r} was lost {len(task.losses)} times ({'; '.join(task.losses)})"
+        hint = "it seems to end the process that runs it, and is not sent again"
+        return SkyTaskLost(text, hint=hint)
+    return None
 
 
 def _sent_module(function: Any) -> str | None:

@@ -33,8 +33,12 @@ TaskCompleted Metric Log Error Request Fact Event metrics LogConfig OfferReposit
 Instance ProviderConfig HealthChecker
 """
 
-OTHERS = "ComputePool InstanceMetadata PendingCompute PendingComputeGroup compute integrations pool"
-"""Names of versions before the one that the tables above list."""
+OTHERS = """
+ComputePool InstanceMetadata PendingCompute PendingComputeGroup compute integrations pool
+Accelerator Executor Group Lost MassedCompute Pending Provider Salad SkywardError Streaming
+TaskFailedError emit registry stream
+"""
+"""Names of versions before and after the one that the tables above list."""
 
 
 @pytest.mark.parametrize("name", PRESENT.split())

@@ -21,7 +21,7 @@ from ...engines.node import instance
 from ...engines.wire.error_serialization import describe_error
 from ...engines.wire.values import Parcel
 from ...errors import SkyError
-from ..payload import Blob, Payload, dumps, join, split
+from ..payload import Blob, BlobStore, Payload, dumps, join, plain_pickle, split
 from .stream_inputs import WINDOW_BYTES, WINDOW_ITEMS, Stopped, StreamInput
 
 Emit = Callable[[tuple], None]
@@ -43,12 +43,17 @@ class PoolContext:
     ----------
     open_blob
         Gives the memory of a blob.
+    results
+        Takes the large parts of results; None if they travel in messages.
     """
 
     def __init__(
-        self, description: dict[str, Any], open_blob: Callable[[Blob], memoryview]
+        self,
+        description: dict[str, Any],
+        open_blob: Callable[[Blob], memoryview],
+        results: BlobStore | None = None,
     ) -> None:
-        self.description, self.open_blob = description, open_blob
+        self.description, self.open_blob, self.results = description, open_blob, results
         self.pool: str = description["pool"]
         self._functions: dict[Payload, tuple[Callable[..., Any], dict[str, Any]]] = {}
         self._lock = threading.Lock()
@@ -172,8 +177,10 @@ class Call:
                 result = asyncio.run(result)
             if inspect.isgenerator(result):
                 return self._stream(result)
+        if (plain := plain_pickle((result,), result)) is not None:
+            return ("value", self.key, (plain,), self._seconds())
         try:
-            payload = split(Parcel.of(result, "the result"), None)
+            payload = split(Parcel.of(result, "the result"), self.context.results)
         except SkyError as error:
             error.hint = "return what can be pickled"
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from ..pool import Pool
+    from ..tasks import RemoteFuture
 
 NAME = "sky"
 
@@ -43,7 +45,7 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
     def __init__(self, *args: Any, pool: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._given = pool
-        self._under_way: set[Future[Any]] = set()
+        self._under_way: set[RemoteFuture[Any]] = set()
 
     @property
     def pool(self) -> Pool:
@@ -88,8 +90,9 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
         """Stop running calls: one has failed, or the user has interrupted."""
+        why = "cancel" if isinstance(sys.exc_info()[1], KeyboardInterrupt) else "group"
         for future in list(self._under_way):
-            future.cancel()
+            future.stop(why)
 
     def terminate(self) -> None:
         """Drop the reference to the pool, which goes on."""

@@ -217,7 +217,8 @@ def _finish_near(
     work: SolveContext, search: DeadlineSearch, rise: Sequence[Floats], low: float
 ) -> SolverResult | None:
     """Try plans among the labels that raise the bound least, and drop those that raise it most."""
-    if search.has_labels() and not search.is_closed():
+    # where cost counts, the plan at hand is as good already: this only took time
+    if work.objective.kind == "time" and search.has_labels() and not search.is_closed():
         _search_neighbourhoods(work, search, rise, low)
     if search.choice is not None and np.isfinite(search.best):
         with work.stage("reduce"):

@@ -28,10 +28,10 @@ def allowed_labels(problem: Problem) -> list[Flags]:
 
 def make_flags(problem: Problem, kept: Sequence[Ints]) -> list[Flags]:
     """Return kept labels as one flag for each label."""
-    return [
-        np.isin(np.arange(len(task)), labels)
-        for task, labels in zip(problem.tasks, kept, strict=True)
-    ]
+    flags = [np.zeros(len(task), bool) for task in problem.tasks]
+    for own, labels in zip(flags, kept, strict=True):
+        own[labels] = True
+    return flags
 
 
 def pareto_labels(problem: Problem, objective: Objective, kept: Sequence[Ints]) -> list[Ints]:
