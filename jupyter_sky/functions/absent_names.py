@@ -52,7 +52,6 @@ REASONS = {
     "Provider": "clouds are values: sky.AWS(region=...); jupyter_sky.provider adds others",
     "ProviderConfig": "clouds are values: sky.AWS(region=...); jupyter_sky.provider adds others",
     "Session": "a session is not needed: several pools may be up at once, each by sky.Compute(...)",
-    "SkywardError": "its name: sky.SkyError",
     "SpecKwargs": "a type of keywords: those of sky.Spec, which checkers know by its signature",
     "Streaming": "functions that yield stream by themselves: sky.function",
     "TaskFailedError": "a call raises the exception of its function, with the node's traceback",

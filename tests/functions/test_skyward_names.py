@@ -35,7 +35,7 @@ Instance ProviderConfig HealthChecker
 
 OTHERS = """
 ComputePool InstanceMetadata PendingCompute PendingComputeGroup compute integrations pool
-Accelerator Executor Group Lost MassedCompute Pending Provider Salad SkywardError Streaming
+Accelerator Executor Group Lost MassedCompute Pending Provider Salad Streaming
 TaskFailedError emit registry stream
 """
 """Names of versions before and after the one that the tables above list."""
