@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from ..errors import SkyTaskLost, SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
+from .edited_modules import definition, is_edited
 from .local_modules import Archives, LocalModules, merge, missing_module_advice, with_modules
 from .payload import (
     ArgumentBlobs,
@@ -167,9 +168,10 @@ class CallPickler:
         """Pickle a function with its options and the local modules that it needs."""
         packed = self._functions.get(id(function))
         if packed is None:
-            local = function.local
-            parcel = pack_function(local, function.shown, function.name)
-            archives = self.modules.needed_by(parcel.segments[0], local, _module_of(local))
+            local, module = function.local, _sent_module(function.local)
+            named = local if module else definition(local)
+            parcel = pack_function(named, function.shown, function.name)
+            archives = self.modules.needed_by(parcel.segments[0], local, module)
             payload = with_modules(parcel, archives, blobs)
             packed = self._functions[id(function)] = function, payload, archives, blobs.take()
         return packed[1:]
@@ -186,13 +188,13 @@ class CallPickler:
 
         if (quick := self._pack_plain(call)) is not None:
             return quick
-        local = call.function.local
+        local, module = call.function.local, _sent_module(call.function.local)
         args, kwargs, stream_inputs, stream_senders = streamed(local, call, self.modules)
-        with pickled_by_value(_module_of(local)):
+        with pickled_by_value(module):
             function, archives, shared = self._function(call.function, blobs)
             parcel = pack_arguments(local, call.function.name, args, kwargs)
             # those of the function again: a node unpickles each function once
-            others = self.modules.needed_by(parcel.segments[0], None, _module_of(local))
+            others = self.modules.needed_by(parcel.segments[0], None, module)
         arguments = with_modules(parcel, merge(archives, others), blobs)
         return PackedCall(function, arguments, stream_inputs, stream_senders, shared | blobs.take())
 
@@ -224,8 +226,10 @@ def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:
     return None
 
 
-def _module_of(function: Any) -> str | None:
-    return getattr(function, "__module__", None)
+def _sent_module(function: Any) -> str | None:
+    """Return the module whose definitions travel by value with a function; None for no such."""
+    module = getattr(function, "__module__", None)
+    return None if is_edited(module) else module
 
 
 def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseException:
