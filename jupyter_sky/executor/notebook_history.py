@@ -48,7 +48,7 @@ class NotebookHistory:
             Whether a cell of the notebook assigns the name after the last cell on a cluster that
             mentions it, and whether one mentions it after that.
         """
-        pending = dict.fromkeys(names, (False, False))
+        pending: dict[str, tuple[bool, bool]] = dict.fromkeys(names, (False, False))
         found: dict[str, tuple[bool, bool]] = {}
         for cell in reversed(self.cells[-RECENT_CELLS:] if pending else ()):
             is_sent, assigned, mentioned = _analyse(cell)
