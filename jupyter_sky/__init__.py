@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from .engines.node.instance import InstanceInfo, instance_info, is_head
     from .errors import SkyError
     from .functions import plugins
+    from .functions.active_pools import sky as sky
     from .functions.compute import Compute
+    from .functions.gathers import gather
+    from .functions.image import DEFAULT_IMAGE as DEFAULT_IMAGE
     from .functions.image import Image
-    from .functions.lazy_calls import PendingFunction, function, gather
-    from .functions.output import silent, stderr, stdout
+    from .functions.image_packages import PipIndex
+    from .functions.lazy_calls import PendingFunction, PendingFunctionGroup, function
+    from .functions.output import CallbackWriter, redirect_output, silent, stderr, stdout
     from .functions.pool import Pool
     from .functions.providers import (
         AWS,
@@ -44,7 +48,12 @@ if TYPE_CHECKING:
         Verda,
     )
     from .functions.shard import shard
-    from .functions.specs import Nodes, Options, Spec, Worker
+    from .functions.shared.collections import Consistency as Consistency
+    from .functions.specs import AllocationStrategy as AllocationStrategy
+    from .functions.specs import Nodes, Options, Spec, Volume, Worker
+    from .functions.specs import NodeSpec as NodeSpec
+    from .functions.specs import SelectionStrategy as SelectionStrategy
+    from .functions.specs import WorkerExecutor as WorkerExecutor
     from .offers import InstanceType, Offer
     from .resources import Resources
 
@@ -65,29 +74,36 @@ _NAMES = {
     "Resources": "resources",
     "Task": "dag.dag",
     "Compute": "functions.compute",
+    "Consistency": "functions.shared.collections",
+    "DEFAULT_IMAGE": "functions.image",
     "Image": "functions.image",
     "InstanceType": "offers",
     "InstanceInfo": "engines.node.instance",
-    "Nodes": "functions.specs",
     "Offer": "offers",
-    "Options": "functions.specs",
     "PendingFunction": "functions.lazy_calls",
+    "PendingFunctionGroup": "functions.lazy_calls",
+    "PipIndex": "functions.image_packages",
     "Pool": "functions.pool",
-    "Spec": "functions.specs",
-    "Worker": "functions.specs",
+    **dict.fromkeys("Nodes NodeSpec Options Spec Volume Worker".split(), "functions.specs"),
+    **dict.fromkeys(
+        "AllocationStrategy SelectionStrategy WorkerExecutor".split(), "functions.specs"
+    ),
     **dict.fromkeys(_PROVIDERS, "functions.providers"),
+    "CallbackWriter": "functions.output",
     "barrier": "functions.shared.collections",
     "counter": "functions.shared.collections",
     "dict": "functions.shared.collections",
     "function": "functions.lazy_calls",
-    "gather": "functions.lazy_calls",
+    "gather": "functions.gathers",
     "instance_info": "engines.node.instance",
     "is_head": "engines.node.instance",
     "lock": "functions.shared.collections",
     "queue": "functions.shared.collections",
+    "redirect_output": "functions.output",
     "set": "functions.shared.collections",
     "shard": "functions.shard",
     "silent": "functions.output",
+    "sky": "functions.active_pools",
     "stderr": "functions.output",
     "stdout": "functions.output",
 }
@@ -102,6 +118,7 @@ __all__ = [
     "GCP",
     "SSH",
     "Azure",
+    "CallbackWriter",
     "Compute",
     "Container",
     "Dag",
@@ -116,6 +133,8 @@ __all__ = [
     "Offer",
     "Options",
     "PendingFunction",
+    "PendingFunctionGroup",
+    "PipIndex",
     "Pool",
     "Resources",
     "RunPod",
@@ -124,6 +143,7 @@ __all__ = [
     "Task",
     "VastAI",
     "Verda",
+    "Volume",
     "Worker",
     "__version__",
     "accelerators",
@@ -149,6 +169,7 @@ __all__ = [
     "plugins",
     "preemption",
     "put",
+    "redirect_output",
     "run",
     "search",
     "shard",
@@ -174,6 +195,10 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f".{_NAMES[name]}", __name__), name)
     if name.startswith("Sky"):
         return getattr(import_module(".errors", __name__), name)
+    if not name.startswith("_"):
+        absent_names = import_module(".functions.absent_names", __name__)
+        if name in absent_names.REASONS:
+            raise absent_names.absent_name(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -193,7 +218,7 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_VERBS, *_ROOMS, *_NAMES})
+    return sorted({*globals(), *_VERBS, *_ROOMS, *_NAMES, "plugins"})
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -26,7 +26,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass
 class Ran:
-    """What a front end has seen of one cell."""
+    """Messages of one cell, as a front end has received them."""
 
     status: str = ""
     ename: str = ""
@@ -209,7 +209,7 @@ def nothing_left(data: Path, timeout: float = 5.0) -> float:
 
 
 def statuses(data: Path) -> list[str]:
-    """How runs ended, the latest first; quick ones are recorded with the next heartbeat."""
+    """Return how runs ended, the latest first; quick ones are recorded with the next heartbeat."""
     return [run.status for run in Store.open(data).runs()]
 
 
@@ -229,7 +229,7 @@ def interruptible() -> None:
 
 
 _begun: list[tuple[float, str]] = []
-"""When each test of the present file began."""
+"""Start of each test of the present file."""
 
 
 @pytest.fixture(autouse=True)

@@ -41,7 +41,7 @@ sys.addaudithook(_note_folder)
 
 @dataclass
 class Remains:
-    """What of this process is there at one moment, each with words that name it."""
+    """Return the resources of this process at one moment, each with a name."""
 
     processes: dict[int, str] = field(default_factory=dict)
     threads: dict[int, str] = field(default_factory=dict)

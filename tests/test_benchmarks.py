@@ -16,7 +16,18 @@ PROGRAM = Path(__file__).parent / "benchmarks" / "run.py"
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "name", ["catalog", "cells", "functions", "house", "lab", "placement", "preemption", "search"]
+    "name",
+    [
+        "catalog",
+        "cells",
+        "fidelity",
+        "functions",
+        "house",
+        "lab",
+        "placement",
+        "preemption",
+        "search",
+    ],
 )
 def test_benchmark_prints_its_figures(name: str, tmp_path: Path) -> None:
     ended = subprocess.run(

@@ -227,6 +227,40 @@ def _make(model: str, count: float = 1, memory: str | float | None = None) -> Ac
     )
 
 
+def Custom(
+    name: str,
+    memory: str | float | None = None,
+    count: float = 1,
+    cuda_min: str | None = None,
+    cuda_max: str | None = None,
+) -> Accelerator:
+    """Return the accelerator of any of its names, with a memory that it is made with.
+
+    Parameters
+    ----------
+    memory
+        GiB of one accelerator, such as ``"80GB"``; None for the model's own.
+    cuda_min, cuda_max
+        Refused: machines say the compute capability of their accelerators, no version of CUDA.
+
+    Raises
+    ------
+    SkyUsageError
+        No cloud of the catalog has an accelerator of that name, or none with that memory.
+
+    Examples
+    --------
+    >>> str(Custom("nvidia-a100", memory="80GB", count=2))
+    'A100-80GB:2'
+    """
+    if cuda_min is not None or cuda_max is not None:
+        raise SkyUsageError(
+            f"Custom({name!r}): offers do not say which version of CUDA a machine has",
+            hint="leave out cuda_min and cuda_max",
+        )
+    return _make(canonical(name), count, memory)
+
+
 def __getattr__(name: str) -> Any:
     if name in _FACTORIES:
         factory: Callable[..., Accelerator] = partial(_make, _FACTORIES[name])
@@ -243,7 +277,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    public = "Accelerator PRECISIONS accelerator canonical identifier names variant".split()
+    public = "Accelerator Custom PRECISIONS accelerator canonical identifier names variant".split()
     return sorted([*public, *_FACTORIES])
 
 
@@ -280,6 +314,13 @@ def stub() -> str:
         "def variant(name: str, admits: Callable[[float], bool]) -> str: ...",
         "def identifier(name: str) -> str: ...",
         "def stub() -> str: ...",
+        "def Custom(",
+        "    name: str,",
+        "    memory: str | float | None = None,",
+        "    count: float = 1,",
+        "    cuda_min: str | None = None,",
+        "    cuda_max: str | None = None,",
+        ") -> Accelerator: ...",
     ]
     for factory in sorted(_FACTORIES):
         arguments = "count: float = 1, memory: str | float | None = None"

@@ -27,6 +27,7 @@ from ..remote.ssh_address import Address
 from ..resources import parse_duration
 from . import machine_lease, machine_script
 from .base import TAGS, LaunchRequest, MachineConfig
+from .machine_setup import POWER_OFF, MachineSetup
 
 DISK_GIB = 50.0
 """Boot disk where none is asked for: a Deep Learning image alone is about 40."""
@@ -46,7 +47,7 @@ def create_machine_config(
     folder: Path,
     ending: str,
     now: float,
-    power_off: str = machine_lease.POWER_OFF,
+    power_off: str = POWER_OFF,
 ) -> MachineConfig:
     """Make keys for an order's machines in a folder, pin theirs, and write what they start with.
 
@@ -65,21 +66,24 @@ def create_machine_config(
     ours, theirs = _make_key_pair(folder / "id"), _make_key_pair(folder / "host")
     _make_key_pair(folder / NEXT_HOST_KEY)
     disk = max(DISK_GIB, order.resources.disk.value if order.resources.disk else 0.0)
-    keys = (settings.login, ours, (folder / "host").read_text(), theirs)
-    terms = {
-        "lease": order.lease,
-        "heartbeat_timeout": parse_duration(settings.heartbeat_timeout, "Sky.heartbeat_timeout"),
-    }
-    document = render_user_data(*keys, **terms, ending=ending)
-    script = machine_script.render_script(*keys, **terms, ending=ending, power_off=power_off)
+    setup = MachineSetup(
+        user=settings.login,
+        public_key=ours,
+        host_private=(folder / "host").read_text(),
+        host_public=theirs,
+        lease=order.lease,
+        heartbeat_timeout=parse_duration(settings.heartbeat_timeout, "Sky.heartbeat_timeout"),
+        ending=ending,
+        power_off=power_off,
+    )
     (folder / "host").unlink()  # it is theirs
     ends = now + order.lease
     values = (order.owner, order.cluster, order.token, order.notebook, str(math.ceil(ends)))
     return MachineConfig(
         user=settings.login,
         public_key=ours,
-        user_data=document,
-        script=script,
+        user_data=render_user_data(setup),
+        script=machine_script.render_script(setup),
         disk=disk,
         lease_end=ends,
         tags=dict(zip(TAGS, values, strict=True)),
@@ -92,51 +96,27 @@ def lease_duration() -> float:
     return parse_duration(Sky.load().lease, "Sky.lease")
 
 
-def render_user_data(
-    user: str,
-    public: str,
-    host_private: str,
-    host_public: str,
-    *,
-    lease: float,
-    heartbeat_timeout: float,
-    ending: str = "",
-) -> str:
-    """Write the document for cloud-init; JSON is YAML too.
-
-    Parameters
-    ----------
-    public
-        Our key.
-    host_private, host_public
-        The machine's own keys.
-    lease
-        Seconds that the machine lives at most.
-    heartbeat_timeout
-        Seconds after which it ends when nobody renews it.
-    ending
-        Shell commands by which it ends itself, run before it is powered off.
-    """
-    timer = _FALLBACK_TIMER.format(seconds=math.ceil(lease), minutes=math.ceil(lease / 60))
+def render_user_data(setup: MachineSetup) -> str:
+    """Write the document for cloud-init; JSON is YAML too."""
+    seconds, minutes = math.ceil(setup.lease), math.ceil(setup.lease / 60)
+    timer = _FALLBACK_TIMER.format(seconds=seconds, minutes=minutes)
     document = {
         "ssh_deletekeys": True,
         "ssh_pwauth": False,  # port 22 may be open to all
-        "ssh_keys": {"ed25519_private": host_private, "ed25519_public": host_public},
-        "disable_root": user != "root",
+        "ssh_keys": {"ed25519_private": setup.host_private, "ed25519_public": setup.host_public},
+        "disable_root": setup.user != "root",
         "users": [
             {
-                "name": user,
+                "name": setup.user,
                 "shell": "/bin/bash",
                 "lock_passwd": True,
                 "sudo": "ALL=(ALL) NOPASSWD:ALL",
-                "ssh_authorized_keys": [public],
+                "ssh_authorized_keys": [setup.public_key],
             }
         ],
-        "write_files": machine_lease.lease_files(
-            user, lease=lease, heartbeat_timeout=heartbeat_timeout, ending=ending
-        ),
+        "write_files": machine_lease.lease_files(setup),
         # where a machine must do more than power off, the second timer would only be in the way
-        "runcmd": [*([] if ending else [timer]), ["sh", machine_lease.BOOT_SCRIPT]],
+        "runcmd": [*([] if setup.ending else [timer]), ["sh", machine_lease.BOOT_SCRIPT]],
     }
     return "#cloud-config\n" + json.dumps(document, indent=1)
 

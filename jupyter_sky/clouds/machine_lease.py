@@ -26,12 +26,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .machine_setup import POWER_OFF, MachineSetup
+
 BOOT_SECONDS = 1800
 """A machine on which no cluster has begun ends after so long."""
 FOLDER = "/run/jupyter-sky"
 """Folder in which the cluster renews the lease."""
-POWER_OFF = "shutdown -P now"
-"""Last command on a machine of a cloud, unless its provider names another."""
 SCRIPT = "/usr/local/sbin/jupyter-sky-lease"
 UNIT = "/etc/systemd/system/jupyter-sky-lease.service"
 BOOT_SCRIPT = "/var/lib/cloud/scripts/per-boot/jupyter-sky-lease"
@@ -63,34 +63,16 @@ def _script() -> str:
     return Path(__file__).with_name("lease.sh").read_text()
 
 
-def lease_files(
-    user: str,
-    *,
-    lease: float,
-    heartbeat_timeout: float,
-    ending: str,
-    power_off: str = POWER_OFF,
-) -> list[dict[str, Any]]:
-    """Return the files of a machine's lease, for cloud-init's ``write_files``.
-
-    Parameters
-    ----------
-    user
-        Runs the cluster, and renews the lease.
-    lease, heartbeat_timeout
-        Seconds: of the machine's life at most, and after which it ends when nobody renews it.
-    ending
-        Shell commands by which it ends itself, run before it is powered off.
-    power_off
-        Shell command that powers it off, run as its last.
-    """
+def lease_files(setup: MachineSetup) -> list[dict[str, Any]]:
+    """Return the files of a machine's lease, for cloud-init's ``write_files``."""
+    user, power_off = setup.user, setup.power_off
     values = {
         "@USER@": shlex.quote(user),
         "@HOME@": shlex.quote("/root" if user == "root" else f"/home/{user}"),
-        "@LEASE@": str(math.ceil(lease)),
-        "@HEARTBEAT_TIMEOUT@": str(math.ceil(heartbeat_timeout)),
+        "@LEASE@": str(math.ceil(setup.lease)),
+        "@HEARTBEAT_TIMEOUT@": str(math.ceil(setup.heartbeat_timeout)),
         "@BOOT@": str(BOOT_SECONDS),
-        "@ENDING@": ending,
+        "@ENDING@": setup.ending,
         "@POWER_OFF@": power_off,
         "@POWER_OFF_NOW@": "poweroff -f" if power_off == POWER_OFF else power_off,
     }

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from . import machine_lease
+from .machine_setup import MachineSetup
 
 READY_LINE = "jupyter-sky-ready"
 """Printed by the script when the machine can be reached."""
@@ -25,44 +26,14 @@ def _template() -> str:
     return Path(__file__).with_name("machine_setup.sh").read_text()
 
 
-def render_script(
-    user: str,
-    public: str,
-    host_private: str,
-    host_public: str,
-    *,
-    lease: float,
-    heartbeat_timeout: float,
-    ending: str = "",
-    power_off: str = machine_lease.POWER_OFF,
-) -> str:
-    """Write the script; it can be run again, at each boot for instance.
-
-    Parameters
-    ----------
-    user
-        Login name; made if it is not there, where root runs the script.
-    public
-        Our key.
-    host_private, host_public
-        The machine's own keys.
-    lease
-        Seconds that the machine lives at most.
-    heartbeat_timeout
-        Seconds after which it ends when nobody renews it.
-    ending
-        Shell commands by which it ends itself, run before it is powered off.
-    power_off
-        Shell command that powers it off: of a container ``kill 1``, of a job ``scancel``.
-    """
-    files = machine_lease.lease_files(
-        user, lease=lease, heartbeat_timeout=heartbeat_timeout, ending=ending, power_off=power_off
-    )
+def render_script(setup: MachineSetup) -> str:
+    """Write the script; it can be run again, at each boot for instance."""
+    files = machine_lease.lease_files(setup)
     values = {
-        "@USER@": shlex.quote(user),
-        "@PUBLIC_KEY@": shlex.quote(public),
-        "@HOST_PRIVATE@": host_private.strip(),
-        "@HOST_PUBLIC@": shlex.quote(host_public),
+        "@USER@": shlex.quote(setup.user),
+        "@PUBLIC_KEY@": shlex.quote(setup.public_key),
+        "@HOST_PRIVATE@": setup.host_private.strip(),
+        "@HOST_PUBLIC@": shlex.quote(setup.host_public),
         "@BOOT_SCRIPT@": machine_lease.BOOT_SCRIPT,
         "@LEASE_FILES@": "\n".join(
             _write_file(file["path"], file["content"], file["permissions"]) for file in files

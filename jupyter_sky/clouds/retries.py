@@ -16,6 +16,8 @@ from .base import CloudError, Tick, no_tick
 MAX_ATTEMPTS = 5
 """Number of times that a request is sent which is throttled, or whose answer is lost."""
 FIRST_WAIT_SECONDS = 0.5
+MAX_WAIT_SECONDS = 60.0
+"""Longest wait that a cloud may ask for between two requests."""
 
 T = TypeVar("T")
 
@@ -53,10 +55,7 @@ class RetryingCaller:
                     raise
                 if trouble.cause not in TRANSIENT_CAUSES or attempt == MAX_ATTEMPTS - 1:
                     raise self._to_sky_error(trouble, offer) from None
-                until = time.monotonic() + FIRST_WAIT_SECONDS * 2**attempt * random.uniform(0.5, 1)
-                while time.monotonic() < until:
-                    tick()
-                    time.sleep(0.05)
+                _wait(attempt, trouble.retry_after, tick)
         raise AssertionError
 
     def call_once(self, request: Callable[[], T]) -> T:
@@ -84,3 +83,12 @@ class RetryingCaller:
         if trouble.cause == "invalid":
             return SkyUsageError(message, hint=trouble.fix or None)
         return SkyUnreachable(message, hint=trouble.fix or None)
+
+
+def _wait(attempt: int, retry_after: float, tick: Tick) -> None:
+    """Wait longer before each attempt, and as long as the cloud asks for."""
+    own = FIRST_WAIT_SECONDS * 2**attempt * random.uniform(0.5, 1)
+    until = time.monotonic() + max(own, min(retry_after, MAX_WAIT_SECONDS))
+    while time.monotonic() < until:
+        tick()
+        time.sleep(0.05)

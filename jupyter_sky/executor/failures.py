@@ -27,12 +27,18 @@ class RemoteFailure:
         The engine.
     hint : str
         Next step for the user, where one is known.
+    is_shown_by_engine : bool
+        Whether it stands among the outputs of the engine.
+    is_shown : bool
+        Whether it stands among the outputs of its cell.
     """
 
     remote_traceback: list[str]
     rank: int = 0
     hint: str = ""
     remote_text: str = ""
+    is_shown_by_engine: bool = False
+    is_shown: bool = False
 
     def _render_traceback_(self) -> list[str]:
         lines = list(self.remote_traceback)
@@ -61,6 +67,7 @@ def rebuild_exception(
     lines = reply.get("traceback") or [f"{name}: {text}"]
     error.remote_traceback = [str(line) for line in lines]
     error.rank, error.hint = rank, hint
+    error.is_shown_by_engine = bool((reply.get("sky") or {}).get("shown"))
     return error
 
 
@@ -141,38 +148,3 @@ def _local_class(classes: Any, namespace: Mapping[str, Any]) -> type[BaseExcepti
 
 class _NotLoaded:
     """Stands for a module that is not loaded."""
-
-
-def mending_line(described: Mapping[str, Any], local_names: Mapping[str, Any], line: str) -> str:
-    """Return the line that would mend a remote error, or an empty string.
-
-    Parameters
-    ----------
-    described
-        The engine's description of the error.
-    local_names
-        The notebook's variables.
-    line
-        The cell's own ``%%sky`` line.
-    """
-    from pathlib import Path
-
-    line = f"%%sky {line}".strip()
-    if ["IPython.core.error", "StdinNotImplementedError"] in described.get("classes", ()):
-        return "nobody can answer input() on a cluster: ask here, and send the answer with -i"
-    said = (described.get(key) for key in ("name", "module", "filename"))
-    name, module, filename = (each if isinstance(each, str) else "" for each in said)
-    if module and all(part.isidentifier() for part in module.split(".")):
-        top = module.partition(".")[0]
-        file = next((file for file in (f"{top}.py", top) if Path(file).exists()), None)
-        if file:
-            return f"{top} is in the notebook's folder: add --sync\n    {line} --sync {file}"
-        return f"{top} is not installed on the engine: add --pip {top}\n    {line} --pip {top}"
-    if name in local_names:
-        return f"{name} is a local variable: add -i {name}\n    {line} -i {name}"
-    if filename and not Path(filename).is_absolute() and Path(filename).exists():
-        return (
-            f"{filename} is in the notebook's folder, not on the cluster: add --sync\n"
-            f"    {line} --sync {filename}"
-        )
-    return ""

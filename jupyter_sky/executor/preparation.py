@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyUsageError
 from . import transfer
-from .requirements import imported_modules, type_modules
+from .cell_names import is_result
+from .requirements import imported_modules, installed_modules, type_modules
 from .transfer import RemoteValue
 from .transfer_progress import TransferReporter, format_size
-from .values import Placement, Sending
+from .values import Placement, Replies, Sending
+
+if TYPE_CHECKING:
+    from ..engines.wire.auto_inputs import Decision
 
 
 def prepare_engines(
@@ -42,34 +47,74 @@ def prepare_engines(
         if options.pip:  # may name a file that has just been brought
             packages.install_named(options.pip)
         if sync_packages:
-            packages.sync(imported_modules(sending.code) | type_modules(sending.types))
+            modules = imported_modules(sending.code) | type_modules(sending.types)
+            packages.sync(modules | installed_modules(sending.modules))
     for name, values in sending.handles.items():
-        _bind_handles(name, values, placement, reporter)
+        for decision in _bind_handles(name, values, sending.policy(name), placement, reporter):
+            _note_decision(name, decision, reporter)
     for name, parcel in sending.large.items():
-        if not transfer.send_value(cluster, ranks, name, parcel, reporter.progress(name)):
+        progress, policy = reporter.progress(name), sending.policy(name)
+        decisions = transfer.send_value(cluster, ranks, name, parcel, progress, policy)
+        if decisions == {"same"}:
             reporter.note(f"{name} is there already ({format_size(parcel.nbytes)}): not sent")
+        for decision in decisions:
+            _note_decision(name, decision, reporter)
     for note in sending.notes:
         reporter.note(note)
 
 
+def describe_decision(name: str, decision: Decision) -> str:
+    """Return a note on an input of ``--auto`` that was changed on an engine; else nothing."""
+    if decision == "keep":
+        return f"{name} has changed on the cluster: not sent; -i {name} sends the notebook's"
+    if decision == "replace" and not is_result(name):
+        return f"{name} had changed on the cluster: replaced by the notebook's, changed later"
+    return ""
+
+
+def describe_decisions(sending: Sending, replies: Replies) -> list[str]:
+    """Return notes on the inputs that came with the cell itself."""
+    notes = [
+        describe_decision(name, reply.decisions[name])
+        for name in sending.auto
+        for reply in replies
+        if name in reply.decisions
+    ]
+    return [note for note in dict.fromkeys(notes) if note]
+
+
+def _note_decision(name: str, decision: Decision, reporter: TransferReporter) -> None:
+    if note := describe_decision(name, decision):
+        reporter.note(note)
+
+
 def _bind_handles(
-    name: str, values: Sequence[RemoteValue], placement: Placement, reporter: TransferReporter
-) -> None:
+    name: str,
+    values: Sequence[RemoteValue],
+    policy: Mapping[str, Any],
+    placement: Placement,
+    reporter: TransferReporter,
+) -> set[Decision]:
     """Bind values that are on the cluster to a name, without moving them if possible.
 
     One value is for every engine; of several, each engine has its own.
     """
+    decisions: set[Decision] = set()
     cluster, by_rank = placement.cluster, {value.rank: value for value in values}
     for rank in placement.ranks:
         value = values[0] if len(values) == 1 else by_rank.get(rank)
         if value is None:
             raise SkyUsageError(f"-i {name}: it has no value for engine {rank}")
         if value.cluster is cluster and value.rank == rank:
-            cluster.connection.ask_engine(rank, "bind", name=name, ref=value.ref)
+            ask = {"name": name, "ref": value.ref, **policy}
+            decisions.add(cluster.connection.ask_engine(rank, "bind", **ask)["decision"])
             continue
         parcel = transfer.Parcel.of(value.fetch(reporter.progress(name)), name)
         reporter.announce(name, parcel.nbytes, "to")
-        transfer.send_value(cluster, [rank], name, parcel, reporter.progress(name))
+        decisions |= transfer.send_value(
+            cluster, [rank], name, parcel, reporter.progress(name), policy
+        )
+    return decisions
 
 
 def check_input_sizes(sending: Sending, reporter: TransferReporter) -> None:

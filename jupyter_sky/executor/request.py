@@ -10,6 +10,16 @@ from ..cell_options.values import CellOptions
 from ..config.settings import Sky
 from ..errors import SkyUsageError
 from ..resources import Resources, parse_clouds
+from .notebook_history import NO_HISTORY, NotebookHistory
+
+PASSING_MAGICS = {"%%sky", "%%time", "%%timeit", "%%capture", "%%prun"}
+"""Cell magics that leave errors of the body to IPython."""
+
+
+def are_passing_magics(lines: Sequence[str]) -> bool:
+    """Return whether lines are ``%%sky`` and magics that leave its errors to IPython."""
+    words = {line.split(maxsplit=1)[0] for line in lines if line.strip()}
+    return "%%sky" in words and words <= PASSING_MAGICS
 
 
 def with_settings(options: CellOptions, config: Sky) -> CellOptions:
@@ -40,14 +50,25 @@ class CellPosition:
         The cell's lines before the body.
     cell_id
         JupyterLab's own name of the cell.
+    history
+        The cells before it.
+    is_outermost
+        Whether only magics stand around the body, and no code that could handle its errors.
     """
 
-    __slots__ = ("above", "cell_id", "line", "number")
+    __slots__ = ("above", "cell_id", "history", "is_outermost", "line", "number")
 
     def __init__(
-        self, number: int, line: str = "", above: Sequence[str] = (), cell_id: str | None = None
+        self,
+        number: int,
+        line: str = "",
+        above: Sequence[str] = (),
+        cell_id: str | None = None,
+        history: NotebookHistory = NO_HISTORY,
+        is_outermost: bool = False,
     ) -> None:
         self.number, self.line, self.above, self.cell_id = number, line, tuple(above), cell_id
+        self.history, self.is_outermost = history, is_outermost
 
     def number_lines(self, body: str) -> str:
         """Return the body below its lines as comments: line numbers are the notebook's own."""

@@ -9,7 +9,8 @@ from typing import Any
 from ..cell_options.values import CellOutput
 from ..errors import SkyCancelled, SkyError, SkyTransferError, SkyUsageError
 from . import transfer
-from .failures import mending_line, rebuild_exception
+from .advice import mending_line
+from .failures import rebuild_exception
 from .request import CellPosition
 from .transfer import RemoteValue
 from .transfer_progress import TransferReporter

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ..cell_options.values import CellOptions
@@ -15,10 +16,13 @@ from ..engines.client.connection import wait_callback
 from ..errors import SkyBudget, SkyCancelled, SkyError, SkyStoreError, SkyTimeout
 from ..resources import format_duration
 from ..store.store import RunRow
+from .advice import mending_line
 from .cluster_records import describe_place
 from .display import Display, RunStatus, Stage
+from .failures import RemoteFailure
 from .inputs import collect_inputs
-from .preparation import check_input_sizes, prepare_engines
+from .payloads import filter_payload, first_payload
+from .preparation import check_input_sizes, describe_decisions, prepare_engines
 from .relay import Relay
 from .replay import replay_unfinished
 from .request import CellPosition, parse_ranks, with_settings
@@ -157,13 +161,16 @@ class SkyRun:
             except SkyCancelled:
                 pass  # whoever cancelled it knows
             except BaseException as error:  # the future has it, too; it may never be asked
-                self._show_error(error)
+                if not (isinstance(error, RemoteFailure) and error.is_shown):
+                    self._show_error(error)
 
         threading.Thread(target=go, name=f"sky-run-{self.label}", daemon=True).start()
 
     def _execute(self) -> Any:
         # what can fail here fails before any money is spent
-        sending = collect_inputs(self.options, self.code, self.values, self.session.config)
+        sending = collect_inputs(
+            self.options, self.code, self.values, self.session.config, self.origin.history
+        )
         reporter = self._reporter()
         check_input_sizes(sending, reporter)
         placement = self._place()
@@ -179,6 +186,9 @@ class SkyRun:
         with monitor.count_interrupts():  # a cell that has been sent must be watched
             self._send(sending, placement)
         replies = monitor.wait_replies(self.cells)
+        payloads = [filter_payload(reply.payload, self.trusted) for reply in replies]
+        self.display.payload(first_payload(payloads))
+        self.notes += describe_decisions(sending, replies)
         results = ResultCollector(
             placement, self.origin, self.label, namespace, self.trusted, reporter
         )
@@ -190,7 +200,8 @@ class SkyRun:
     def _place(self) -> Placement:
         """Return the engines of the cell, on a cluster that is up or that is launched now."""
         clusters, options = self.session.clusters, self.options
-        if clusters.find_connected(options.resources, options.cluster) is None:
+        connected = clusters.find_connected(options.resources, options.cluster)
+        if connected is None:
             # a launch takes its time, and can be seen and stopped from elsewhere
             self._write_record()
         request = ClusterRequest(
@@ -198,7 +209,7 @@ class SkyRun:
         )
         self.cluster, notes = clusters.obtain(request, self.report)
         self.notes += notes
-        if any(note.startswith("reconnected") for note in notes):
+        if connected is None and self.cluster.was_running:
             config = self.session.config
             for note in replay_unfinished(self.cluster, clusters.records, self.display, config):
                 self.notes.append(note)
@@ -219,6 +230,8 @@ class SkyRun:
             stage = "interrupted"
         else:
             stage = "failed"
+        if isinstance(error, RemoteFailure):
+            error.is_shown = error.is_shown_by_engine and self.origin.is_outermost
         self._end(stage)
         self._finish(stage)
         if not self._future.done():
@@ -233,7 +246,11 @@ class SkyRun:
         if not self.trusted:
             mark_untrusted(session.store, self.id)
             display = InertDisplay(display, self.id)
-        self._relay = relay = Relay(display, placement.ranks, cap, where)
+        # without the run, whose value would be kept as long as threads of the cell may print
+        advise = partial(mending_line, local_names=session.namespace, line=self.origin.line)
+        self._relay = relay = Relay(
+            display, placement.ranks, cap, where, self.origin.is_outermost, advise
+        )
         cluster.running[self.id] = lambda: relay.shown
         session.variables.remember_cell(self.code)
         limit = self.limits.seconds(cluster.row.price)
@@ -245,7 +262,8 @@ class SkyRun:
             "name": self.name,
             "limit": limit,
         }
-        request = sending.request(self.origin.number, self.trusted)
+        origin = self.origin
+        request = sending.request(origin.number, session.id, origin.history, self.trusted)
         code = self.origin.number_lines(self.code)
         self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
         self.record.begin(cluster.row, limit)
@@ -279,12 +297,14 @@ class SkyRun:
         assert self.cluster is not None
         monitor, price = self.session.clusters.budget_monitor, self.cluster.row.price
         if error := self.limits.exceeded(self.label, self.seconds, self.record.spent_usd()):
+            self._hide_final_error()
             return error
         try:
             monitor.check_start(price, f"{self.label} was stopped")
             if price:
                 self.notes += monitor.pop_notice()
         except SkyBudget as over:
+            self._hide_final_error()
             return over
         except SkyStoreError:
             pass  # it is locked for a moment
@@ -327,6 +347,11 @@ class SkyRun:
             if not future.done():
                 future.set_exception(error)
 
+    def _hide_final_error(self) -> None:
+        """Do not show the interrupt of the engine, by which the cell is stopped."""
+        if self._relay is not None:
+            self._relay.hide_final_error()
+
     def _show_error(self, error: BaseException) -> None:
         render = getattr(error, "_render_traceback_", lambda: [f"{type(error).__name__}: {error}"])
         named = {"ename": type(error).__name__, "evalue": str(error)}
@@ -359,6 +384,7 @@ class SkyRun:
         """Return the error of a cell that was cancelled, with the author; None otherwise."""
         if not self.cancelled.is_set():
             return None
+        self._hide_final_error()
         how = f"stopped {self.stopped_by}" if self.stopped_by else "cancelled"
         return SkyCancelled(f"{self.label} was {how}")
 

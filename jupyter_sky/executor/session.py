@@ -212,6 +212,22 @@ def open_session(
         return _session
 
 
+def _disown() -> None:
+    """Forget the session in a forked process: its connections and clusters are the parent's."""
+    global _session, _lock
+    _lock = threading.Lock()  # the parent may hold it
+    if _session is not None:
+        atexit.unregister(_session.close)
+        _inherited.append(_session)
+        _session = None
+
+
+_inherited: list[Session] = []
+"""Sessions of the processes that this one was forked from, kept from finalization."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown)
+
+
 def close() -> None:
     """Close this process's session if there is one."""
     global _session

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from ..config.settings import Sky
 from ..engines.node.files import build_manifest
+from ..engines.wire.code_sources import register_sources, with_sources
 from ..engines.wire.data_values import KINDS, decode
 from ..engines.wire.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
 from ..errors import SkyTransferError
 
 if TYPE_CHECKING:
+    from ..engines.wire.auto_inputs import Decision
     from .clusters import ClusterHandle
 
+_RECEIVED: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""Hashes of functions and classes that came from engines."""
 WINDOW_CHUNKS = 3
 """Chunks under way at once: enough to keep every hop busy, little enough to hold in memory."""
 
@@ -86,21 +92,30 @@ def is_inline(parcel: Parcel) -> bool:
 
 
 def send_value(
-    cluster: ClusterHandle, ranks: Sequence[int], name: str, parcel: Parcel, progress: Progress
-) -> bool:
+    cluster: ClusterHandle,
+    ranks: Sequence[int],
+    name: str,
+    parcel: Parcel,
+    progress: Progress,
+    policy: Mapping[str, Any] = MappingProxyType({}),
+) -> set[Decision]:
     """Send a parcel to engines under a name, unless its content is there already.
+
+    Parameters
+    ----------
+    policy
+        Part of the message that says when an engine's own value is used.
 
     Returns
     -------
-    bool
-        Whether anything had to be sent.
+    set of Decision
+        Decisions of the engines.
     """
-    link, digest = cluster.connection, parcel.digest()
-    wanting = [
-        rank
-        for rank in ranks
-        if not link.ask_engine(rank, "same", name=name, digest=digest)["same"]
-    ]
+    link = cluster.connection
+    digest = policy.get("auto", {}).get("digest") or parcel.digest()
+    ask = {"name": name, "digest": digest, **policy}
+    decisions = {rank: link.ask_engine(rank, "same", **ask)["decision"] for rank in ranks}
+    wanting = [rank for rank in ranks if decisions[rank] in ("bind", "replace")]
     total, done = parcel.nbytes * len(wanting), 0
     for rank in wanting:
         identity = f"in-{name}-{digest}"
@@ -116,8 +131,9 @@ def send_value(
                 views = parcel.views(start, stop)
                 future = link.send_value_request(rank, "chunk", views, id=identity, start=start)
                 flying.append((future, stop - start))
-        link.ask_engine(rank, "end", id=identity, name=name, digest=digest)
-    return bool(wanting)
+        end = with_sources({"id": identity, "name": name, "digest": digest}, parcel)
+        link.ask_engine(rank, "end", **end)
+    return set(decisions.values())
 
 
 def receive_value(
@@ -150,13 +166,29 @@ def receive_value(
     sizes = described.get("sizes")
     if not isinstance(sizes, list) or not all(type(n) is int and n >= 0 for n in [0, *sizes]):
         raise SkyTransferError(f"{name} cannot be opened here: its sizes are not numbers of bytes")
+    if trusted:
+        register_sources(described.get("sources", ()))
     if "inline" in described:
-        return _load_value(Parcel.from_inline(described), name, trusted)
-    try:
-        parcel = _fetch(cluster, rank, described, progress)
-    finally:
-        release_packed(cluster, rank, described)
-    return _load_value(parcel, name, trusted)
+        parcel = Parcel.from_inline(described)
+    else:
+        try:
+            parcel = _fetch(cluster, rank, described, progress)
+        finally:
+            release_packed(cluster, rank, described)
+    value = _load_value(parcel, name, trusted)
+    if isinstance(value, FunctionType | type) and isinstance(described.get("digest"), str):
+        _RECEIVED[value] = described["digest"]
+    return value
+
+
+def sent_digest(value: Any, parcel: Parcel) -> str:
+    """Return the hash of a value by which an engine knows whether it has it.
+
+    A function that came from an engine is known by its hash there: pickled here, its copies of
+    globals would make another of it.
+    """
+    known = _RECEIVED.get(value) if isinstance(value, FunctionType | type) else None
+    return known or parcel.digest()
 
 
 def _as_data_hint(name: str) -> str:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ..cell_options.values import CellOptions
 from ..errors import SkyBudget, SkyError, SkyTimeout
 from ..resources import Resources, format_duration
+from .notebook_history import reads_history
 
 if TYPE_CHECKING:
+    from ..engines.wire.auto_inputs import AutoInput, Decision
     from ..engines.wire.values import Parcel
     from ..store.store import ClusterRow
     from .cluster import ClusterHandle
+    from .notebook_history import NotebookHistory
     from .transfer import RemoteValue
 
 
@@ -56,12 +59,16 @@ class Sending:
         Parcels sent before the cell.
     handles
         Values that are on a cluster already: one, or one for each engine.
+    auto
+        Inputs found by ``--auto``: the engine may have newer values of these names.
     env
         Environment variables; they go to the engine and nowhere else.
     notes
         Notes for the user.
     types
         Types of the values, whose packages the engines need.
+    modules
+        Names of the modules among the values.
     """
 
     code: str
@@ -69,19 +76,39 @@ class Sending:
     inline: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     large: Mapping[str, Parcel] = field(default_factory=dict)
     handles: Mapping[str, Sequence[RemoteValue]] = field(default_factory=dict)
+    auto: Mapping[str, AutoInput] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     types: tuple[type, ...] = ()
+    modules: tuple[str, ...] = ()
 
-    def request(self, cell: int, trusted: bool) -> dict[str, Any]:
-        """Return the part of the request that goes to the engines alone."""
+    def request(
+        self, cell: int, session: str, history: NotebookHistory, trusted: bool
+    ) -> dict[str, Any]:
+        """Return the part of the request that goes to the engines alone.
+
+        Parameters
+        ----------
+        cell
+            Number of the cell.
+        session
+            Id of the notebook's kernel.
+        history
+            Cells before it, for one that reads them on an engine that is trusted.
+        """
         return {
             "cell": cell,
-            "inputs": self.inline,
+            "session": session,
+            "history": history.texts() if trusted and reads_history(self.code) else {},
+            "inputs": {name: value | self.policy(name) for name, value in self.inline.items()},
             "outputs": [[output.name, output.keep] for output in self.options.outputs],
             "env": self.env,
             "as_data": not trusted,
         }
+
+    def policy(self, name: str) -> dict[str, Any]:
+        """Return the part of a message that says when the engine's own value is used."""
+        return {"auto": self.auto[name].to_json()} if name in self.auto else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +185,10 @@ class Reply:
         Content of a reply that is not ``ok``; empty otherwise.
     refused
         Reason why the engine could not open an input; None otherwise.
+    decisions
+        What the engine has decided on inputs of ``--auto``.
+    payload
+        Payload of the reply, as the engine has sent it.
     """
 
     rank: int
@@ -166,14 +197,22 @@ class Reply:
     outputs: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     error: Mapping[str, Any] = field(default_factory=dict)
     refused: str | None = None
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+    payload: Any = ()
 
     @classmethod
     def parse(cls, rank: int, content: Mapping[str, Any]) -> Reply:
         """Return the reply that is the content of an ``execute_reply``."""
         status, described = content["status"], content.get("sky") or {}
+        decisions = described.get("decisions")
+        common: dict[str, Any] = {
+            "decisions": decisions if isinstance(decisions, Mapping) else {},
+            "payload": content.get("payload") or (),
+        }
         if status == "ok":
-            return cls(rank, status, described.get("result"), described.get("outputs") or {})
-        return cls(rank, status, error=content, refused=described.get("refused"))
+            outputs = described.get("outputs") or {}
+            return cls(rank, status, described.get("result"), outputs, **common)
+        return cls(rank, status, error=content, refused=described.get("refused"), **common)
 
 
 Replies = Sequence[Reply]

@@ -9,8 +9,8 @@ from typing import Any
 from ..config.settings import Sky
 from ..errors import SkyUsageError, suggest
 from . import transfer
+from .cell_names import assigned_names
 from .clusters import ClusterRegistry
-from .inputs import assigned_names
 
 RECENT_CELLS = 100
 """Number of cells whose names are offered for completion."""

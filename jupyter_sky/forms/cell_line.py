@@ -206,17 +206,18 @@ def _find(source: str) -> _CellParts:
 
 def _names(body: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names that a body reads before it assigns them, and those it assigns."""
-    from ..executor.inputs import assigned_names, free_names, to_plain_python
+    from ..executor.cell_names import assigned_names, free_names
+    from ..executor.magic_code import parse_cell
 
-    try:
-        tree = ast.parse(to_plain_python(body))
-    except SyntaxError:
+    tree = parse_cell(body)
+    if tree is None:
         return (), ()
     nodes = list(ast.walk(tree))
     known = {node.id: None for node in nodes if isinstance(node, ast.Name)}
     imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
     imported = {(a.asname or a.name).partition(".")[0] for node in imports for a in node.names}
-    reads = [name for name in free_names(body, known) if not hasattr(builtins, name)]
+    free = (name for name in free_names(body, known) if not name.startswith("_"))
+    reads = [name for name in free if not hasattr(builtins, name)]
     makes = sorted(n for n in assigned_names(body) - imported if not n.startswith("_"))
     return tuple(reads), tuple(makes)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NoReturn
 
-from ..errors import SkyUsageError
+from ..engines.node.instance import instance_info, is_on_node
+from ..errors import SkyTransferError, SkyUsageError
 
 
 class CallTarget(ABC):
@@ -17,6 +19,13 @@ class CallTarget(ABC):
     @abstractmethod
     def resolve_pool(self) -> Any:
         """Return the `Pool` that takes the calls."""
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise SkyTransferError(
+            "a pool cannot be sent to a node, nor pickled: its connections belong to this process",
+            hint="send calls to it from here, and pass their results on; on a node, "
+            "sky.instance_info() describes the pool",
+        )
 
 
 _active: list[Any] = []
@@ -34,6 +43,17 @@ def unregister(pool: Any) -> None:
     """Remove a pool that is going down, if it is registered."""
     if pool in _active:
         _active.remove(pool)
+
+
+def _disown() -> None:
+    """Leave the pools to the parent of a forked process: its connections cannot be shared."""
+    for pool in _active:
+        pool.disown()
+    _active.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown)
 
 
 def had_pool() -> bool:
@@ -74,9 +94,29 @@ def current() -> Any:
     """
     refuse_untrusted()
     pool = active()
+    if pool is None and is_on_node():
+        raise SkyUsageError(
+            f"calls cannot be sent from node {instance_info().node} of a pool, where this runs",
+            hint="call f.local(...) to run it here, or return and send the call from the notebook",
+        )
     if pool is None:
         raise SkyUsageError(
             "no pool is up to send calls to",
             hint="with sky.Compute(nodes=2) as compute: ..., or pool = sky.up(nodes=2)",
         )
     return pool
+
+
+class CurrentPool(CallTarget):
+    """The pool that is up, as the right operand of calls: ``train(10) >> sky.sky``."""
+
+    def resolve_pool(self) -> Any:
+        """Return the `Pool` of the innermost ``with``, or the last one that came up."""
+        return current()
+
+    def __repr__(self) -> str:
+        return f"<sky: {active() or 'no pool is up'}>"
+
+
+sky = CurrentPool()
+"""The pool that is up. The package itself means the same: ``train(10) >> sky``."""

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import SkyCancelled, SkyError
+from ..errors import SkyCancelled, SkyError, SkyUsageError
 from ..provisioner.broker import LOST_STAGE
 from .specs import Nodes, Options
 
@@ -62,6 +62,7 @@ class Autoscaler:
         self.last_error: SkyError | None = None
         """Error of the last failed request for nodes; None if there was none."""
         self._joined: list[ClusterHandle] = []
+        self._draining: list[ClusterHandle] = []
         self._idle_since: dict[str, float] = {}
         self._busy_since: float | None = None
         self._retry_at = 0.0
@@ -72,9 +73,39 @@ class Autoscaler:
 
     def begin(self) -> None:
         """Start a thread that scales the pool until it ends."""
+        if self._thread.is_alive():
+            return
         self.pool.defer(self._stop)
         self._launcher.check_wanted = self._check
         self._thread.start()
+
+    def resize(self, nodes: Nodes) -> None:
+        """Change the numbers of nodes, and wait for those with which work can begin.
+
+        Nodes that are too many leave once they have no calls.
+
+        Raises
+        ------
+        SkyError
+            More nodes cannot be had; the pool goes on with what it has.
+        """
+        before, first = self.nodes, self.pool.cluster.row.nodes
+        if nodes.initial < first:
+            raise SkyUsageError(
+                f"pool {self.pool.name} has {first} nodes in its first cluster, which has its "
+                f"controller and stays: it cannot have {nodes.initial}",
+                hint=f"begin smaller: sky.Compute(nodes=({nodes.initial}, {first}))",
+            )
+        self.last_error, self._retry_at, self._failed_attempts = None, 0.0, 0
+        self.nodes = nodes
+        self.begin()
+        while len(self.pool.ranks) < nodes.ready:
+            if self.pool.closed:
+                raise SkyCancelled(f"pool {self.pool.name} {self.pool.closed}")
+            if self.last_error is not None:
+                self.nodes = before
+                raise self.last_error
+            time.sleep(TICK_SECONDS / 5)
 
     def _stop(self) -> None:
         self._stopped.set()
@@ -85,15 +116,18 @@ class Autoscaler:
             raise SkyCancelled("the pool has ended meanwhile")
 
     def _run(self) -> None:
-        self._add_nodes(self.nodes.initial - self.nodes.ready)
+        self._add_nodes(self.nodes.initial - len(self.pool.ranks))
         while not self._stopped.wait(TICK_SECONDS):
             now = time.monotonic()
             self.pool.check_nodes()
             if self.pool.closed:
                 return
+            self._end_drained()
             if len(self.pool.ranks) < self.nodes.initial:
                 if now > self._retry_at:
                     self._add_nodes(self.nodes.initial - len(self.pool.ranks))
+            elif len(self.pool.ranks) > self.nodes.limit:
+                self._drain()
             elif self.nodes.limit > self.nodes.initial:
                 self._scale(now)
 
@@ -143,6 +177,24 @@ class Autoscaler:
                 f"others came up and were of no use ({error.message.splitlines()[0]})",
                 stacklevel=2,
             )
+
+    def _drain(self) -> None:
+        """Send no more calls to nodes that are too many, the last ones to join first.
+
+        Nodes that have joined together leave together.
+        """
+        for cluster in reversed(list(self._joined)):
+            if len(self.pool.ranks) - cluster.row.nodes >= self.nodes.initial:
+                self.pool.drain(cluster)
+                self._joined.remove(cluster)
+                self._draining.append(cluster)
+
+    def _end_drained(self) -> None:
+        """End clusters that have no calls any more."""
+        for cluster in [each for each in self._draining if not self.pool.busy(each)]:
+            self._draining.remove(cluster)
+            self.pool.leave(cluster)
+            self._launcher.end(cluster)
 
     def _shrink(self, now: float) -> None:
         self._joined = [cluster for cluster in self._joined if cluster in self.pool.clusters]

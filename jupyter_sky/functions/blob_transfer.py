@@ -1,4 +1,4 @@
-"""Transfer of large argument pieces to nodes, each sent once."""
+"""Transfer of large argument pieces to nodes: mapped on the same machine, else each sent once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from ipyparallel.error import EngineError
 
 from ..errors import SkyClusterLost, SkyTransferError
-from .payload import Blobs, digest
+from .memory_files import MemoryFile
+from .payload import ArgumentBlobs, Blobs, digest
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
@@ -26,9 +28,10 @@ POLL_SECONDS = 0.2
 
 
 class BlobTransfer:
-    """Uploads blobs to the nodes of a pool.
+    """Uploads blobs to the nodes of a pool that cannot map them.
 
-    A blob goes once to each controller, which hands it on to the machines that lack it.
+    A blob goes once to each controller, which hands it on to the machines that lack it. Nodes of
+    this machine map memory files.
 
     Parameters
     ----------
@@ -43,7 +46,27 @@ class BlobTransfer:
     ) -> None:
         self._nodes, self._requeue = nodes, requeue
         self._uploaded: dict[str, set[str]] = {}
+        self._without_files: set[str] = set()
+        """Engines that could not map a memory file, such as those in a container."""
+        self._files: WeakValueDictionary[str, MemoryFile] = WeakValueDictionary()
         self._lock = threading.Lock()
+
+    def collect(self) -> ArgumentBlobs:
+        """Return a place for the large segments of one submission."""
+        if any(self._maps_files(node) for node in list(self._nodes.values())):
+            return ArgumentBlobs(self._find_file)
+        return ArgumentBlobs()
+
+    def _find_file(self, name: str, data: memoryview) -> MemoryFile | None:
+        file = self._files.get(name) or MemoryFile.write(data)
+        if file is not None:
+            self._files[name] = file
+        return file
+
+    def _maps_files(self, node: PoolNode) -> bool:
+        """Return whether a node is on this machine, as far as is known."""
+        engine = node.engine
+        return engine in node.connection.client.routes and engine not in self._without_files
 
     def upload(self, blobs: Blobs, force: bool = False) -> None:
         """Upload blobs to all nodes, and wait until they have arrived."""
@@ -54,11 +77,13 @@ class BlobTransfer:
             by_connection: dict[Any, list[PoolNode]] = {}
             for node in nodes:
                 by_connection.setdefault(node.connection, []).append(node)
-            for name, data in blobs.items():
+            for name, source in blobs.items():
                 for connection, members in by_connection.items():
                     lacking = [n for n in members if force or not self._has(n, name)]
+                    if isinstance(source, MemoryFile):
+                        lacking = [n for n in lacking if not self._maps_files(n)]
                     if lacking:
-                        self._send(connection, lacking, name, data)
+                        self._send(connection, lacking, name, _memory_of(source))
 
     def _has(self, node: PoolNode, name: str) -> bool:
         return name in self._uploaded.get(node.engine, ())
@@ -94,21 +119,27 @@ class BlobTransfer:
         """Upload blobs that a node lacks for a task: it joined later, or has evicted them."""
 
         def upload_missing() -> None:
-            data = task.blobs.get(name)
+            source = task.packed.blobs.get(name)
+            if isinstance(source, MemoryFile):
+                self._without_files.add(node.engine)
             try:
-                if data is None or digest(data) != name:
+                if source is None or digest(_memory_of(source)) != name:
                     raise SkyTransferError(
                         f"an argument of {task.call!r} has changed since it was sent, and a node "
                         "lacks it",
                         hint="send the call again",
                     )
-                self.upload({name: data}, force=True)
+                self.upload({name: source}, force=True)
             except Exception as error:
                 task.future.fail(error)
                 return
             self._requeue([task])
 
         threading.Thread(target=upload_missing, name="sky-blob", daemon=True).start()
+
+
+def _memory_of(source: memoryview | MemoryFile) -> memoryview:
+    return source.memory if isinstance(source, MemoryFile) else source
 
 
 def _wait_all(

@@ -19,7 +19,17 @@ from .active_pools import CallTarget, active_pools, refuse_untrusted
 from .launch import ClusterLauncher, choose_offer
 from .pool import Pool
 from .shared.shared_client import STANDALONE
-from .specs import SELECTIONS, Allocation, Nodes, Options, Selection, Spec, Worker
+from .specs import (
+    SELECTIONS,
+    Allocation,
+    Nodes,
+    Options,
+    Selection,
+    Spec,
+    Volume,
+    Worker,
+    refuse_volumes,
+)
 
 if TYPE_CHECKING:
     from ..accelerators import Accelerator
@@ -64,6 +74,8 @@ class Compute(CallTarget):
         What nodes have installed and set.
     plugins
         What is put around calls: ``sky.plugins.torch()``.
+    volumes
+        Refused: pools do not mount volumes yet.
     options
         What is seldom changed.
     selection
@@ -95,10 +107,12 @@ class Compute(CallTarget):
         worker: Worker | None = None,
         image: Any = None,
         plugins: Sequence[Any] = (),
+        volumes: Sequence[Volume] = (),
         options: Options | None = None,
         selection: Selection = "cheapest",
         name: str | None = None,
     ) -> None:
+        refuse_volumes(volumes)
         if provider is not None and cloud is not None:
             raise SkyUsageError("provider and cloud are the same thing: give one of them")
         provider = provider if provider is not None else cloud
@@ -113,9 +127,11 @@ class Compute(CallTarget):
                 f"selection={selection!r} is not known", hint=suggest(selection, SELECTIONS)
             )
         self.selection = selection
-        self.worker, self.options = worker or Worker(), options or Options()
+        self.options = options or Options()
+        self.worker = worker or self.options.worker or Worker()
         self.image, self.plugins = image, tuple(plugins)
         self.name = name
+        self._chosen: Spec | None = None
         self._resolved_image: Any = None
         self._pool: Pool | None = None
 
@@ -157,7 +173,9 @@ class Compute(CallTarget):
         self.check()
         session = sessions.current()
         resources, nodes, spec = self._choose(session)
-        start = ClusterLauncher(session.clusters, resources, spec.lease, spec.market)
+        self._chosen, self._resolved_image = spec, self._image(spec)
+        limit = self.options.provision_timeout
+        start = ClusterLauncher(session.clusters, resources, spec.lease, spec.market, limit)
         if reuse:
             cluster = start.obtain(self.name, nodes.ready)
         else:
@@ -167,14 +185,17 @@ class Compute(CallTarget):
     def check(self) -> None:
         """Raise errors that are known before a machine is paid for."""
         refuse_untrusted()
-        self._resolved_image = self._image()
-        if self._resolved_image is not None:
-            self._resolved_image.check()
+        self._resolved_image = self._image(None)
+        for image in map(self._image, self.specs):
+            if image is not None:
+                image.check()
 
     def use_cluster(
         self, cluster: ClusterHandle, start: ClusterLauncher, nodes: Nodes | None = None
     ) -> Pool:
         """Use a cluster that is up as the pool."""
+        from .autoscaler import Autoscaler
+
         try:
             pool = Pool(cluster, self.worker, start.end)
         except BaseException:
@@ -182,14 +203,17 @@ class Compute(CallTarget):
             raise
         try:
             self._set_up_pool(pool)
-            if nodes is not None and nodes.limit > nodes.ready:
-                from .autoscaler import Autoscaler
-
-                Autoscaler(pool, nodes, start, self.options, self._prepare_nodes).begin()
+            count = len(pool.ranks)
+            nodes = nodes or Nodes(min=count, desired=count)
+            pool.scaler = Autoscaler(pool, nodes, start, self.options, self._prepare_nodes)
+            if nodes.limit > nodes.ready:
+                pool.max_nodes = nodes.limit
+                pool.scaler.begin()
         except BaseException:
             pool.down()
             raise
-        pool.limit = self.options.timeout
+        pool.limit, pool.shows_progress = self.options.timeout, self.options.shows_progress
+        pool.cancel_grace = self.options.cancel_grace
         if not self.options.cluster:
             pool.facts[STANDALONE] = True
         self._pool = pool
@@ -205,19 +229,24 @@ class Compute(CallTarget):
     def _set_up_pool(self, pool: Pool) -> None:
         """Install the image and set up the plug-ins."""
         image = self._resolved_image
+        pool.provided_modules = image.modules if image is not None else frozenset()
         self._prepare_nodes(pool, pool.ranks)
         setups = [image.setup() if image is not None else None]
-        setups += [plugin.setup(pool) for plugin in self.plugins if hasattr(plugin, "setup")]
-        around = [plugin.around for plugin in self.plugins if hasattr(plugin, "around")]
+        plugins = self._plugins(self._chosen)
+        setups += [plugin.setup(pool) for plugin in plugins if hasattr(plugin, "setup")]
+        around = [plugin.around for plugin in plugins if hasattr(plugin, "around")]
         pool.equip(setups, around)
-        for plugin in self.plugins:
+        for plugin in plugins:
             if hasattr(plugin, "client"):
                 pool.enter(plugin.client(pool))
 
-    def _image(self) -> Any:
-        """Return the image with the requirements of the plug-ins."""
-        image = self.image
-        for plugin in self.plugins:
+    def _plugins(self, spec: Spec | None) -> tuple[Any, ...]:
+        return tuple(spec.plugins) if spec is not None and spec.plugins else self.plugins
+
+    def _image(self, spec: Spec | None) -> Any:
+        """Return the image of an alternative with the requirements of its plug-ins."""
+        image = spec.image if spec is not None and spec.image is not None else self.image
+        for plugin in self._plugins(spec):
             if hasattr(plugin, "image"):
                 image = plugin.image(image)
         return image
@@ -280,7 +309,7 @@ def _alternatives(specs: Sequence[Any], given: dict[str, Any], nodes: Any) -> li
     return filled
 
 
-_EQUIPMENT = {"worker", "image", "plugins", "options"}
+_EQUIPMENT = {"worker", "image", "plugins", "options", "volumes"}
 _SHARED_NAMES = {"nodes", "cloud", "region", "max_hourly_cost"}
 """Parameters of `Compute` that mean the same as a label."""
 

@@ -6,20 +6,23 @@ as many as take `BATCH_SECONDS`; what has not begun soon comes back and goes els
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
-from .nodes import PoolNode, SentBatch
+from .engine_restart import restart_engine
+from .nodes import PoolNode, SentBatch, StopRequest
+from .notices import restart_notice
 from .payload import wrap
 from .results import ResultHandler
-from .tasks import CallTask, remote_exception
+from .tasks import CallTask, StopReason, loss_error, remote_exception
 from .timeouts import TimeoutMonitor
+from .unread_streams import UnreadStreams
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
@@ -28,8 +31,23 @@ BATCH_SECONDS = 0.05
 BATCH_CALLS = 1000
 MIN_CALL_SECONDS = 2e-5
 """Least duration of a call with its overhead (s)."""
-MAX_LOSSES = 3
-KILL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedCall:
+    """Call that a node has: a key in a batch, without the task and its arguments."""
+
+    dispatcher: Dispatcher
+    batch: SentBatch
+    key: int
+
+    def is_running(self) -> bool:
+        """Return whether its node still has it."""
+        return bool(self.batch.id) and self.key in self.batch.tasks
+
+    def stop(self, why: StopReason) -> None:
+        """Request that it stops."""
+        self.dispatcher.stop(self.batch, [self.key], why)
 
 
 class Dispatcher:
@@ -61,6 +79,9 @@ class Dispatcher:
         """Brings a blob that a node lacks, and sends the task again."""
         self.on_use: Callable[[], None] = lambda: None
         """Called when calls come, and when some have ended."""
+        self.uses: Callable[[], str] = lambda: ""
+        """Names what else runs below the engines, such as tasks of Dask."""
+        self._unread = UnreadStreams()
 
     # -- queueing ----------------------------------------------------------------------------------
 
@@ -113,13 +134,13 @@ class Dispatcher:
             nodes = list(self.nodes.values())
             return sum(len(batch.tasks) for node in nodes for batch in node.batches.values())
 
-    def count_running(self, futures: Container[int]) -> tuple[int, int]:
-        """Return how many of the calls with these future ids nodes have, and on how many nodes."""
+    def count_running(self, group: object) -> tuple[int, int]:
+        """Return how many calls of a gather nodes have, and the number of nodes."""
         with self.lock:
             nodes = [node for node in self.nodes.values() if node.engine]
             batches = [batch for node in nodes for batch in node.batches.values()]
             sent = [task for batch in batches for task in batch.tasks.values()]
-        return sum(id(task.future) in futures for task in sent), len(nodes)
+        return sum(task.group is group for task in sent), len(nodes)
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -136,12 +157,15 @@ class Dispatcher:
                 task = node.pinned.popleft()
                 if not task.future.done():
                     self._send(node, [task])
+            if node.pinned:
+                self._unread.report(node.pinned[0])
         while self._queue:
             if self._queue[0].future.done():
                 self._queue.popleft()
                 continue
             node = self._next_node()
             if node is None:
+                self._unread.report(self._queue[0])
                 return
             if self._queue[0].isolated:
                 if node.batches and not (node := self._idle_node()):
@@ -149,6 +173,12 @@ class Dispatcher:
                 node.reserved = True
             self._last = node.rank
             self._send(node, self._take_batch())
+
+    def note_unread(self, task: CallTask) -> None:
+        """Note a stream whose node waits for its reader; say so if calls wait for a node."""
+        with self.lock:
+            self._unread.add(task)
+            self._dispatch()
 
     def _next_node(self) -> PoolNode | None:
         """Return the free node with the least load; ties go round."""
@@ -183,6 +213,8 @@ class Dispatcher:
         return taken
 
     def _is_quick(self, task: CallTask) -> bool:
+        if task.call.retry.losses <= 1:  # alone, so that it is known to have begun
+            return False
         return task.replayable and task.call.function.name in self._mean_seconds
 
     def _seconds(self, task: CallTask) -> float:
@@ -205,7 +237,15 @@ class Dispatcher:
             node.sent_context = (node.engine, context)
             commands.append(("open", context))
         calls = [
-            (t.key, t.function, t.arguments, t.timeout, t.stream_inputs, t.broadcast) for t in tasks
+            (
+                t.key,
+                t.packed.function,
+                t.packed.arguments,
+                t.timeout,
+                t.packed.stream_inputs,
+                t.broadcast,
+            )
+            for t in tasks
         ]
         commands.append(("calls", context["pool"], calls))
         for task in tasks:
@@ -222,15 +262,14 @@ class Dispatcher:
         if any(task.timeout is not None for task in tasks):
             self.timeouts.watch(batch)
         for task in tasks:
-            for stream_sender in task.stream_senders:
+            for stream_sender in task.packed.stream_senders:
                 stream_sender.join(
                     (batch.id, task.key), self._feed(batch, task, stream_sender.number)
                 )
 
     def _bind_future(self, task: CallTask, batch: SentBatch) -> None:
-        """Bind the cancellation of a task's future to its batch."""
-        task.future.check_running = lambda: task.key in batch.tasks and bool(batch.id)
-        task.future.on_cancel = lambda: self.stop(batch, [task.key], "cancel")
+        """Bind the future of a task to its batch, through which it is stopped."""
+        task.future.sent = BatchedCall(self, batch, task.key)
 
     def send_command(self, node: PoolNode, engine: str, command: tuple) -> None:
         """Send a command to a node, unless its engine is another by now."""
@@ -273,13 +312,13 @@ class Dispatcher:
             task = batch.tasks.pop(key, None)
         if task is None:
             return None
-        for stream_sender in task.stream_senders:
+        for stream_sender in task.packed.stream_senders:
             stream_sender.leave((batch.id, key))
         if seconds is not None:
             name = task.call.function.name
             before = self._mean_seconds.get(name, seconds)
             self._mean_seconds[name] = 0.8 * before + 0.2 * seconds
-        task.future.on_cancel = None
+        task.future.sent = None
         return task
 
     # -- losses and ends ---------------------------------------------------------------------------
@@ -302,7 +341,7 @@ class Dispatcher:
             other.connection is not node.connection for other in self.nodes.values()
         )
         for task in reversed(tasks):
-            for stream_sender in task.stream_senders:
+            for stream_sender in task.packed.stream_senders:
                 stream_sender.leave((batch.id, task.key))
             if cluster_lost and not others_remain:
                 self._fail(task, error)
@@ -337,14 +376,9 @@ class Dispatcher:
         task.isolated = True
         if at_fault:
             task.losses.append(f"node {node.rank}: {why}")
-        if not task.replayable or task.rank is not None:
-            obstacle = "it streams" if not task.replayable else "it was for this very node"
-            text = f"{task.call!r} was lost with node {node.rank} ({why}); {obstacle}"
-            self._fail(task, SkyTaskLost(text, hint="send it again"))
-        elif len(task.losses) >= MAX_LOSSES:
-            text = f"{task.call!r} was lost {len(task.losses)} times ({'; '.join(task.losses)})"
-            hint = "it seems to end the process that runs it, and is not sent again"
-            self._fail(task, SkyTaskLost(text, hint=hint))
+        error = loss_error(task, node.rank, why)
+        if error is not None:
+            self._fail(task, error)
         else:
             self.requeue([task])
 
@@ -354,49 +388,52 @@ class Dispatcher:
             task.stream.finish("error", error)
         task.future.fail(error)
 
-    def stop(self, batch: SentBatch, keys: list[int], why: str) -> None:
+    def stop(self, batch: SentBatch, keys: list[int], why: StopReason) -> None:
         """Request that calls stop on their nodes."""
         node = batch.node
-        batch.stop_request = batch.stop_request or (why, time.monotonic())
+        if why == "group" and node.executor != "main":
+            why = "cancel"  # patience is for engines: a thread or process ends without them
+        earlier = batch.stop_request
+        if earlier is None or earlier.why == "group" or not earlier.keys & batch.tasks.keys():
+            batch.stop_request = StopRequest(why, time.monotonic(), frozenset(keys))
+        else:
+            batch.stop_request = replace(earlier, keys=earlier.keys.union(keys))
         self.send_command(node, node.engine, ("stop", batch.id, keys, why))
         self.timeouts.watch(batch)
 
     def abandon_batch(self, batch: SentBatch, why: str) -> None:
-        """Fail the calls of a silent engine, and kill it."""
-        self.kill_engine(batch, "a call did not stop")
+        """Fail the calls that a silent engine does not stop, kill it, and requeue the others."""
+        keys = batch.stop_request.keys if batch.stop_request is not None else frozenset()
+        late = [task for key, task in list(batch.tasks.items()) if key in keys]
+        late = late or list(batch.tasks.values())[:1]  # the first of them is over its time
+        self.kill_engine(batch, late[0] if late else None, why)
         with self.lock:
             self.finish_batch(batch)
             tasks = list(batch.tasks.values())
             batch.tasks.clear()
             batch.node.connection.client.forget_command(batch.id, "")
         failure = {"stopped": why, "name": "KeyboardInterrupt", "text": "", "traceback": ""}
-        for number, task in enumerate(tasks):
-            if number == 0:
+        for task in tasks:
+            if task in late:
                 self._fail(task, remote_exception(task, failure, batch.node.rank))
             else:
                 self.requeue([task])
 
-    def kill_engine(self, batch: SentBatch, why: str) -> None:
-        """Ask the controller to kill the unresponsive engine of a batch."""
+    def kill_engine(self, batch: SentBatch, task: CallTask | None, why: str) -> None:
+        """Say what is lost, and ask the controller to kill the unresponsive engine of a batch."""
         node = batch.node
         with self.lock:
             engine, node.engine, node.sent_context = node.engine, "", None
         if not engine:  # it is gone already
             return
 
-        def ask() -> None:
-            with contextlib.suppress(SkyError):  # a lost cluster is reported elsewhere
-                node.connection.ask_controller("kill", run=None, ranks=[node.cluster_rank], why=why)
-                until = time.monotonic() + KILL_SECONDS
-                client = node.connection.client
-                while (
-                    client.engines_by_rank.get(node.cluster_rank) == engine
-                    and time.monotonic() < until
-                ):
-                    time.sleep(0.02)
-                self.on_loss(node)
+        def notify() -> None:
+            if task is not None:
+                seconds = self.timeouts.cancel_grace
+                text = restart_notice(repr(task.call), node.rank, why, seconds, self.uses())
+                task.sink.write(node.rank, "stderr", text)
 
-        threading.Thread(target=ask, name="sky-kill", daemon=True).start()
+        restart_engine(node, engine, notify, self.on_loss)
 
     def close(self, why: str) -> None:
         """Accept no more tasks; fail those that wait."""

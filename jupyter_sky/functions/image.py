@@ -20,7 +20,7 @@ from ..engines.node.platforms import Platform
 from ..errors import SkyBootstrapError, SkyError, SkyUsageError, SkyVersionError
 from ..remote.environment_spec import python_minor_version
 from ..remote.package_names import check_package
-from .image_packages import ImagePackages, image_packages
+from .image_packages import ImagePackages, PipIndex, image_packages
 from .node import image_install
 from .node.image_install import ProcessSetup
 
@@ -47,10 +47,15 @@ class Image:
     pip : sequence of str
         Requirements, such as ``torch>=2.4``, beside what the node has. One that is installed here
         from a folder, a repository or a private index is sent from here instead.
+    pip_indexes : sequence of PipIndex
+        Package indexes that nodes ask before the default one.
     apt : sequence of str
         Packages of the system (Debian, Ubuntu).
     env : mapping of str to str
         Environment variables, set before anything of yours is imported.
+    shell_vars : mapping of str to str
+        Environment variables whose values each node computes by a shell command, with those of
+        `env` set: ``{"CORES": "nproc"}``.
     includes : sequence of str
         Folders and ``.py`` files of this machine, imported there by their own names. Of folders,
         keys and passwords (``.env``, ``*.pem``) and links that lead elsewhere are left out, with a
@@ -59,6 +64,11 @@ class Image:
         Patterns of names or paths that are left out, beside version control and caches.
     bootstrap_timeout : float
         Seconds that one node may take.
+    metrics : None
+        Nodes always report the use of processors, memory and accelerators (``sky.status()``):
+        anything else than None is refused.
+    skyward_source : str
+        ``auto`` or ``local``, which are the same: nodes get this package as it is here.
 
     Examples
     --------
@@ -76,11 +86,18 @@ class Image:
     includes: Sequence[str] = ()
     excludes: Sequence[str] = ()
     bootstrap_timeout: float = 1800.0
+    pip_indexes: Sequence[PipIndex] = ()
+    shell_vars: Mapping[str, str] = field(default_factory=dict, hash=False)
+    metrics: None = None
+    skyward_source: str = "auto"
 
     def __post_init__(self) -> None:
+        self._check_skyward_names()
         for name in ("pip", "apt", "includes", "excludes"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
-        object.__setattr__(self, "env", MappingProxyType(_variables(self.env)))
+        for name in ("env", "shell_vars"):
+            variables = _variables(name, getattr(self, name))
+            object.__setattr__(self, name, MappingProxyType(variables))
         if not isinstance(self.python, str) or not re.fullmatch(r"auto|3\.\d+", self.python):
             raise SkyUsageError(
                 f"Image(python={self.python!r}): not a version", hint='such as "auto" or "3.12"'
@@ -93,9 +110,33 @@ class Image:
                     f"Image(apt={package!r}): not the name of a package", hint='such as "ffmpeg"'
                 )
 
+    def _check_skyward_names(self) -> None:
+        """Check the parameters that are there for programs written for Skyward."""
+        indexes = (self.pip_indexes,) if isinstance(self.pip_indexes, PipIndex) else None
+        object.__setattr__(self, "pip_indexes", indexes or tuple(self.pip_indexes))
+        for index in self.pip_indexes:
+            if not isinstance(index, PipIndex):
+                raise SkyUsageError(
+                    f"Image(pip_indexes=...): {index!r} is not an index",
+                    hint=f"pip_indexes=[sky.PipIndex({str(index)!r})]",
+                )
+        if self.metrics is not None:
+            raise SkyUsageError(
+                f"Image(metrics={self.metrics!r}): nodes always report the use of processors, "
+                "memory and accelerators, and nothing else",
+                hint="leave it out; see sky.status() and the panel",
+            )
+        if self.skyward_source not in ("auto", "local"):
+            raise SkyUsageError(
+                f"Image(skyward_source={self.skyward_source!r}): nodes get jupyter_sky as it is "
+                "here, from no index or repository",
+                hint="leave it out",
+            )
+
     def __reduce__(self) -> Any:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return _restore, ({**values, "env": dict(self.env)},)
+        plain = {"env": dict(self.env), "shell_vars": dict(self.shell_vars)}
+        return _restore, ({**values, **plain},)
 
     @property
     def digest(self) -> str:
@@ -103,8 +144,15 @@ class Image:
         return image_install.digest(
             [_version(self.python), *(f"{n}={getattr(self, n)}" for n in ("pip", "apt"))]
             + [f"{name}={value}" for name, value in sorted(self.env.items())]
+            + [f"{name}=$({value})" for name, value in sorted(self.shell_vars.items())]
+            + [f"index {index}" for index in self.pip_indexes]
             + [f"{n}={getattr(self, n)}" for n in ("includes", "excludes")]
         )
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """Top-level modules that `includes` brings."""
+        return frozenset(Path(text).expanduser().resolve().stem for text in self.includes)
 
     def check(self) -> None:
         """Raise errors that can be known before a machine is paid for.
@@ -126,9 +174,10 @@ class Image:
                 hint=f'python="auto", or a kernel of Python {self.python}',
             )
         self._layout()
-        request = image_packages(self.pip).request
+        request = self._packages().request
+        settings = [tuple(request.settings.items())] if self.pip_indexes else []
         if request.packages and (
-            why := image_install.resolution_error(request.packages, request.without)
+            why := image_install.resolution_error(request.packages, request.without, *settings)
         ):
             raise SkyBootstrapError(
                 f"image: {' '.join(request.packages)} cannot be installed anywhere:\n{why}",
@@ -138,12 +187,17 @@ class Image:
     def _layout(self) -> FileTree:
         return image_install.included_files(Path.cwd(), self.includes, self.excludes)
 
+    def _packages(self) -> ImagePackages:
+        return image_packages(self.pip, self.pip_indexes)
+
     def setup(self) -> ProcessSetup:
         """Return the setup that every new process of a node runs before its first call."""
-        packages = image_packages(self.pip)
+        packages = self._packages()
         trees = [self._layout().digest] if self.includes else []
         trees += [package.tree.digest for package in packages.sent]
-        return ProcessSetup(dict(self.env), packages.without_credentials(), tuple(trees))
+        return ProcessSetup(
+            dict(self.env), packages.without_credentials(), tuple(trees), dict(self.shell_vars)
+        )
 
     # -- on nodes ----------------------------------------------------------------------------
 
@@ -159,7 +213,7 @@ class Image:
         """
         if self.pip:
             pool.cluster.ensure_package_installer()
-        layout, packages, waiting = self._layout(), image_packages(self.pip), [*ranks]
+        layout, packages, waiting = self._layout(), self._packages(), [*ranks]
         begun: dict[Future[Any], int] = {}
         try:
             while waiting or begun:
@@ -255,16 +309,22 @@ def _texts(name: str, given: Any) -> tuple[str, ...]:
     return texts
 
 
-def _variables(given: Any) -> dict[str, str]:
+def _variables(parameter: str, given: Any) -> dict[str, str]:
     if not isinstance(given, Mapping):
         raise SkyUsageError(
-            f"Image(env={given!r}): not a mapping", hint='such as env={"HF_HOME": "/data"}'
+            f"Image({parameter}={given!r}): not a mapping",
+            hint=f'such as {parameter}={{"HF_HOME": "/data"}}',
         )
     for name, value in given.items():
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-            raise SkyUsageError(f"Image(env=...): {name!r} is not the name of a variable")
+            raise SkyUsageError(f"Image({parameter}=...): {name!r} is not the name of a variable")
         if not isinstance(value, str):
             raise SkyUsageError(
-                f"Image(env=...): {name} is {value!r}, not a text", hint=f"env={{{name!r}: '...'}}"
+                f"Image({parameter}=...): {name} is {value!r}, not a text",
+                hint=f"{parameter}={{{name!r}: '...'}}",
             )
     return dict(given)
+
+
+DEFAULT_IMAGE = Image()
+"""The image of pools that are given none: what the nodes have."""

@@ -4,14 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
 
 from ..engines.node.platforms import Platform
-from ..errors import SkyBootstrapError
+from ..errors import SkyBootstrapError, SkyUsageError
 from ..package_sync.contents import SentPackage, is_supported
-from ..remote.package_names import without_credentials
+from ..remote.package_names import normalized_name, without_credentials
 from .node.image_install import PackageRequest
 
 HINT = "bring a wheel that fits by its path there, or its modules: Image(includes=[...])"
+
+
+@dataclass(frozen=True, slots=True)
+class PipIndex:
+    """Package index that nodes ask before the default one.
+
+    Names that it has come from it, those that it has not from the default index.
+
+    Attributes
+    ----------
+    url : str
+        Its address, such as ``https://download.pytorch.org/whl/cu128``.
+    packages : sequence of str
+        Names for which it is meant; empty for any. The image must name one of them.
+
+    Examples
+    --------
+    >>> PipIndex("https://pypi.nvidia.com", ["cuml-cu12"]).packages
+    ('cuml-cu12',)
+    """
+
+    url: str
+    packages: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url) if isinstance(self.url, str) else None
+        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SkyUsageError(
+                f"PipIndex({self.url!r}): not the address of a package index",
+                hint='such as sky.PipIndex("https://download.pytorch.org/whl/cu128", ["torch"])',
+            )
+        if isinstance(self.packages, str):
+            raise SkyUsageError(
+                f"PipIndex(packages={self.packages!r}): not a list",
+                hint=f"packages=[{self.packages!r}]",
+            )
+        object.__setattr__(self, "packages", tuple(self.packages))
+
+    def serves(self, requirements: Sequence[str]) -> bool:
+        """Return whether one of some requirements may come from it."""
+        named = {normalized_name(each) for each in self.packages}
+        return not named or any(normalized_name(each) in named for each in requirements)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +95,13 @@ class ImagePackages:
                 )
 
 
-def image_packages(pip: Sequence[str]) -> ImagePackages:
+def image_packages(pip: Sequence[str], indexes: Sequence[PipIndex] = ()) -> ImagePackages:
     """Determine how nodes get the packages of an image.
+
+    Parameters
+    ----------
+    indexes
+        Indexes that nodes ask first.
 
     Raises
     ------
@@ -62,16 +110,22 @@ def image_packages(pip: Sequence[str]) -> ImagePackages:
     SkyBootstrapError
         It cannot be told which files belong to a package that must be sent.
     """
-    from ..package_sync.plan import plan_named
+    from ..package_sync.plan import local_index_settings, plan_named
 
     if not pip:
         return ImagePackages(PackageRequest())
-    plan = plan_named(pip)
+    urls = [index.url for index in indexes if index.serves(pip)]
+    settings = local_index_settings()
+    plan = plan_named(pip, replace(settings, extra=(*urls, *settings.extra)))
     for package in plan.sent:
         if not package.files:
             raise SkyBootstrapError(
                 f"image: {package} is private here, and it is not recorded which files it has",
                 hint=HINT,
             )
+    environment = dict(plan.environment)
+    for name in ("UV_INDEX", "PIP_EXTRA_INDEX_URL") if urls else ():
+        others = [each for each in environment.get(name, "").split() if each not in urls]
+        environment[name] = " ".join((*urls, *others))
     packages = tuple(plan.requirements.values())
-    return ImagePackages(PackageRequest(packages, plan.dropped, dict(plan.environment)), plan.sent)
+    return ImagePackages(PackageRequest(packages, plan.dropped, environment), plan.sent)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..config.settings import Sky
-from ..errors import SkyNoOffer, SkyUsageError
+from ..errors import SkyNoOffer, SkyTimeout, SkyUsageError
 from ..executor.request import apply_settings
 from ..executor.values import ClusterRequest
 from ..ledger.ledger import format_rate
@@ -31,6 +33,8 @@ class ClusterLauncher:
         the pool as a whole.
     allocation
         How spot machines count, see `jupyter_sky.provisioner.placement.decide_placement`.
+    limit
+        Most seconds that one launch may take.
     """
 
     def __init__(
@@ -39,7 +43,9 @@ class ClusterLauncher:
         resources: Resources,
         lease: float | None,
         allocation: str | None = None,
+        limit: float | None = None,
     ) -> None:
+        self.limit = limit
         self.registry, self.resources, self.lease = registry, resources, lease
         self.allocation = allocation
         self.clusters: list[ClusterHandle] = []
@@ -57,7 +63,7 @@ class ClusterLauncher:
             )
         request = self._request(name, nodes)
         try:
-            cluster, notes = self.registry.launch(request, lambda *_: self.check_wanted())
+            cluster, notes = self.registry.launch(request, self._make_check())
         except SkyNoOffer as error:
             if self.clusters and self.resources.max_hourly_cost is not None:
                 limit = format_rate(self.resources.max_hourly_cost)
@@ -68,10 +74,22 @@ class ClusterLauncher:
 
     def obtain(self, name: str | None, nodes: int) -> ClusterHandle:
         """Return a cluster that is up for this request; start one where there is none."""
-        cluster, notes = self.registry.obtain(
-            self._request(name, nodes), lambda *_: self.check_wanted()
-        )
+        cluster, notes = self.registry.obtain(self._request(name, nodes), self._make_check())
         return self._add(cluster, notes)
+
+    def _make_check(self) -> Callable[[str, str], None]:
+        """Return a function that ends a launch which is unwanted or takes too long."""
+        until = time.monotonic() + (math.inf if self.limit is None else self.limit)
+
+        def check(stage: str, detail: str) -> None:
+            self.check_wanted()
+            if time.monotonic() > until:
+                raise SkyTimeout(
+                    f"the machines were not up within {self.limit:g} s ({stage})",
+                    hint="allow more: sky.Options(provision_timeout=600)",
+                )
+
+        return check
 
     def end(self, cluster: ClusterHandle) -> None:
         """End a cluster; one that has ended already is no error."""

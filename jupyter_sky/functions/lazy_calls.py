@@ -12,11 +12,11 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
-    Literal,
     NoReturn,
     ParamSpec,
     TypeVar,
     TypeVarTuple,
+    cast,
     overload,
 )
 
@@ -32,10 +32,14 @@ T = TypeVar("T", covariant=True)
 U = TypeVar("U")
 Ts = TypeVarTuple("Ts")
 
-_PRECEDENCE = (
+PRECEDENCE = (
     "operators bind like this: >> and @ before &, & before >. "
     "Write (a() & b()) >> pool, with the parentheses"
 )
+
+
+MAX_LOSSES = 3
+"""Losses of its node after which a call seems to be their cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,13 @@ class Retry:
         Most further attempts.
     on : tuple of exception classes
         Those that are worth one.
+    losses : int
+        Losses of the node that runs it after which it is given up; 1 is at most once.
     """
 
     times: int = 0
     on: tuple[type[BaseException], ...] = (Exception,)
+    losses: int = MAX_LOSSES
 
 
 class Function(Generic[P, T]):
@@ -80,9 +87,16 @@ class Function(Generic[P, T]):
         self.shown = {**getattr(function, SHOWN_ATTRIBUTE, {}), **(shown or {})}
         update_wrapper(self, function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> PendingFunction[T]:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> PendingFunction[T]:
         """Return a description of a call; nothing is run, pickled or sent."""
         return PendingFunction(self, args, kwargs, self.timeout, self.retry)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Function[..., T]:
+        """Bind to an instance, as functions of a class are: ``model.fit(X)`` describes a call."""
+        bind = getattr(type(self.local), "__get__", None)
+        if bind is None or (instance is None and not isinstance(self.local, _UNBOUND)):
+            return self
+        return Function(bind(self.local, instance, owner), self.timeout, self.retry, self.shown)
 
     def __repr__(self) -> str:
         return f"<sky.function {self.name}>"
@@ -105,6 +119,10 @@ class Function(Generic[P, T]):
         update_wrapper(self, self.local)
 
 
+_UNBOUND = (staticmethod, classmethod)
+"""Descriptors that need no instance."""
+
+
 def _blank() -> Function:
     return Function.__new__(Function)
 
@@ -113,14 +131,14 @@ def _blank() -> Function:
 def function(function: Callable[P, T], /) -> Function[P, T]: ...
 @overload
 def function(
-    *, timeout: float | str | None = None, retry: int = 0
+    *, timeout: float | str | None = None, retry: int | None = None
 ) -> Callable[[Callable[P, T]], Function[P, T]]: ...
 def function(
     function: Callable[..., Any] | None = None,
     /,
     *,
     timeout: float | str | None = None,
-    retry: int = 0,
+    retry: int | None = None,
 ) -> Any:
     """Make a function lazy: its calls describe a computation, an operator sends them to a pool.
 
@@ -129,7 +147,8 @@ def function(
     timeout
         Most seconds that a call may run on a node, or ``"10m"``.
     retry
-        How often a call that raises is made again.
+        How often a call that raises is made again; not at all unless given. A call whose node
+        dies is sent again, at most twice. ``retry=0`` is at most once: neither.
 
     Returns
     -------
@@ -147,7 +166,7 @@ def function(
     42
     """
     if function is None:
-        seconds, again = _seconds(timeout), Retry(_times(retry))
+        seconds, again = _seconds(timeout), Retry() if retry is None else _retry(retry)
         return lambda function: _decorated(function, seconds, again)
     return _decorated(function, None, Retry())
 
@@ -155,14 +174,14 @@ def function(
 def _decorated(function: Any, timeout: float | None, retry: Retry) -> Function:
     if isinstance(function, Function):
         return Function(function.local, timeout or function.timeout, retry, function.shown)
-    if not callable(function):
+    if not callable(function) and not isinstance(function, classmethod):
         raise SkyUsageError(f"sky.function is for functions, not for a {type(function).__name__}")
     if inspect.isasyncgenfunction(function):
         raise SkyUsageError(
             f"{function.__qualname__} is an async generator, which cannot be streamed",
             hint="write it as a plain generator",
         )
-    return Function(function, timeout, retry)
+    return Function(cast(Any, function), timeout, retry)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -209,22 +228,25 @@ class PendingFunction(Generic[T]):
         times: int = 3,
         on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
     ) -> PendingFunction[T]:
-        """Return this call, to be made again up to `times` times when it raises one of `on`."""
+        """Return this call, to be made again up to `times` times when it raises one of `on`.
+
+        With 0 it runs at most once: it is not sent again when its node dies, either.
+        """
         kinds = on if isinstance(on, tuple) else (on,)
-        return replace(self, retry=Retry(_times(times), kinds))
+        return replace(self, retry=_retry(times, kinds))
 
     def local(self) -> T:
         """Run the call in this process."""
         return self.function.local(*self.args, **self.kwargs)
 
     def __rshift__(self, pool: CallTarget | Any) -> T:
-        return _target(pool, ">>").run(self)
+        return target_pool(pool, ">>").run(self)
 
     def __matmul__(self, pool: CallTarget | Any) -> list[T]:
-        return _target(pool, "@").broadcast(self)
+        return target_pool(pool, "@").broadcast(self)
 
     def __gt__(self, pool: CallTarget | Any) -> Future[T]:
-        return _target(pool, ">").submit(self)
+        return target_pool(pool, ">").submit(self)
 
     @overload
     def __and__(self, other: PendingFunction[U]) -> Group[T, U]: ...
@@ -252,8 +274,30 @@ class PendingFunction(Generic[T]):
         return f"{self.function.name}({', '.join(shown)})"
 
 
+class PendingFunctionGroup:
+    """Calls that are sent together: what ``&`` and `gather` give.
+
+    Attributes
+    ----------
+    calls : tuple of PendingFunction
+        The calls.
+    """
+
+    __slots__ = ()
+    calls: tuple[PendingFunction[Any], ...]
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def __iter__(self) -> Iterator[PendingFunction[Any]]:
+        return iter(self.calls)
+
+    def __bool__(self) -> bool:
+        raise TypeError("calls of a group are neither true nor false: send them with >> pool first")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Group(Generic[*Ts]):
+class Group(PendingFunctionGroup, Generic[*Ts]):
     """Concurrent calls: ``(a() & b()) >> pool`` gives a tuple of their results."""
 
     calls: tuple[PendingFunction[Any], ...]
@@ -270,7 +314,7 @@ class Group(Generic[*Ts]):
         raise AssertionError
 
     def __rshift__(self, pool: CallTarget | Any) -> tuple[*Ts]:
-        return _target(pool, ">>").run_all(self.calls)
+        return target_pool(pool, ">>").run_all(self.calls)
 
     def __matmul__(self, pool: Any) -> NoReturn:
         raise TypeError("a group of calls goes to a pool by >>; @ is for one call on every node")
@@ -282,104 +326,6 @@ class Group(Generic[*Ts]):
         """Return the group with a limit on how long each of its calls may run."""
         return Group(tuple(call.with_timeout(seconds) for call in self.calls))
 
-    def __len__(self) -> int:
-        return len(self.calls)
-
-    def __iter__(self) -> Iterator[PendingFunction[Any]]:
-        return iter(self.calls)
-
-    def __bool__(self) -> bool:
-        raise TypeError("a group of calls is neither true nor false: send it with >> pool first")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Gathered(Generic[T]):
-    """Concurrent calls of any number: ``gather(*calls) >> pool`` gives a tuple of their results."""
-
-    calls: tuple[PendingFunction[T], ...]
-
-    def __rshift__(self, pool: CallTarget | Any) -> tuple[T, ...]:
-        return _target(pool, ">>").run_all(self.calls)
-
-    def __matmul__(self, pool: Any) -> NoReturn:
-        raise TypeError("gathered calls go to a pool by >>; @ is for one call on every node")
-
-    def __gt__(self, pool: Any) -> NoReturn:
-        raise TypeError("gathered calls go to a pool by >>; stream=True gives results as they come")
-
-    def __and__(self, other: Any) -> NoReturn:
-        raise TypeError("gathered calls cannot be joined by &: hand all calls to one gather")
-
-    def with_timeout(self, seconds: float | str | None) -> Gathered[T]:
-        """Return them with a limit on how long each of the calls may run."""
-        return replace(self, calls=tuple(call.with_timeout(seconds) for call in self.calls))
-
-    def __len__(self) -> int:
-        return len(self.calls)
-
-    def __bool__(self) -> bool:
-        raise TypeError("gathered calls are neither true nor false: send them with >> pool first")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Streamed(Gathered[T]):
-    """Calls of any number, whose results are iterated over as they arrive."""
-
-    ordered: bool = True
-
-    def __rshift__(self, pool: CallTarget | Any) -> Iterator[T]:  # type: ignore[override]
-        return _target(pool, ">>").stream_all(self.calls, self.ordered)
-
-
-@overload
-def gather(
-    *tasks: PendingFunction[U], stream: Literal[False] = False, ordered: bool = True
-) -> Gathered[U]: ...
-@overload
-def gather(
-    *tasks: PendingFunction[U], stream: Literal[True], ordered: bool = True
-) -> Streamed[U]: ...
-def gather(*tasks: Any, stream: bool = False, ordered: bool = True) -> Any:
-    """Combine any number of calls.
-
-    Parameters
-    ----------
-    stream
-        Give results one by one, as they come.
-    ordered
-        Of a stream: in the order of the calls, or as they are done.
-
-    Returns
-    -------
-    Gathered or Streamed
-        ``>> pool`` gives a tuple of results, or with `stream` an iterator over them.
-
-    Raises
-    ------
-    TypeError
-        Something other than a call is among `tasks`.
-
-    Examples
-    --------
-    >>> @function
-    ... def double(x: int) -> int:
-    ...     return 2 * x
-    >>> len(gather(*(double(i) for i in range(3))))
-    3
-    >>> results = gather(double(1), double(2)) >> pool  # doctest: +SKIP
-    """
-    for number, task in enumerate(tasks):
-        if not isinstance(task, PendingFunction):
-            raise TypeError(
-                f"gather: argument {number} is a {type(task).__name__}, not a pending call"
-                + ("; gather(*calls), with the star" if _is_many(task) else f". {_PRECEDENCE}")
-            )
-    return Streamed(tasks, ordered) if stream else Gathered(tasks)
-
-
-def _is_many(value: object) -> bool:
-    return isinstance(value, (list, tuple)) or inspect.isgenerator(value)
-
 
 def _calls(other: object) -> tuple[PendingFunction[Any], ...]:
     if isinstance(other, PendingFunction):
@@ -387,12 +333,11 @@ def _calls(other: object) -> tuple[PendingFunction[Any], ...]:
     if isinstance(other, Group):
         return other.calls
     raise TypeError(
-        f"& joins calls that have not been sent, and this is a {type(other).__name__}: "
-        f"{_PRECEDENCE}"
+        f"& joins calls that have not been sent, and this is a {type(other).__name__}: {PRECEDENCE}"
     )
 
 
-def _target(pool: Any, operator: str) -> Any:
+def target_pool(pool: Any, operator: str) -> Any:
     """Return the target pool of an operator: a pool, or the current one for this package."""
     from .active_pools import CallTarget, current
 
@@ -400,8 +345,8 @@ def _target(pool: Any, operator: str) -> Any:
         return pool.resolve_pool()
     if pool is sys.modules.get("jupyter_sky"):
         return current()
-    if isinstance(pool, (PendingFunction, Group, Gathered)):
-        raise TypeError(f"{operator} sends a call to a pool, not to another call. {_PRECEDENCE}")
+    if isinstance(pool, (PendingFunction, PendingFunctionGroup)):
+        raise TypeError(f"{operator} sends a call to a pool, not to another call. {PRECEDENCE}")
     raise TypeError(
         f"{operator} sends a call to a pool, and this is a {type(pool).__name__}: "
         "use what sky.Compute(...) or sky.up(...) gives"
@@ -418,10 +363,10 @@ def _seconds(value: float | str | None) -> float | None:
     return float(value)
 
 
-def _times(value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise SkyUsageError(f"retry {value!r}: how often a call is made again is 0 or more")
-    return value
+def _retry(times: int, on: tuple[type[BaseException], ...] = (Exception,)) -> Retry:
+    if isinstance(times, bool) or not isinstance(times, int) or times < 0:
+        raise SkyUsageError(f"retry {times!r}: how often a call is made again is 0 or more")
+    return Retry(times, on, MAX_LOSSES if times else 1)
 
 
 def _short(value: Any) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextvars
+import io
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, Literal, TypeVar
 
 from ..errors import SkyUsageError
@@ -150,6 +152,70 @@ def silent(function: Any) -> Any:
     {'stdout': (), 'stderr': ()}
     """
     return _filtered(function, {"stdout": (), "stderr": ()})
+
+
+class CallbackWriter(io.TextIOBase):
+    """Text stream that gives all that is written to it to a function.
+
+    Parameters
+    ----------
+    callback
+        Called with each text.
+
+    Examples
+    --------
+    >>> texts = []
+    >>> print("loss", 0.3, file=CallbackWriter(texts.append), end="")
+    >>> "".join(texts)
+    'loss 0.3'
+    """
+
+    def __init__(self, callback: Callable[[str], Any]) -> None:
+        self._callback = callback
+        self._texts: list[str] = []
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Give a text to the function."""
+        self._texts.append(text)
+        self._callback(text)
+        return len(text)
+
+    def getvalue(self) -> str:
+        """Return all that was written."""
+        return "".join(self._texts)
+
+
+@contextmanager
+def redirect_output(
+    callback: Callable[[str], Any],
+) -> Iterator[tuple[CallbackWriter, CallbackWriter]]:
+    r"""Give what this process prints to a function, for the length of the context.
+
+    Parameters
+    ----------
+    callback
+        Called with each text.
+
+    Yields
+    ------
+    tuple of CallbackWriter
+        The streams in place of standard output and standard error.
+
+    Examples
+    --------
+    >>> texts = []
+    >>> with redirect_output(texts.append):
+    ...     print("loss", 0.3)
+    >>> "".join(texts)
+    'loss 0.3\n'
+    """
+    writers = CallbackWriter(callback), CallbackWriter(callback)
+    with redirect_stdout(writers[0]), redirect_stderr(writers[1]):
+        yield writers
 
 
 def _filtered(function: Any, shown: dict[str, Any]) -> Any:

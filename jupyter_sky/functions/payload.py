@@ -1,27 +1,30 @@
 """Serialization of calls: large pieces are separate blobs, so that each is sent once.
 
 A payload is a tuple of segments: the pickle stream, then its out-of-band buffers (PEP 574). A
-segment of `BLOB_BYTES` or more stays behind as a `Blob`, a name made of its content: nodes keep
-blobs in files, and map them anew for each call, so a call may write into its arrays.
+segment of `BLOB_BYTES` or more stays behind as a `Blob`, a name made of its content. Nodes of the
+same machine map it from a memory file, others keep it in a file; each call maps it anew, so a call
+may write into its arrays.
 """
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import io
 import pickle
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..engines.wire.values import Parcel, _pickler
 from ..errors import SkyTransferError
+from .memory_files import FileName, MemoryFile
 
 BLOB_BYTES = 2**20
 APART_BYTES = 2**14
@@ -31,15 +34,94 @@ _PLAIN = {int, float, str, bytes, bool, type(None), complex}
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Segment that is sent separately, named by its content."""
+    """Segment that is sent separately.
+
+    Attributes
+    ----------
+    digest : str
+        Content hash; empty for a part of a result, which has a file.
+    file : FileName, optional
+        Memory file with the same content, for processes of the same machine.
+    """
 
     digest: str
     size: int
+    file: FileName | None = field(default=None, compare=False)
 
 
 Segment = bytes | bytearray | memoryview | pickle.PickleBuffer | Blob
 Payload = tuple[Segment, ...]
-Blobs = dict[str, memoryview]
+Blobs = dict[str, memoryview | MemoryFile]
+"""Sources of blobs by digest: the caller's own memory, or a copy."""
+
+
+class BlobStore(Protocol):
+    """Place for the large segments of payloads."""
+
+    def add(self, segment: memoryview) -> Blob | None:
+        """Return a segment as a blob; None if it has to travel in the message."""
+        ...
+
+
+class ArgumentBlobs:
+    """Large segments of the calls of one submission, each read once.
+
+    Parameters
+    ----------
+    find_file
+        Returns a memory file with a copy of a segment, by digest; None for no file.
+    """
+
+    def __init__(
+        self, find_file: Callable[[str, memoryview], MemoryFile | None] = lambda *_: None
+    ) -> None:
+        self._find_file = find_file
+        self._known: dict[tuple[int, int], tuple[Blob, memoryview | MemoryFile, memoryview]] = {}
+        self._added: Blobs = {}
+
+    def add(self, segment: memoryview) -> Blob:
+        """Return a segment as a blob; memory that was seen before is not read again."""
+        place = _address(segment), segment.nbytes
+        if place not in self._known:
+            name = digest(segment)
+            file = self._find_file(name, segment)
+            blob = Blob(name, segment.nbytes, file.name if file is not None else None)
+            # the segment stays, so that its address is not given away again
+            self._known[place] = blob, segment if file is None else file, segment
+        blob, source, _ = self._known[place]
+        self._added[blob.digest] = source
+        return blob
+
+    def put(self, blob: Blob, content: memoryview) -> Blob:
+        """Add a blob that is sent to each node once; return it."""
+        self._added[blob.digest] = content
+        return blob
+
+    def take(self) -> Blobs:
+        """Return the blobs that were added since the last time."""
+        added, self._added = self._added, {}
+        return added
+
+
+class _BufferView(ctypes.Structure):
+    """``Py_buffer`` of the C interface of Python."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("rest", ctypes.c_char * 128),
+    )
+
+
+def _address(memory: memoryview) -> int:
+    """Return the address of memory; ``ctypes`` gives that of writable memory only."""
+    view, api = _BufferView(), ctypes.pythonapi
+    api.PyObject_GetBuffer(ctypes.py_object(memory), ctypes.byref(view), 0)
+    try:
+        return view.buf or 0
+    finally:
+        api.PyBuffer_Release(ctypes.byref(view))
 
 
 def digest(data: memoryview) -> str:
@@ -58,14 +140,24 @@ def dumps(value: Any) -> bytes:
     return stream.getvalue()
 
 
-def split(parcel: Parcel, blobs: Blobs | None) -> Payload:
+def plain_pickle(parts: Iterable[Any], value: Any) -> bytes | None:
+    """Pickle a small value all of whose parts are numbers and texts, or return None.
+
+    Such a pickle needs no import and no analysis, which take longer than a quick call.
+    """
+    if not all(type(part) in _PLAIN for part in parts):
+        return None
+    data = pickle.dumps(value, protocol=5)
+    return data if len(data) < APART_BYTES else None
+
+
+def split(parcel: Parcel, blobs: BlobStore | None) -> Payload:
     """Return a parcel's segments for a message; move large ones to `blobs` if given."""
     segments: list[Segment] = []
     for segment in parcel.segments:
-        if blobs is not None and segment.nbytes >= BLOB_BYTES:
-            name = digest(segment)
-            blobs[name] = segment
-            segments.append(Blob(name, segment.nbytes))
+        is_large = blobs is not None and segment.nbytes >= BLOB_BYTES
+        if is_large and (blob := blobs.add(segment)) is not None:
+            segments.append(blob)
         elif segment.nbytes >= APART_BYTES:
             # a copy: what is on its way does not change any more
             segments.append(pickle.PickleBuffer(bytearray(segment)))
@@ -85,6 +177,11 @@ def join(payload: Payload, open_blob: Callable[[Blob], memoryview]) -> Any:
         else:
             segments.append(bytearray(segment))
     return pickle.loads(segments[0], buffers=segments[1:])
+
+
+def has_blobs(payload: Payload) -> bool:
+    """Return whether parts of a payload are sent separately."""
+    return any(isinstance(segment, Blob) for segment in payload)
 
 
 def wrap(commands: Any) -> list[Any]:
@@ -107,8 +204,7 @@ def pack_arguments(
     name: str,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    blobs: Blobs,
-) -> Payload:
+) -> Parcel:
     """Pickle the arguments of a call.
 
     Raises
@@ -117,16 +213,14 @@ def pack_arguments(
         One of them cannot be pickled; says which one, and where inside it.
     """
     try:
-        return split(Parcel._pickle((args, dict(kwargs))), blobs)
+        return Parcel._pickle((args, dict(kwargs)))
     except Exception as error:
         for label, value in _label_arguments(function, args, kwargs):
             Parcel.of(value, f"argument {label} of {name}")
         raise SkyTransferError(f"the arguments of {name} cannot be sent: {error}") from error
 
 
-def pack_function(
-    function: Callable[..., Any], options: dict[str, Any], name: str, blobs: Blobs
-) -> Payload:
+def pack_function(function: Callable[..., Any], options: dict[str, Any], name: str) -> Parcel:
     """Pickle a function with the globals it uses, and its options.
 
     Raises
@@ -135,7 +229,7 @@ def pack_function(
         Something that it uses cannot be pickled.
     """
     try:
-        return split(Parcel._pickle((function, options)), blobs)
+        return Parcel._pickle((function, options))
     except Exception:
         Parcel.of(function, f"function {name}")
         raise

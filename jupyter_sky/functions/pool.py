@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,28 +14,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..engines.wire.values import Parcel
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
 from . import active_pools
-from .active_pools import CallTarget
 from .blob_transfer import BlobTransfer
+from .call_methods import CallMethods, Wanted
 from .dispatch import Dispatcher
-from .lazy_calls import Function, PendingFunction
+from .local_modules import LocalModules
+from .memory_files import machine_identity
 from .nodes import PoolNode
 from .output import OutputSink
-from .payload import split
-from .specs import Worker
-from .tasks import CallPickler, CallTask, RemoteFuture, results_of, streamed_results
+from .payload import Blobs, split
+from .specs import Nodes, NodeSpec, Worker
+from .tasks import CallPickler, CallTask, PackedCall, RemoteFuture
 from .topology import shared_state_endpoint, topology
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
     from ..executor.cluster import ClusterHandle
+    from .autoscaler import Autoscaler
 
 T = TypeVar("T")
-Calls = Sequence[PendingFunction[Any]]
-Wanted = Sequence[tuple[PendingFunction[Any], int | None]]
-"""Calls, each with the rank of the only node that may run it; None for any."""
 
 
-class Pool(CallTarget):
+class Pool(CallMethods):
     """Pool of nodes that calls are sent to.
 
     What ``sky.up`` and ``with sky.Compute(...) as compute`` give. Cells run on it, too:
@@ -72,10 +72,18 @@ class Pool(CallTarget):
         self.facts: dict[str, Any] = {}
         self.uses: list[Callable[[], str]] = []
         """Functions that name a use of its nodes beside calls, such as tasks of Dask, if any."""
+        self.provided_modules: frozenset[str] = frozenset()
+        """Modules of this machine that its image includes: they are not sent with calls."""
         self.closed = ""
         self._ended = False
+        self.scaler: Autoscaler | None = None
+        """Changes the number of nodes."""
+        self.shows_progress = True
+        """Whether the progress of calls is shown."""
         self.limit: float | None = None
         """Time limit of calls that have none of their own, in seconds."""
+        self.max_nodes = 0
+        """Number of nodes up to which it grows by itself."""
         self._clusters: list[ClusterHandle] = []
         self._end = end
         self._stack = ExitStack()
@@ -84,6 +92,7 @@ class Pool(CallTarget):
         self._healing = threading.Lock()
         self._dispatcher = Dispatcher(self._describe, self._on_loss)
         self._dispatcher.on_use = self._note_use
+        self._dispatcher.uses = self._other_uses
         self._blobs = BlobTransfer(self._dispatcher.nodes, self._dispatcher.requeue)
         self._dispatcher.fetch_blob = self._blobs.fetch_missing
         self.join(cluster)
@@ -129,6 +138,20 @@ class Pool(CallTarget):
     def concurrency(self) -> int:
         """Number of slots on all nodes."""
         return len(self.ranks) * self.worker.concurrency
+
+    @property
+    def stream_slots(self) -> int:
+        """Calls of a streamed gather to send at least: for every slot, also those to come."""
+        return max(len(self.ranks), self.max_nodes, 1) * self.worker.concurrency
+
+    @property
+    def cancel_grace(self) -> float:
+        """Seconds that a call may take to stop once another call of its group has failed."""
+        return self._dispatcher.timeouts.cancel_grace
+
+    @cancel_grace.setter
+    def cancel_grace(self, seconds: float) -> None:
+        self._dispatcher.timeouts.cancel_grace = seconds
 
     @property
     def is_active(self) -> bool:
@@ -180,6 +203,45 @@ class Pool(CallTarget):
                 cluster.connection.pools.remove(self.use)
             self._dispatcher.remove_cluster(cluster.connection)
 
+    def drain(self, cluster: ClusterHandle) -> None:
+        """Send no more calls to the nodes of a cluster; those that run there go on."""
+        with self._dispatcher.lock:
+            for node in self._dispatcher.nodes.values():
+                if node.connection is cluster.connection:
+                    node.joining = True
+
+    def resize(self, nodes: NodeSpec) -> None:
+        """Change the number of nodes, and wait for those with which work can begin.
+
+        Nodes that are too many leave once they have no calls, together with those that they have
+        joined with; the first cluster stays.
+
+        Parameters
+        ----------
+        nodes
+            A number, ``(least, most)``, or `Nodes`.
+
+        Raises
+        ------
+        SkyUsageError
+            It is less than the pool has begun with.
+        SkyError
+            More nodes cannot be had; the pool goes on with what it has.
+
+        Examples
+        --------
+        >>> pool.resize(4)  # doctest: +SKIP
+        """
+        if self.closed or self.scaler is None:
+            raise SkyUsageError(f"pool {self.name} {self.closed or 'is not from sky.Compute'}")
+        wanted = Nodes.of(nodes)
+        self.scaler.resize(wanted)
+        self.max_nodes = wanted.limit
+
+    def current_nodes(self) -> int:
+        """Return the number of nodes that take calls."""
+        return len(self.ranks)
+
     def busy(self, cluster: ClusterHandle) -> bool:
         """Return whether nodes of a cluster run calls."""
         with self._dispatcher.lock:
@@ -194,8 +256,11 @@ class Pool(CallTarget):
         One node's work keeps them all: the clusters of a pool do not end one by one.
         """
         calls = self._dispatcher.call_count()
-        named = [f"{calls} call{'' if calls == 1 else 's'}"] if calls else []
-        return ", ".join(named + [use for each in self.uses if (use := each())])
+        named = f"{calls} call{'' if calls == 1 else 's'}" if calls else ""
+        return ", ".join(filter(None, (named, self._other_uses())))
+
+    def _other_uses(self) -> str:
+        return ", ".join(use for each in self.uses if (use := each()))
 
     def _note_use(self) -> None:
         for cluster in list(self._clusters):
@@ -210,13 +275,17 @@ class Pool(CallTarget):
         """Number of calls that wait for a node."""
         return self._dispatcher.waiting_count()
 
+    def local_modules(self) -> LocalModules:
+        """Return the modules of this machine that calls may need now."""
+        return LocalModules(self.provided_modules)
+
     def equip(self, setups: Sequence[Any], around: Sequence[Any]) -> None:
         """Set the setups of every process, and the wrappers of every call."""
         pair = ([setup for setup in setups if setup is not None], list(around))
         self._equipment = split(Parcel.of(pair, "what plug-ins send"), None)
 
     def _describe(self, node: PoolNode) -> dict[str, Any]:
-        version = (self.ranks, dict(self.facts), self._equipment)
+        version = (self.ranks, dict(self.facts), self._equipment, self.cancel_grace)
         sent_version, context = self._contexts.get(node.rank, (None, {}))
         if sent_version != version:
             context = {
@@ -224,6 +293,8 @@ class Pool(CallTarget):
                 "executor": self.worker.executor_kind,
                 "concurrency": self.worker.concurrency,
                 "setups": self._equipment,
+                "reader": (machine_identity(), os.getpid()),
+                "cancel_grace": self.cancel_grace,
                 "topology": topology(self, node.rank),
             }
             self._contexts[node.rank] = version, context
@@ -281,94 +352,48 @@ class Pool(CallTarget):
         """Return this pool."""
         return self
 
-    def run(self, call: PendingFunction[T]) -> T:
-        """Run a call on one node, and wait for it: ``call >> pool``."""
-        with self._submitted([(call, None)]) as futures:
-            return futures[0].result()
-
-    def submit(self, call: PendingFunction[T]) -> Future[T]:
-        """Send a call to one node; return the future of its result: ``call > pool``."""
-        return self._send([(call, None)])[0]
-
-    def broadcast(self, call: PendingFunction[T]) -> list[T]:
-        """Run a call on every node; return the results by rank: ``call @ pool``."""
-        with self._submitted([(call, rank) for rank in self.ranks]) as futures:
-            return results_of(futures)
-
-    def run_all(self, calls: Calls) -> tuple[Any, ...]:
-        """Run calls concurrently; return their results in the same order."""
-        with self._with_progress([(call, None) for call in calls]) as futures:
-            return tuple(results_of(futures))
-
-    def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
-        """Run calls concurrently; yield each result when it arrives."""
-        sent = self._with_progress([(call, None) for call in calls])
-        return streamed_results(sent, sent.__enter__(), ordered)
-
-    def map(self, function: Callable[..., T], items: Iterable[Any]) -> list[T]:
-        """Run a function on every item; return the results in the same order."""
-        lazy = function if isinstance(function, Function) else Function(function)
-        return list(self.run_all([lazy(item) for item in items]))
-
-    def call_on(
+    def _send(
         self,
-        rank: int,
-        function: Callable[..., T],
-        *args: Any,
-        timeout: float | None = None,
-        **kwargs: Any,
-    ) -> Future[T]:
-        """Run a function on a given node; return the future of its result."""
-        call = PendingFunction(Function(function), args, kwargs, timeout)
-        return self._send([(call, rank)])[0]
-
-    @contextlib.contextmanager
-    def _submitted(self, wanted: Wanted) -> Iterator[list[Any]]:
-        """Send calls; stop unfinished ones when the block is left."""
-        futures: list[Any] = []
-        try:
-            self._send(wanted, futures)
-            yield futures
-        finally:
-            for future in futures:
-                future.cancel()
-
-    @contextlib.contextmanager
-    def _with_progress(self, wanted: Wanted) -> Iterator[list[Any]]:
-        """Send calls as `_submitted` does, and show their progress."""
-        from .progress import show_progress
-
-        with self._submitted(wanted) as futures, show_progress(futures, self._dispatcher):
-            yield futures
-
-    def _send(self, wanted: Wanted, futures: list[Any] | None = None) -> list[Any]:
+        wanted: Wanted,
+        futures: list[RemoteFuture[Any]] | None = None,
+        pickler: CallPickler | None = None,
+        group: object = None,
+    ) -> list[RemoteFuture[Any]]:
         """Pickle calls and hand them to the dispatcher; put their futures into `futures`."""
         if self.closed:
             raise SkyUsageError(
                 f"pool {self.name} {self.closed}: calls cannot be sent to it any more",
                 hint="bring one up: sky.up(...), or with sky.Compute(...) as compute",
             )
-        packer, tasks, packed = CallPickler(), [], {}
+        pickler, collected = pickler or CallPickler(self.local_modules()), self._blobs.collect()
+        tasks: list[CallTask] = []
+        packed: dict[int, PackedCall] = {}
+        blobs: Blobs = {}
         sink = OutputSink(many=len(self._dispatcher.nodes) > 1)
         broadcast = uuid.uuid4().hex if len(wanted) > 1 and wanted[0][1] is not None else ""
         for call, rank in wanted:
             if id(call) not in packed:
-                packed[id(call)] = packer.pack(call)
-            function, arguments, stream_inputs, stream_senders = packed[id(call)]
-            future: Any = RemoteFuture()
-            task = CallTask(
-                call, function, arguments, stream_inputs, future, sink, packer.blobs, rank
-            )
-            task.stream_senders, task.broadcast = stream_senders, broadcast
+                packed[id(call)] = pickler.pack(call, collected)
+                blobs |= packed[id(call)].blobs
+            task = CallTask(call, packed[id(call)], RemoteFuture(), sink, rank)
+            task.broadcast, task.group = broadcast, group
             task.timeout = call.timeout if call.timeout is not None else self.limit
-            for stream_sender in stream_senders:
+            for stream_sender in task.packed.stream_senders:
                 stream_sender.expected += 1
             tasks.append(task)
-        self._blobs.upload(packer.blobs)
+        self._blobs.upload(blobs)
         futures = [] if futures is None else futures
         futures += [task.future for task in tasks]
         self._dispatcher.submit(tasks)
         return futures
+
+    def _progress(
+        self, total: int, group: object
+    ) -> contextlib.AbstractContextManager[Callable[[Sequence[Future[Any]]], None]]:
+        """Show the progress of the calls of a gather while they are waited for."""
+        from .progress import show_progress
+
+        return show_progress(total if self.shows_progress else 0, self._dispatcher, group)
 
     # -- end ---------------------------------------------------------------------------------------
 
@@ -395,6 +420,11 @@ class Pool(CallTarget):
                     cluster.connection.pools.remove(self.use)
             for cluster in reversed(self._clusters):
                 self._release_cluster(cluster)
+
+    def disown(self) -> None:
+        """Take no calls and end nothing: called in a forked process, whose parent has the pool."""
+        self._ended, self.closed = True, "belongs to the process that this one was forked from"
+        self._stack.pop_all()
 
     def _release_cluster(self, cluster: ClusterHandle) -> None:
         if self._end is not None:

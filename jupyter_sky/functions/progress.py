@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,20 +75,32 @@ class CallCounter:
 
     Parameters
     ----------
+    futures
+        Those that were sent; others are added.
     at_work
         How many of them nodes have now, and how many nodes there are.
     begun
         When they were sent, by `time.monotonic`.
+    total
+        Number of all calls, if more will be sent.
     """
 
     def __init__(
-        self, futures: Sequence[Future[Any]], at_work: Callable[[], tuple[int, int]], begun: float
+        self,
+        futures: Sequence[Future[Any]],
+        at_work: Callable[[], tuple[int, int]],
+        begun: float,
+        total: int | None = None,
     ) -> None:
-        self.total, self.begun = len(futures), begun
+        self.total, self.begun = len(futures) if total is None else total, begun
         self._at_work = at_work
         self._done = self._failed = 0
         self._lock = threading.Lock()
         self._seen: deque[tuple[float, int]] = deque([(begun, 0)], maxlen=_WINDOW)
+        self.add(futures)
+
+    def add(self, futures: Sequence[Future[Any]]) -> None:
+        """Count calls that have been sent; their futures are not kept."""
         for future in futures:
             future.add_done_callback(self._count)
 
@@ -120,21 +132,24 @@ class CallCounter:
 class RunningCalls(Protocol):
     """Count of running calls, as the dispatcher keeps it."""
 
-    def count_running(self, futures: Container[int]) -> tuple[int, int]:
-        """Return how many of the calls with these future ids nodes have, and on how many nodes."""
+    def count_running(self, group: object) -> tuple[int, int]:
+        """Return how many calls of a gather nodes have, and the number of nodes."""
         ...
 
 
 @contextmanager
-def show_progress(futures: Sequence[Future[Any]], dispatcher: RunningCalls) -> Iterator[None]:
-    """Show the progress of calls while they are waited for."""
-    show = _find_display() if len(futures) > 1 else None
+def show_progress(
+    total: int, dispatcher: RunningCalls, group: object
+) -> Iterator[Callable[[Sequence[Future[Any]]], None]]:
+    """Show the progress of a gather; yield a function that takes the futures that are sent."""
+    show = _find_display() if total > 1 else None
     if show is None:
-        yield
+        yield lambda futures: None
         return
-    watch = _ProgressThread(futures, dispatcher, show)
+    counter = CallCounter((), lambda: dispatcher.count_running(group), time.monotonic(), total)
+    watch = _ProgressThread(counter, show)
     try:
-        yield
+        yield counter.add
     except (KeyboardInterrupt, GeneratorExit):
         watch.end("interrupted")
         raise
@@ -148,11 +163,8 @@ def show_progress(futures: Sequence[Future[Any]], dispatcher: RunningCalls) -> I
 class _ProgressThread:
     """Thread that shows the progress periodically."""
 
-    def __init__(
-        self, futures: Sequence[Future[Any]], dispatcher: RunningCalls, show: Show
-    ) -> None:
-        self._futures, self._dispatcher, self._show = futures, dispatcher, show
-        self._begun = time.monotonic()
+    def __init__(self, counter: CallCounter, show: Show) -> None:
+        self._counter, self._show = counter, show
         self._stopped = threading.Event()
         self._stage: Stage = "running"
         self._thread = threading.Thread(target=self._run, name="sky-progress", daemon=True)
@@ -167,13 +179,9 @@ class _ProgressThread:
     def _run(self) -> None:
         if self._stopped.wait(FIRST_SECONDS):
             return
-        ids = {id(future) for future in self._futures}
-        counter = CallCounter(
-            self._futures, lambda: self._dispatcher.count_running(ids), self._begun
-        )
         while True:
             is_over = self._stopped.wait(PERIOD_SECONDS)
-            self._show(counter.snapshot(self._stage))
+            self._show(self._counter.snapshot(self._stage))
             if is_over:
                 return
 

@@ -6,12 +6,13 @@ import logging
 import threading
 from typing import Any, Protocol
 
-from ..engines.wire.messages import Message
+from ..engines.wire.messages import COUNTED_TYPES, Message
 from ..errors import SkyError
+from .memory_files import read_file
 from .nodes import PoolNode, SentBatch
-from .payload import Blob, Payload, join, unwrap
+from .payload import Blob, Payload, has_blobs, join, unwrap
 from .streams import ItemBuffer, ItemStream
-from .tasks import CallTask, RemoteFuture, remote_exception
+from .tasks import CallTask, RemoteFuture, StopReason, remote_exception
 
 OUTPUT_SECONDS = 0.5
 """Time that a result waits for outputs printed before it, which come by another route."""
@@ -38,11 +39,14 @@ class TaskOwner(Protocol):
     def finish_batch(self, batch: SentBatch) -> None:
         """Free the slot of a batch."""
 
-    def stop(self, batch: SentBatch, keys: list[int], why: str) -> None:
+    def stop(self, batch: SentBatch, keys: list[int], why: StopReason) -> None:
         """Request that calls stop on their nodes."""
 
-    def kill_engine(self, batch: SentBatch, why: str) -> None:
-        """Ask the controller to kill the unresponsive engine of a batch."""
+    def kill_engine(self, batch: SentBatch, task: CallTask | None, why: str) -> None:
+        """Say what is lost, and ask the controller to kill the unresponsive engine of a batch."""
+
+    def note_unread(self, task: CallTask) -> None:
+        """Note a stream whose node waits for its reader; say so if calls wait for a node."""
 
     def send_command(self, node: PoolNode, engine: str, command: tuple) -> None:
         """Send a command to a node, unless its engine is another by now."""
@@ -109,7 +113,7 @@ class ResultHandler:
             sink.write(batch.node.rank, content["name"], content["text"])
         elif kind == "display_data" and sink is not None:
             sink.display(batch.node.rank, content)
-        elif kind not in _COUNTED:
+        if kind not in COUNTED_TYPES:
             return
         batch.printed += 1
         self.release_held(batch, batch.printed)
@@ -126,19 +130,31 @@ class ResultHandler:
                 self.dispatcher.dispatch()
 
     def _on_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> None:
-        if task := self.dispatcher.finish_task(batch, key, seconds):
-            try:
-                task.future.resolve(join(payload, _no_blob))
-            except Exception as error:
-                text = f"the result of {task.call!r} cannot be opened here: {error}"
-                task.future.fail(_chained(SkyError(text), error))
+        task = self.dispatcher.finish_task(batch, key, seconds)
+        if task is not None:
+            self._resolve(task, batch, payload)
+        if has_blobs(payload):
+            files = [part.file for part in payload if isinstance(part, Blob) and part.file]
+            node, descriptors = batch.node, [file.descriptor for file in files]
+            self.dispatcher.send_command(node, node.engine, ("release", descriptors))
+
+    def _resolve(self, task: CallTask, batch: SentBatch, payload: Payload) -> None:
+        try:
+            task.future.nbytes = sum(map(_nbytes, payload))
+            task.future.resolve(join(payload, _read_blob))
+        except _LostFile:
+            why = "its process ended before its result was read"
+            self.dispatcher.on_task_lost(task, batch.node, why, at_fault=False)
+        except Exception as error:
+            text = f"the result of {task.call!r} cannot be opened here: {error}"
+            task.future.fail(_chained(SkyError(text), error))
 
     def _on_error(
         self, batch: SentBatch, key: int, failure: dict[str, Any], seconds: float
     ) -> None:
         task = self.dispatcher.finish_task(batch, key, seconds)
         if failure.get("stuck"):
-            self.dispatcher.kill_engine(batch, "a call did not stop")
+            self.dispatcher.kill_engine(batch, task, failure["stopped"])
         if task is None or (failure["stopped"] and task.future.done() and task.stream is None):
             return
         error = remote_exception(task, failure, batch.node.rank)
@@ -178,6 +194,12 @@ class ResultHandler:
         if task is not None and task.stream is not None:
             task.stream.add([join((data,), _no_blob)])
 
+    def _on_unread(self, batch: SentBatch, key: int) -> None:
+        task = batch.tasks.get(key)
+        if task is not None and task.stream is not None and not task.stream.empty():
+            task.stream.unread_on = batch.node.rank
+            self.dispatcher.note_unread(task)
+
     def _on_end(self, batch: SentBatch, key: int, seconds: float) -> None:
         task = self.dispatcher.finish_task(batch, key)
         if task is not None and task.stream is not None:
@@ -185,7 +207,7 @@ class ResultHandler:
 
     def _on_input_consumed(self, batch: SentBatch, key: int, number: int, count: int) -> None:
         if task := batch.tasks.get(key):
-            for stream_sender in task.stream_senders:
+            for stream_sender in task.packed.stream_senders:
                 if stream_sender.number == number:
                     stream_sender.acknowledge((batch.id, key), count)
 
@@ -206,7 +228,21 @@ class ResultHandler:
             self.dispatcher.on_task_lost(task, batch.node, why, at_fault=True)
 
 
-_COUNTED = {"stream", "display_data", "update_display_data", "execute_result", "clear_output"}
+def _nbytes(segment: Any) -> int:
+    return segment.size if isinstance(segment, Blob) else len(segment)
+
+
+class _LostFile(Exception):
+    """Memory file of a result that ended with its process."""
+
+
+def _read_blob(blob: Blob) -> memoryview:
+    if blob.file is None:
+        return _no_blob(blob)
+    try:
+        return read_file(blob.file)
+    except OSError as error:
+        raise _LostFile from error
 
 
 def _no_blob(blob: Blob) -> memoryview:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 from ..engines.node.instance import InstanceInfo, instance_info
@@ -15,7 +16,14 @@ V = TypeVar("V")
 
 @overload
 def shard(
-    array: T, /, *, shuffle: bool = ..., seed: int | str | None = ..., drop_last: bool = ...
+    array: T,
+    /,
+    *,
+    shuffle: bool = ...,
+    seed: int | str | None = ...,
+    drop_last: bool = ...,
+    node: int | None = ...,
+    total_nodes: int | None = ...,
 ) -> T: ...
 @overload
 def shard(
@@ -26,6 +34,8 @@ def shard(
     shuffle: bool = ...,
     seed: int | str | None = ...,
     drop_last: bool = ...,
+    node: int | None = ...,
+    total_nodes: int | None = ...,
 ) -> tuple[T, U]: ...
 @overload
 def shard(
@@ -37,13 +47,25 @@ def shard(
     shuffle: bool = ...,
     seed: int | str | None = ...,
     drop_last: bool = ...,
+    node: int | None = ...,
+    total_nodes: int | None = ...,
 ) -> tuple[T, U, V]: ...
 @overload
 def shard(
-    *arrays: Any, shuffle: bool = ..., seed: int | str | None = ..., drop_last: bool = ...
+    *arrays: Any,
+    shuffle: bool = ...,
+    seed: int | str | None = ...,
+    drop_last: bool = ...,
+    node: int | None = ...,
+    total_nodes: int | None = ...,
 ) -> Any: ...
 def shard(
-    *arrays: Any, shuffle: bool = False, seed: int | str | None = None, drop_last: bool = False
+    *arrays: Any,
+    shuffle: bool = False,
+    seed: int | str | None = None,
+    drop_last: bool = False,
+    node: int | None = None,
+    total_nodes: int | None = None,
 ) -> Any:
     """Return this node's share of arrays, each of the type that it came in.
 
@@ -61,6 +83,8 @@ def shard(
         Of that order; without one, the pool's own.
     drop_last
         Take equal, contiguous blocks, and leave out what remains.
+    node, total_nodes
+        Rank and number of nodes, in place of those of this node.
 
     Returns
     -------
@@ -88,7 +112,7 @@ def shard(
             f"shard: the arrays have different lengths: {' and '.join(map(str, lengths))}",
             hint="the same positions are taken of each, so they must be equally long",
         )
-    info = instance_info()
+    info = _place(instance_info(), node, total_nodes)
     span = _span(lengths[0], info, drop_last)
     taken: slice | list[int] = span
     if shuffle:
@@ -98,6 +122,18 @@ def shard(
         taken = order[span]
     shares = tuple(_take(array, taken) for array in arrays)
     return shares[0] if len(shares) == 1 else shares
+
+
+def _place(info: InstanceInfo, node: int | None, total_nodes: int | None) -> InstanceInfo:
+    """Return the instance with another rank or number of nodes."""
+    node = info.node if node is None else node
+    total_nodes = info.total_nodes if total_nodes is None else total_nodes
+    if not 0 <= node < total_nodes:
+        raise SkyUsageError(
+            f"shard(node={node!r}, total_nodes={total_nodes!r}): there is no such node",
+            hint="ranks begin at 0: shard(x, node=0, total_nodes=2)",
+        )
+    return replace(info, node=node, total_nodes=total_nodes)
 
 
 def _span(length: int, info: InstanceInfo, drop_last: bool) -> slice:

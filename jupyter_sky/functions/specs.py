@@ -1,20 +1,31 @@
-"""Specifications of pools: nodes, workers, alternatives and options."""
+"""Specifications of pools: nodes, workers, alternatives, options and volumes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..accelerators import Accelerator
 from ..accelerators import accelerator as known_accelerator
 from ..errors import SkyUsageError, suggest
 from ..resources import Resources, parse_duration
+from .timeouts import CANCEL_GRACE_SECONDS
+
+if TYPE_CHECKING:
+    from .image import Image
 
 Allocation = Literal["spot-if-available", "spot", "on-demand", "cheapest"]
 ALLOCATIONS = ("spot-if-available", "spot", "on-demand", "cheapest")
 Selection = Literal["cheapest", "first"]
 SELECTIONS = ("cheapest", "first")
+AllocationStrategy, SelectionStrategy = Allocation, Selection
+WorkerExecutor = Literal["auto", "thread", "process"]
 EXECUTORS = ("auto", "thread", "process")
+CONSOLES = ("rich", "minimal", "log", "silent")
+SYSTEM_FOLDERS = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/opt", "/proc", "/root", "/run")
+SYSTEM_FOLDERS += ("/sbin", "/sys", "/tmp", "/usr", "/var")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,10 @@ class Nodes:
         return self.max or self.initial
 
 
+NodeSpec = Nodes | int | tuple[int, int]
+"""Values for ``nodes=``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Worker:
     """Execution of calls on a node.
@@ -109,7 +124,7 @@ class Worker:
     """
 
     concurrency: int = 1
-    executor: Literal["auto", "thread", "process"] = "auto"
+    executor: WorkerExecutor = "auto"
 
     def __post_init__(self) -> None:
         wrong = isinstance(self.concurrency, bool) or not isinstance(self.concurrency, int)
@@ -142,17 +157,101 @@ class Options:
         Whether nodes may speak to each other. Without it calls go as they do, and what tasks
         share (``sky.dict``, ``sky.barrier``...) cannot be had: for places whose machines do not
         reach one another.
+    cancel_grace : float
+        Seconds that a running call may take to stop once another call of its gather, group or
+        broadcast has failed. Code that cannot be interrupted, such as LAPACK, often ends by
+        itself; otherwise its engine is restarted then, and a line says what was lost.
+    worker : Worker, optional
+        Concurrency and executor, where `Compute` is not given them.
+    console : bool or str
+        Whether the progress of calls is shown: False or ``"silent"`` for no. ``"rich"``,
+        ``"minimal"`` and ``"log"`` are as True: a card in notebooks, a line in terminals.
+    provision_timeout : float, optional
+        Most seconds that machines may take to come up; then those that have are given back.
 
     Examples
     --------
     >>> Options(timeout=60.0).scale_down_after
     60.0
+    >>> Options(console="silent").shows_progress
+    False
     """
 
     timeout: float | None = None
     scale_up_after: float = 2.0
     scale_down_after: float = 60.0
     cluster: bool = True
+    cancel_grace: float = CANCEL_GRACE_SECONDS
+    worker: Worker | None = None
+    console: bool | str = True
+    provision_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.console, bool) and self.console not in CONSOLES:
+            raise SkyUsageError(
+                f"console={self.console!r} is not known", hint=suggest(str(self.console), CONSOLES)
+            )
+        if self.worker is not None and not isinstance(self.worker, Worker):
+            raise SkyUsageError(
+                f"Options(worker={self.worker!r}): not a worker", hint="sky.Worker(concurrency=2)"
+            )
+        if not self.cancel_grace >= 0:
+            raise SkyUsageError(f"cancel_grace={self.cancel_grace!r}: seconds, 0 or above")
+        if self.provision_timeout is not None and not self.provision_timeout > 0:
+            raise SkyUsageError(f"provision_timeout={self.provision_timeout!r}: seconds above 0")
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether the progress of calls is shown."""
+        return self.console not in (False, "silent")
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """Bucket as a folder of each node. Pools do not mount volumes yet: `Compute` refuses them.
+
+    Attributes
+    ----------
+    bucket : str
+        Name of the bucket.
+    mount : str
+        Absolute path of the folder.
+    prefix : str
+        Beginning of the names of its objects.
+    read_only : bool
+        Whether nodes may not write there.
+
+    Examples
+    --------
+    >>> Volume("my-data", "/data").read_only
+    True
+    """
+
+    bucket: str
+    mount: str
+    prefix: str = ""
+    read_only: bool = True
+
+    def __post_init__(self) -> None:
+        path = PurePosixPath(self.mount)
+        if not path.is_absolute() or ".." in path.parts or str(path) in SYSTEM_FOLDERS:
+            raise SkyUsageError(
+                f"Volume(mount={self.mount!r}): not an absolute path, or a folder of the system",
+                hint=f'sky.Volume({self.bucket!r}, mount="/data")',
+            )
+
+
+def refuse_volumes(volumes: Sequence[Any]) -> None:
+    """Raise SkyUsageError where volumes are asked for, which nothing mounts yet."""
+    if not volumes:
+        return
+    first = volumes[0]
+    name = first.bucket if isinstance(first, Volume) else first
+    raise SkyUsageError(
+        f"volumes={[*volumes]!r}: pools do not mount buckets yet",
+        hint=f'read objects where they are, such as pandas.read_parquet("s3://{name}/...") in the '
+        'function, or send files with Image(includes=["./data/"])',
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +272,12 @@ class Spec:
         ``spot-if-available``, ``spot``, ``on-demand`` or ``cheapest``; see `Compute`.
     max_hourly_cost : float, optional
         Most USD/h for all nodes together, those that join later included.
+    image : Image, optional
+        Environment of its nodes, in place of that of `Compute`.
+    plugins : sequence
+        Plug-ins of its nodes, in place of those of `Compute`.
+    volumes : sequence of Volume
+        Refused: pools do not mount volumes yet.
 
     Examples
     --------
@@ -191,8 +296,12 @@ class Spec:
     region: str | None = None
     max_hourly_cost: float | None = None
     ttl: float | str | None = None
+    image: Image | None = None
+    plugins: Sequence[Any] = ()
+    volumes: Sequence[Volume] = ()
 
     def __post_init__(self) -> None:
+        refuse_volumes(self.volumes)
         if self.market is not None and self.market not in ALLOCATIONS:
             raise SkyUsageError(
                 f"allocation={self.allocation!r} is not known",

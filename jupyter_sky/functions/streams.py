@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import SkyTransferError, SkyUsageError
+from .local_modules import LocalModules, dumps_with_modules
 from .node.calls import stream_input
 from .node.stream_inputs import WINDOW_BYTES, WINDOW_ITEMS
 from .payload import dumps, pickled_by_value
@@ -82,6 +83,8 @@ class ItemBuffer:
         self.items: deque[Any] = deque()
         self.wake = threading.Condition()
         self.end: tuple[str, Any] | None = None
+        self.unread_on: int | None = None
+        """Rank of the node that waits until items are read; None while none does."""
 
     def add(self, items: list[Any]) -> None:
         """Add items that have arrived."""
@@ -100,6 +103,7 @@ class ItemBuffer:
         with self.wake:
             while not self.items and self.end is None:
                 self.wake.wait()
+            self.unread_on = None
             if self.items:
                 return "item", self.items.popleft()
             assert self.end is not None
@@ -114,6 +118,7 @@ class ItemBuffer:
         """Drop buffered items; return whether the stream was open."""
         with self.wake:
             self.items.clear()
+            self.unread_on = None
             open_ = self.end is None
             self.end = ("end", None)
             self.wake.notify_all()
@@ -141,9 +146,15 @@ class StreamSender:
         The argument, for messages.
     module
         The module of the function: what it defines travels along.
+    modules
+        Local modules, which items that need them carry.
     """
 
-    def __init__(self, source: Any, number: int, label: str, module: str | None) -> None:
+    def __init__(
+        self, source: Any, number: int, label: str, module: str | None, modules: LocalModules
+    ) -> None:
+        self._modules = modules
+        self._sent_modules: set[str] = set()
         self.source, self.number, self.label, self.module = source, number, label, module
         self._receivers: dict[Any, Callable[[tuple[str, Any]], None]] = {}
         self._ahead: dict[Any, deque[int]] = {}
@@ -196,10 +207,14 @@ class StreamSender:
 
     def _pickle_item(self, item: Any) -> bytes:
         try:
-            return dumps(item)
+            data = dumps(item)
         except Exception:
             with pickled_by_value(self.module):
-                return dumps(item)
+                data = dumps(item)
+        needed = self._modules.needed_by(data)
+        unsent = tuple(each for each in needed if each.tree not in self._sent_modules)
+        self._sent_modules |= {archive.tree for archive in unsent}
+        return dumps_with_modules(data, unsent)
 
     def _error(self, error: BaseException) -> bytes:
         try:
@@ -246,8 +261,18 @@ def streamed_parameters(function: Callable[..., Any]) -> dict[str, bool]:
     return parameters
 
 
+def streams_arguments(function: Callable[..., Any]) -> bool:
+    """Return whether a function has parameters that are streamed to the node."""
+    return bool(_streamed_parameters_of(function))
+
+
+def _streamed_parameters_of(function: Callable[..., Any]) -> dict[str, bool]:
+    plain = getattr(function, "__func__", function)  # a cache must not keep a method's object
+    return streamed_parameters(plain) if _hashable(plain) else {}
+
+
 def streamed(
-    function: Callable[..., Any], call: PendingFunction[Any]
+    function: Callable[..., Any], call: PendingFunction[Any], modules: LocalModules
 ) -> tuple[tuple[Any, ...], dict[str, Any], tuple, list[StreamSender]]:
     """Return the arguments of a call with placeholders for iterators, and their senders.
 
@@ -258,7 +283,7 @@ def streamed(
     SkyUsageError
         A generator is where no iterator is expected.
     """
-    parameters = streamed_parameters(function) if _hashable(function) else {}
+    parameters = _streamed_parameters_of(function)
     if not parameters:
         _refuse_generators(function, call)
         return call.args, call.kwargs, (), []
@@ -279,7 +304,7 @@ def streamed(
             )
         bound.arguments[name] = StreamPlaceholder(number)
         stream_inputs.append((number, label, again))
-        stream_senders.append(StreamSender(value, number, label, module))
+        stream_senders.append(StreamSender(value, number, label, module, modules))
     return bound.args, bound.kwargs, tuple(stream_inputs), stream_senders
 
 

@@ -6,18 +6,27 @@ import asyncio
 import contextlib
 import linecache
 import pickle
-import queue
 import re
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from ..errors import SkyTimeout
+from ..errors import SkyTaskLost, SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
-from .payload import Blobs, Payload, pack_arguments, pack_function, pickled_by_value
+from .edited_modules import definition, is_edited
+from .local_modules import Archives, LocalModules, merge, missing_module_advice, with_modules
+from .payload import (
+    ArgumentBlobs,
+    Blobs,
+    Payload,
+    pack_arguments,
+    pack_function,
+    pickled_by_value,
+    plain_pickle,
+)
 
 if TYPE_CHECKING:
     from .lazy_calls import Function, PendingFunction
@@ -25,6 +34,19 @@ if TYPE_CHECKING:
     from .streams import ItemBuffer, StreamSender
 
 T = TypeVar("T")
+StopReason = Literal["cancel", "group", "timeout", "close"]
+"""Reason to stop a call: its caller, the end of its group, its time limit, its closed stream."""
+
+
+class SentCall(Protocol):
+    """Call that a node has, as its future sees it: without its arguments."""
+
+    def is_running(self) -> bool:
+        """Return whether the node still has it."""
+        ...
+
+    def stop(self, why: StopReason) -> None:
+        """Request that it stops."""
 
 
 class RemoteFuture(Future[T]):
@@ -36,33 +58,59 @@ class RemoteFuture(Future[T]):
     >>> future.result(), await future  # doctest: +SKIP
     """
 
-    on_cancel: Callable[[], None] | None = None
-    check_running: Callable[[], bool] | None = None
+    sent: SentCall | None = None
+    """The call on its node; None before it is sent and after its end."""
+    nbytes = 0
+    """Size of the result as it arrived (bytes)."""
 
     def cancel(self) -> bool:
         """Stop the call, even if running; return False if it has ended."""
+        return self.stop("cancel")
+
+    def stop(self, why: StopReason) -> bool:
+        """Stop the call for a reason, which says how patiently; return False if it has ended."""
         cancelled = super().cancel()
-        stop, self.on_cancel = self.on_cancel, None
-        if cancelled and stop is not None:
-            stop()
+        sent, self.sent = self.sent, None
+        if cancelled and sent is not None:
+            sent.stop(why)
         return cancelled
 
     def running(self) -> bool:
         """Return whether a node runs the call."""
-        return not self.done() and self.check_running is not None and self.check_running()
+        sent = self.sent
+        return not self.done() and sent is not None and sent.is_running()
 
     def resolve(self, value: Any) -> None:
         """Set the result, unless cancelled."""
+        self.sent = None
         with contextlib.suppress(Exception):
             self.set_result(value)
 
     def fail(self, error: BaseException) -> None:
         """Set the error, unless cancelled."""
+        self.sent = None
         with contextlib.suppress(Exception):
             self.set_exception(error)
 
     def __await__(self) -> Generator[Any, None, T]:
         return asyncio.wrap_future(self).__await__()
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCall:
+    """Pickles of a call.
+
+    Attributes
+    ----------
+    blobs : dict
+        Large segments of both payloads by name.
+    """
+
+    function: Payload
+    arguments: Payload
+    stream_inputs: tuple[tuple, ...]
+    stream_senders: list[StreamSender]
+    blobs: Blobs
 
 
 @dataclass(slots=True, eq=False)
@@ -80,14 +128,10 @@ class CallTask:
     """
 
     call: PendingFunction[Any]
-    function: Payload
-    arguments: Payload
-    stream_inputs: tuple[tuple, ...]
+    packed: PackedCall
     future: RemoteFuture
     sink: OutputSink
-    blobs: Blobs
     rank: int | None = None
-    stream_senders: list[StreamSender] = field(default_factory=list)
     stream: ItemBuffer | None = None
     attempts: int = 0
     losses: list[str] = field(default_factory=list)
@@ -96,32 +140,44 @@ class CallTask:
     timeout: float | None = None
     broadcast: str = ""
     """Identifier that the calls of one ``@`` share."""
+    group: object = None
+    """Token that the calls of one gather share."""
 
     @property
     def replayable(self) -> bool:
         """Whether it can be repeated: none of its streams has begun."""
-        return not self.stream_senders and self.stream is None
+        return not self.packed.stream_senders and self.stream is None
 
 
 class CallPickler:
-    """Pickler of calls: functions and arrays that calls share are pickled once."""
+    """Pickler of calls: functions that calls share are pickled once.
 
-    def __init__(self) -> None:
-        self.blobs: Blobs = {}
-        self._functions: dict[int, Payload] = {}
+    Parameters
+    ----------
+    modules
+        Local modules, which calls that need them carry.
+    """
 
-    def function(self, function: Function) -> Payload:
-        """Pickle a function with its options."""
-        payload = self._functions.get(id(function))
-        if payload is None:
-            payload = pack_function(function.local, function.shown, function.name, self.blobs)
-            self._functions[id(function)] = payload
-        return payload
+    def __init__(self, modules: LocalModules) -> None:
+        self.modules = modules
+        self._functions: dict[int, tuple[Function, Payload, Archives, Blobs]] = {}
 
-    def pack(
-        self, call: PendingFunction[Any]
-    ) -> tuple[Payload, Payload, tuple, list[StreamSender]]:
-        """Pickle a call: its function, arguments and streams.
+    def _function(
+        self, function: Function, blobs: ArgumentBlobs
+    ) -> tuple[Payload, Archives, Blobs]:
+        """Pickle a function with its options and the local modules that it needs."""
+        packed = self._functions.get(id(function))
+        if packed is None:
+            local, module = function.local, _sent_module(function.local)
+            named = local if module else definition(local)
+            parcel = pack_function(named, function.shown, function.name)
+            archives = self.modules.needed_by(parcel.segments[0], local, module)
+            payload = with_modules(parcel, archives, blobs)
+            packed = self._functions[id(function)] = function, payload, archives, blobs.take()
+        return packed[1:]
+
+    def pack(self, call: PendingFunction[Any], blobs: ArgumentBlobs) -> PackedCall:
+        """Pickle a call: its function, arguments and streams; large segments go to `blobs`.
 
         Raises
         ------
@@ -130,13 +186,50 @@ class CallPickler:
         """
         from .streams import streamed
 
-        local = call.function.local
-        args, kwargs, stream_inputs, stream_senders = streamed(local, call)
-        with pickled_by_value(getattr(local, "__module__", None)):
-            function = self.function(call.function)
-            name = call.function.name
-            arguments = pack_arguments(local, name, args, kwargs, self.blobs)
-        return function, arguments, stream_inputs, stream_senders
+        if (quick := self._pack_plain(call)) is not None:
+            return quick
+        local, module = call.function.local, _sent_module(call.function.local)
+        args, kwargs, stream_inputs, stream_senders = streamed(local, call, self.modules)
+        with pickled_by_value(module):
+            function, archives, shared = self._function(call.function, blobs)
+            parcel = pack_arguments(local, call.function.name, args, kwargs)
+            # those of the function again: a node unpickles each function once
+            others = self.modules.needed_by(parcel.segments[0], None, module)
+        arguments = with_modules(parcel, merge(archives, others), blobs)
+        return PackedCall(function, arguments, stream_inputs, stream_senders, shared | blobs.take())
+
+    def _pack_plain(self, call: PendingFunction[Any]) -> PackedCall | None:
+        """Pickle a further call of a function if its arguments are numbers and short texts."""
+        from .streams import streams_arguments
+
+        packed = self._functions.get(id(call.function))
+        if packed is None or packed[2] or streams_arguments(call.function.local):
+            return None
+        data = plain_pickle((*call.args, *call.kwargs.values()), (call.args, call.kwargs))
+        return None if data is None else PackedCall(packed[1], (data,), (), [], packed[3])
+
+
+def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:
+    """Return the error of a call that was lost with its node; None if it is to be sent again."""
+    if not task.replayable or task.rank is not None:
+        obstacle = "it streams" if not task.replayable else "it was for this very node"
+        text = f"{task.call!r} was lost with node {rank} ({why}); {obstacle}"
+        return SkyTaskLost(text, hint="send it again")
+    if task.call.retry.losses <= 1:
+        text = f"{task.call!r} was lost with node {rank} ({why}), and may have run"
+        hint = "retry=0 allows one attempt; without it, a call is sent again after a loss"
+        return SkyTaskLost(text, hint=hint)
+    if len(task.losses) >= task.call.retry.losses:
+        text = f"{task.call!r} was lost {len(task.losses)} times ({'; '.join(task.losses)})"
+        hint = "it seems to end the process that runs it, and is not sent again"
+        return SkyTaskLost(text, hint=hint)
+    return None
+
+
+def _sent_module(function: Any) -> str | None:
+    """Return the module whose definitions travel by value with a function; None for no such."""
+    module = getattr(function, "__module__", None)
+    return None if is_edited(module) else module
 
 
 def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseException:
@@ -156,16 +249,20 @@ def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseExc
         reply = {"ename": said["name"], "evalue": said["text"], "sky": {"error": said}}
         error = rebuild_exception(reply, rank, _main_names())
     text = _with_sources(said["traceback"])
+    notes = [f"in {task.call!r} on node {rank}"]
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        notes += filter(None, [missing_module_advice(error.name)])
     lines = text.splitlines()
     if isinstance(error, RemoteFailure):
         error.remote_traceback = lines
     with contextlib.suppress(Exception):
         error.rank, error.remote_traceback = rank, lines  # type: ignore[attr-defined]
         # our own frames tell a notebook's author nothing
-        shown = [*lines, f"in {task.call!r} on node {rank}"]
+        shown = [*lines, *notes]
         error._render_traceback_ = lambda: shown  # type: ignore[attr-defined]
     with contextlib.suppress(Exception):
-        error.add_note(f"in {task.call!r} on node {rank}")
+        for note in notes:
+            error.add_note(note)
     with contextlib.suppress(Exception):
         error.__cause__ = RemoteError(text, rank)
     return error
@@ -220,28 +317,16 @@ def _main_names() -> dict[str, Any]:
     return vars(sys.modules["__main__"])
 
 
-def results_of(futures: list[Future[Any]]) -> list[Any]:
-    """Return all results, or raise the first error."""
-    done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+def results_of(futures: list[Future[Any]], timeout: float | None = None) -> list[Any]:
+    """Return all results, or raise the first error; wait for at most `timeout` seconds."""
+    done, unfinished = wait(futures, timeout, return_when=FIRST_EXCEPTION)
     for future in futures:
         if future in done and (future.cancelled() or future.exception()):
             future.result()
+    if unfinished:
+        raise SkyTimeout(
+            f"{len(unfinished)} of {len(futures)} calls had not ended after "
+            f"{format_elapsed(timeout or 0)}, and were stopped",
+            hint="allow more: timeout=SECONDS, or None to wait for all",
+        )
     return [future.result() for future in futures]
-
-
-def streamed_results(
-    sent: contextlib.AbstractContextManager, futures: list[Future[Any]], ordered: bool
-) -> Iterator[Any]:
-    """Yield each result when it arrives; exit `sent` at the end."""
-    try:
-        if ordered:
-            for future in futures:
-                yield future.result()
-            return
-        done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
-        for future in futures:
-            future.add_done_callback(done.put)
-        for _ in futures:
-            yield done.get().result()
-    finally:
-        sent.__exit__(None, None, None)

@@ -21,6 +21,8 @@ SLACK_SECONDS = 0.45
 """Delay after a call's limit within which its engine must report: half a second in all."""
 STOP_TIMEOUT_SECONDS = {"timeout": 0.6, "cancel": 1.5, "close": 12.0}
 """Time that an engine may take to report that it has stopped a call, by reason."""
+CANCEL_GRACE_SECONDS = 60.0
+"""Time that a call may take to stop when another call of its group has failed."""
 
 
 class TimeoutMonitor:
@@ -34,6 +36,8 @@ class TimeoutMonitor:
 
     def __init__(self, abandon: Callable[[SentBatch, str], None]) -> None:
         self._abandon = abandon
+        self.cancel_grace = CANCEL_GRACE_SECONDS
+        """Time that a call may take to stop when another call of its group has failed."""
         self._watched: dict[str, SentBatch] = {}
         self._lock = threading.Lock()
         self._is_running = False
@@ -61,10 +65,11 @@ class TimeoutMonitor:
                 self._check_batch(batch, now)
 
     def _check_batch(self, batch: SentBatch, now: float) -> None:
-        if batch.stop_request is not None:
-            why, since = batch.stop_request
-            if now - since > STOP_TIMEOUT_SECONDS[why]:
-                self._abandon(batch, why)
+        request = batch.stop_request
+        if request is not None and request.keys & batch.tasks.keys():
+            patience = STOP_TIMEOUT_SECONDS.get(request.why, self.cancel_grace + SLACK_SECONDS)
+            if now - request.since > patience:
+                self._abandon(batch, request.why)
             return
         times = [task.timeout or 0.0 for task in list(batch.tasks.values())]
         if times and all(times) and now - batch.sent > sum(times) + SLACK_SECONDS:

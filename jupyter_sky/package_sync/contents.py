@@ -128,7 +128,7 @@ def _editable(
     assert source is not None
     for module in sorted({*modules, *editable_modules(distribution, record)}):
         for place in _module_paths(module, source):
-            yield from _module_files(place, source)
+            yield from module_files(place, source)
     info = f"{record.name.replace('-', '_')}-{distribution.version}.dist-info"
     for entry in distribution.files or ():
         if entry.name in METADATA_FILES and len(entry.parts) == 2:
@@ -216,7 +216,7 @@ def _module_paths(module: str, source: Path) -> list[Path]:
     return [place for place in places if place.exists() and place.resolve().is_relative_to(root)]
 
 
-def _module_files(place: Path, source: Path) -> Iterator[tuple[str, Path]]:
+def module_files(place: Path, source: Path) -> Iterator[tuple[str, Path]]:
     """Yield the files of a module, but for caches, secrets and links that lead elsewhere."""
     if place.is_file():
         yield place.name, place

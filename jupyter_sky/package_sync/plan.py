@@ -76,6 +76,25 @@ def _owning_distribution(module: str) -> str:
     return ""
 
 
+def editable_owner(module: str) -> str:
+    """Return the editable distribution that a module is imported from; empty if from none.
+
+    Files in the folder of a project itself are those of whoever works there, not its modules.
+
+    Examples
+    --------
+    >>> editable_owner("numpy")
+    ''
+    """
+    folders = ("site-packages", "dist-packages")
+    state = tuple(entry for entry in _site_fingerprint() if entry[0].endswith(folders))
+    for distribution, record in _editable_distributions(state):
+        if provides_module(distribution, record, module):
+            file = record.source / f"{module}.py" if record.source is not None else None
+            return "" if file is not None and file.exists() else record.name
+    return ""
+
+
 def _site_fingerprint() -> tuple[tuple[str, int], ...]:
     """Return the state of the package folders; it changes when one is installed or removed."""
     state: list[tuple[str, int]] = []
@@ -93,7 +112,7 @@ def _declared_modules(_state: tuple[tuple[str, int], ...]) -> dict[str, list[str
     return {name: sorted(set(distributions)) for name, distributions in names.items()}
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def _editable_distributions(
     _state: tuple[tuple[str, int], ...],
 ) -> list[tuple[metadata.Distribution, InstallRecord]]:

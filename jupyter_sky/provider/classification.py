@@ -27,6 +27,8 @@ class ProviderError(Exception):
         Its own code; `Provider.errors` says what it means.
     status
         HTTP status; 0 where no answer has come.
+    retry_after
+        Header ``Retry-After`` of the answer: seconds or a date; empty where there is none.
 
     Examples
     --------
@@ -34,9 +36,12 @@ class ProviderError(Exception):
     'no_capacity'
     """
 
-    def __init__(self, message: str, *, code: str = "", status: int = 0) -> None:
+    def __init__(
+        self, message: str, *, code: str = "", status: int = 0, retry_after: str | None = None
+    ) -> None:
         super().__init__(message)
         self.message, self.code, self.status = message, code, status
+        self.retry_after = parse_retry_after(retry_after or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,24 @@ def classify(
             cause, scope = rule.cause or cause, rule.scope or scope
             fix = fix if rule.fix is None else match.expand(rule.fix)
             break
-    return CloudError(cause, code, one_line(error.message), scope, fix)
+    return CloudError(cause, code, one_line(error.message), scope, fix, error.retry_after)
+
+
+def parse_retry_after(text: str) -> float:
+    """Return the seconds of a header ``Retry-After``; 0 for one that says nothing.
+
+    Examples
+    --------
+    >>> parse_retry_after("3"), parse_retry_after("soon")
+    (3.0, 0.0)
+    """
+    from urllib3.exceptions import InvalidHeader
+    from urllib3.util import Retry
+
+    try:
+        return float(Retry().parse_retry_after(text)) if text else 0.0
+    except InvalidHeader:
+        return 0.0
 
 
 def first_known(found: Iterable[tuple[str, str]], errors: ErrorTable) -> tuple[str, str]:

@@ -161,6 +161,8 @@ class CloudError:
         the family, or everything of the market (spot, or on-demand) in the region.
     fix : str
         What to do about it, with the command where there is one.
+    retry_after : float
+        Seconds that the cloud asks us to wait before the next request; 0 where it names none.
     """
 
     cause: ErrorCause
@@ -168,3 +170,4 @@ class CloudError:
     message: str
     scope: RefusalScope = "zone"
     fix: str = ""
+    retry_after: float = 0.0

@@ -55,7 +55,7 @@ WORKERS = 4
 CELL_SECONDS = 150.0
 LEASE_SECONDS = 90.0
 ROOM_SECONDS = 30.0
-"""How long a disk that is full is waited for; else all launches would be refused meanwhile."""
+"""Seconds that a full disk is waited for; else all launches would be refused meanwhile."""
 SHARED = 0.3
 """Share of the cells that run on a cluster whose name all users know."""
 CLOCK = Path(__file__).with_name("clock_jump")

@@ -27,7 +27,7 @@ _TOKEN = re.compile(r"'jupyter-sky-token': '([^']+)'")
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a cloud itself knows of the costs of one machine; times in unix seconds."""
+    """Costs of one machine as the cloud itself knows them; times in unix seconds."""
 
     id: str
     words: str  # all that the cloud says of it, tags included
@@ -94,7 +94,7 @@ class Witness:
 
 @dataclass
 class Ledgers:
-    """What the stores of all users say of machines.
+    """Machines as the stores of all users have them.
 
     Attributes
     ----------

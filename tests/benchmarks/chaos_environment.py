@@ -1,4 +1,4 @@
-"""What the users of the chaos share: a home folder with one data directory, a Jupyter server."""
+"""Environment of the users of the chaos: a home folder, one data directory, a Jupyter server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.emulators.isolation import mount
 
 DISK_BYTES = "160m"
 LOOK_SECONDS = 5.0
-"""How often a page of JupyterLab asks how things are."""
+"""Seconds between two requests of a page of JupyterLab."""
 _NEW_MOUNTS, _PRIVATE = 0x20000, 0x44000  # CLONE_NEWNS; MS_REC | MS_PRIVATE
 
 

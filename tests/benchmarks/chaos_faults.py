@@ -1,4 +1,4 @@
-"""What goes wrong in the chaos: each fault is real, and hits one cluster, kernel, cloud or store.
+"""Faults of the chaos: each is real, and hits one cluster, kernel, cloud or store.
 
 A fault gets the worker whose cell runs. It waits for what it is to hit, and undoes what would stay
 (a full disk, a lock, a stopped process) before it returns. One that is not possible here raises

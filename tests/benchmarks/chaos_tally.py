@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from chaos_faults import FAULTS
 
 PHASES = 16
-"""How many phases are shown, those that took longest."""
+"""Number of phases that are shown, the longest first."""
 
 
 @dataclass
 class Tally:
-    """What has happened, for the table."""
+    """Counts of all that happened, for the table."""
 
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
     unexplained: list[str] = field(default_factory=list)

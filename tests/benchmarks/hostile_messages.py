@@ -19,7 +19,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, "")
 from jupyter_sky.engines.wire.values import Parcel
-from jupyter_sky.executor.failures import mending_line, rebuild_exception
+from jupyter_sky.executor.advice import mending_line
+from jupyter_sky.executor.failures import rebuild_exception
 from tests.emulators.hostile import Touch
 evil = Parcel.of(Touch(Path(sys.argv[1]))).inline()
 told = {"classes": [["harmful", "Boom"], ["builtins", "ValueError"]], "args": [evil], "dict": evil,

@@ -158,7 +158,7 @@ def _bench_edges(data, where, number):
 
 
 class _Kinds:
-    """What differs between two places: nothing (0), the zone, the region, the cloud (3)."""
+    """Return where two places differ: nowhere (0), the zone, the region, the cloud (3)."""
 
     def __init__(self, where: list) -> None:
         parts = [_codes([key[: k + 1] for key in where]) for k in (2, 1, 0)]

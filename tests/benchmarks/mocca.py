@@ -29,7 +29,7 @@ _DECODED = {"family": "family", "type": "type", "vcpu": "size"}
 
 @dataclass(frozen=True)
 class Workload:
-    """What was measured of one workload, over the configurations it was measured on.
+    """Measurements of one workload, over the configurations it was measured on.
 
     Attributes
     ----------
@@ -178,7 +178,7 @@ def history(workloads: Iterable[Workload], reading: Reading) -> list[dict[str, f
 
 
 def regret(results: np.ndarray, found: float) -> float:
-    """How far a value found lies above the best of all, in percent of the best.
+    """Return the excess of a value found over the best of all, in percent of the best.
 
     A search that found nothing is charged the worst result.
     """

@@ -31,7 +31,7 @@ ROLES = {
 
 @dataclass
 class Cell:
-    """What one cell sent to the front end, and when (seconds after the request)."""
+    """Messages of one cell to the front end, with their times (seconds after the request)."""
 
     messages: list = field(default_factory=list)  # (seconds, message), in order of arrival
 

@@ -41,7 +41,7 @@ PROGRAM = Path(__file__).with_name("failpoints.py")
 WORKERS = 3
 PROCESS_SECONDS = 120.0
 UNIT_SECONDS = 2.0
-"""How far the ledger may be from the cloud: a unit, and how often machines are looked at."""
+"""Tolerance of the ledger against the cloud: a unit, and the interval between two checks."""
 SETTINGS = {
     "SKY_LEASE": "60m",  # of a second each
     "SKY_HEARTBEAT_TIMEOUT": "12s",

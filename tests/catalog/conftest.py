@@ -29,7 +29,7 @@ def data_dir(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture(scope="session")
 def small_directory(shipped, tmp_path_factory) -> Path:
-    """What ships, with the offers of two regions only: it loads in no time."""
+    """Catalog that ships, cut to the offers of two regions: it loads quickly."""
     import pyarrow.compute as pc
 
     folder = tmp_path_factory.mktemp("small")

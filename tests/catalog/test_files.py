@@ -23,7 +23,7 @@ def offers(**columns) -> pa.Table:
     return pa.table({**{key: [value] * rows for key, value in ROW.items()}, **columns})
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_written_catalog_is_read_back(tmp_path):
     given = offers(instance_type=["a", None], on_demand_usd_h=[0.1, None], vcpus=[2, 4])
     meta = files.write(
         tmp_path, {"offers": given}, PartMetadata("aws", ("aws",), sources={"s": "2026"})
@@ -66,7 +66,7 @@ def test_new_part_replaces_only_its_predecessor(tmp_path):
         ({"offers": offers(cpu=[2])}, "no column cpu"),
     ],
 )
-def test_what_does_not_fit_changes_nothing(tmp_path, tables, message):
+def test_mismatched_tables_change_nothing(tmp_path, tables, message):
     before = files.write(tmp_path, {"offers": offers(vcpus=[2])}, PartMetadata("aws", ("aws",)))
     with pytest.raises(ValueError, match=message):
         files.write(tmp_path, tables, PartMetadata("aws", ("aws",)))

@@ -93,7 +93,7 @@ def test_services_that_are_not_understood(text):
         ((), True),
     ],
 )
-def test_what_a_service_brings(asked, met):
+def test_managed_service_satisfies_request(asked, met):
     assert provides_packages(asked, ("emr==7.0.0", "spark==3.5.0-amzn-0")) is met
 
 

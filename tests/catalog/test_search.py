@@ -156,7 +156,7 @@ def test_names_that_nothing_bears(what, labels, pieces):
         (None, {"gpu_memory": "900+"}, ["nearest: --gpu-memory 279"]),
     ],
 )
-def test_why_there_is_no_offer(what, labels, pieces):
+def test_missing_offer_is_explained(what, labels, pieces):
     with pytest.raises(SkyNoOffer) as caught:
         sky.offers(what, **labels)
     for piece in pieces:

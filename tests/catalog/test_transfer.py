@@ -78,7 +78,7 @@ def test_ten_terabytes_cost_more_than_nine_point_nine(shipped):
         ("lambda/us-east-1", "aws/us-east-1", "other cloud", "not known", None),
     ],
 )
-def test_what_two_places_have_in_common(shipped, source, destination, relation, basis, usd):
+def test_relation_of_two_places_sets_the_price(shipped, source, destination, relation, basis, usd):
     found = shipped.egress(source, destination, 100)
     assert (found.relation, found.basis) == (relation, basis)
     assert found.usd == (None if usd is None else pytest.approx(usd))
@@ -126,7 +126,7 @@ def test_time_of_a_transfer_says_what_it_rests_on(shipped, source, destination, 
     assert bool(found.source) == (basis != "assumed") and found.note
 
 
-def test_what_need_not_move_takes_no_time(shipped):
+def test_data_in_place_take_no_time(shipped):
     assert shipped.transfer_hours("local", "local", 450).hours == 0
 
 

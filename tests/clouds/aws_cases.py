@@ -81,7 +81,7 @@ def create(driver: Aws, asked: LaunchRequest, **changes: Any) -> list[Machine]:
 
 
 def trouble(driver: Aws, request: Callable[[], object]) -> CloudError:
-    """What an error that boto3 really raises is read as."""
+    """Read an error that boto3 really raises."""
     with pytest.raises(Exception) as caught:
         request()
     found = driver.explain(caught.value)

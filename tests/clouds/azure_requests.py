@@ -1,4 +1,4 @@
-"""What tests of Azure share: an Azure of their own, orders for it, and what is left there."""
+"""Helpers of the tests of Azure: an emulator of their own, launch requests, and its contents."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def launch(driver: Azure, order: LaunchRequest, **machine_config: Any) -> list[M
 
 
 def refused(driver: Azure, order: LaunchRequest, **machine_config: Any) -> CloudError:
-    """What a launch is refused with, as the driver explains it."""
+    """Return the refusal of a launch, as the driver explains it."""
     with pytest.raises(Exception) as caught:
         launch(driver, order, **machine_config)
     trouble = driver.explain(caught.value)
@@ -76,7 +76,7 @@ def refused(driver: Azure, order: LaunchRequest, **machine_config: Any) -> Cloud
 
 
 def failure(driver: Azure) -> CloudError:
-    """Why the credentials cannot be proved."""
+    """Return the reason why the credentials cannot be proved."""
     with pytest.raises(Exception) as caught:
         driver.identify()
     trouble = driver.explain(caught.value)

@@ -54,7 +54,7 @@ def create(driver: Gcp, token: str = "train-3f2a91c0", **given: Any) -> list[Mac
 
 
 def trouble_of(ask: Callable[[], object]) -> CloudError:
-    """What the driver makes of the error of a request that must fail."""
+    """Return the driver's classification of a request that must fail."""
     with pytest.raises(Exception) as caught:
         ask()
     trouble = Gcp().explain(caught.value)

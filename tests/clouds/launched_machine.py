@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_sky.clouds.machine_setup import MachineSetup
 from jupyter_sky.remote import ssh
 from tests.emulators.fleet import Fleet, Host, isolation_works
 from tests.emulators.hosts import keygen
@@ -34,6 +35,17 @@ class Keys:
     def public(self, path: Path) -> str:
         return path.with_suffix(".pub").read_text().strip()
 
+    def setup(self, user: str, heartbeat_timeout: float, **more: Any) -> MachineSetup:
+        """Values of a machine with both, which lives an hour where nothing else is said."""
+        return MachineSetup(
+            user=user,
+            public_key=self.public(self.user),
+            host_private=self.host.read_text(),
+            host_public=self.public(self.host),
+            heartbeat_timeout=heartbeat_timeout,
+            **{"lease": 3600.0} | more,
+        )
+
     def document(self, user: str, **more: Any) -> str:
         """User data with both."""
         keys = {"ed25519_private": self.host.read_text(), "ed25519_public": self.public(self.host)}
@@ -46,7 +58,7 @@ class Keys:
         return "#cloud-config\n" + json.dumps({"ssh_keys": keys, "users": [person], **more})
 
     def address(self, host: Host, user: str, key: Path | None = None) -> ssh.Address:
-        """Where it is, with the key that it must show; `key` instead of the one it was given."""
+        """Return its address, with the key that it must show, by default the one it was given."""
         known = Path(tempfile.mkstemp(dir=self.folder)[1])
         address = ssh.Address(user, host.address, host.port, str(self.user), str(known))
         known.write_text(f"{address.known_as} {self.public(key or self.host)}\n")

@@ -74,7 +74,7 @@ def test_machines_are_made_together_described_and_removed(
     driver.terminate(ids)  # once more is no error
 
 
-def test_what_machines_are_born_with(ec2: Ec2, driver: Aws) -> None:
+def test_initial_configuration_of_machines(ec2: Ec2, driver: Aws) -> None:
     asked = order(spot=True)
     (made,) = create(driver, asked, disk=123.4)
     (up,) = running(driver, [made])
@@ -151,7 +151,7 @@ def test_machines_that_are_not_known_are_left_out_and_keep_no_other_alive(
     driver.terminate([nobody])
 
 
-def test_how_machines_end(ec2: Ec2, driver: Aws) -> None:
+def test_ended_machines_say_why(ec2: Ec2, driver: Aws) -> None:
     taken, off = create(driver, order("a-1", nodes=2, spot=True))
     running(driver, [taken, off])
     ec2.preempt(taken.id)

@@ -1,4 +1,4 @@
-"""What AWS refuses: credentials, regions, codes, and answers that are not its own."""
+"""Refusals of AWS: credentials, regions, codes, and answers that are not its own."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_clock_that_is_wrong(ec2: Ec2, driver: Aws, skew: float, word: str) ->
         ("[default\nnonsense", "config", False),
     ],
 )
-def test_where_credentials_are_looked_for(
+def test_credentials_are_found_in_known_places(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, file: str, grants: bool
 ) -> None:
     use(monkeypatch, {})
@@ -146,7 +146,7 @@ def test_a_region_that_is_not_enabled(
 # -- what AWS refuses --------------------------------------------------------------------------
 
 RAISED = [name for name in TABLE if hasattr(botocore.exceptions, name)]
-"""What botocore raises before, or in place of, an answer of AWS."""
+"""Errors that botocore raises before, or in place of, an answer of AWS."""
 
 
 @pytest.mark.parametrize("name", RAISED)
@@ -198,7 +198,7 @@ def test_errors_that_are_not_of_aws(driver: Aws) -> None:
     assert driver.explain(KeyError("no")) is None
 
 
-def test_what_cannot_be_had(ec2: Ec2, driver: Aws) -> None:
+def test_unavailable_offers_are_refused(ec2: Ec2, driver: Aws) -> None:
     gone = trouble(driver, lambda: create(driver, order(instance_type="x0.huge")))
     assert gone.cause == "invalid" and "catalog refresh" in gone.fix and "x0.huge" in gone.message
     unknown = trouble(driver, lambda: create(driver, order(instance_type="x0.huge", arch="")))

@@ -1,4 +1,4 @@
-"""What stands around machines of AWS: network, images, disks, the end of their lease."""
+"""Surroundings of machines of AWS: network, images, disks, the end of their lease."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_default_vpc_that_was_deleted_is_made_again(ec2: Ec2, driver: Aws) -> 
     assert home["IsDefault"] and described(made.id)["VpcId"] == home["VpcId"] != vpc["VpcId"]
 
 
-def test_what_is_not_known_everywhere_yet_is_waited_for(ec2: Ec2, driver: Aws) -> None:
+def test_new_resources_are_waited_for(ec2: Ec2, driver: Aws) -> None:
     ec2.refuse("InvalidGroup.NotFound", times=2)
     ec2.refuse("MissingInput", zone="us-east-1d")
     assert len(create(driver, order("a-1"))) == len(create(driver, order("a-2", zone="us-east-1d")))
@@ -209,9 +209,7 @@ def test_a_gpu_machine_has_a_disk_that_its_image_fits_on(ec2: Ec2, driver: Aws) 
     assert client().describe_volumes(VolumeIds=[id])["Volumes"][0]["Size"] == 75
 
 
-def test_who_asks_for_no_gpu_has_the_plain_image_on_whatever_machine_is_cheapest(
-    ec2: Ec2, driver: Aws
-) -> None:
+def test_request_without_gpu_gets_the_plain_image(ec2: Ec2, driver: Aws) -> None:
     asked = order(instance_type="g5.xlarge", gpu="A10G", gpu_count=1)
     (made,) = create(driver, dataclasses.replace(asked, resources=Resources()), disk=50)
     id = described(made.id)["BlockDeviceMappings"][0]["Ebs"]["VolumeId"]

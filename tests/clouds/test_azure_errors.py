@@ -118,7 +118,9 @@ def test_refusals_are_of_the_place_that_was_asked(arm: Arm, azure: Azure) -> Non
         ("QuotaExceeded", "standardNCASv3_T4Family", "family"),
     ],
 )
-def test_how_much_a_quota_closes(arm: Arm, azure: Azure, code: str, cores: str, width: str) -> None:
+def test_quota_refusal_has_its_scope(
+    arm: Arm, azure: Azure, code: str, cores: str, width: str
+) -> None:
     arm.refuse(code, cores=cores)
     trouble = refused(azure, an_order())
     assert (trouble.cause, trouble.scope) == ("quota", width)
@@ -133,7 +135,7 @@ def test_an_operation_that_is_not_allowed_may_be_no_quota(arm: Arm, azure: Azure
     assert trouble is not None and trouble.cause == "invalid"
 
 
-def test_what_was_asked_wrongly_is_told(arm: Arm, azure: Azure) -> None:
+def test_invalid_request_is_explained(arm: Arm, azure: Azure) -> None:
     trouble = refused(azure, an_order(), disk=9000.0)
     assert trouble.cause == "invalid" and "4095 GiB" in trouble.fix
     assert "'9000'" in trouble.message

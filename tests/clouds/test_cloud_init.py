@@ -75,7 +75,7 @@ def test_the_key_that_it_must_show_is_pinned_before_it_exists(tmp_path: Path) ->
     assert len((tmp_path / "known_hosts").read_text().splitlines()) == 2
 
 
-def test_where_more_must_be_done_nothing_else_powers_off(tmp_path: Path) -> None:
+def test_ending_commands_replace_the_second_timer(tmp_path: Path) -> None:
     words = document(cloud_init.create_machine_config(order(), tmp_path, "echo removed", now=0.0))
     assert not any("shutdown" in str(command) for command in words["runcmd"])
     script = words["write_files"][0]["content"]

@@ -42,7 +42,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not USABLE, reason="no sshd")
 # -- boot -------------------------------------------------------------------------------------
 
 
-def test_who_gets_in_and_what_it_shows(fleet: Fleet, keys: Keys, tmp_path: Path) -> None:
+def test_machine_accepts_its_user_and_shows_its_key(
+    fleet: Fleet, keys: Keys, tmp_path: Path
+) -> None:
     machine = LaunchedMachine(fleet, keys)
     assert machine.sh("id -un") == machine.user
 

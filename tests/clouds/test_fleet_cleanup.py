@@ -1,4 +1,4 @@
-"""What fleets leave, which is nothing; who can have them; and clusters of ours on them."""
+"""Fleets leave nothing behind, for root and for others; clusters of ours run on them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ time.sleep(600)
 
 
 def _left(addresses: list[str]) -> list[str]:
-    """What is there of fleets that these addresses belong to."""
+    """List what exists of the fleets that these addresses belong to."""
     number = addresses[0].split(".")[2 if addresses[0].startswith("198.18.") else 1]
     links = os.listdir("/sys/class/net")
     folders = [path.name for path in scratch().glob(f"sky-fleet{number}-*")]
@@ -197,14 +197,7 @@ def test_engines_can_be_had_on_it(fleet: Fleet, keys: Keys) -> None:
 @pytest.mark.slow
 def test_it_ends_when_its_lease_is_ended(fleet: Fleet, keys: Keys) -> None:
     user, ends = fleet.user or "ada", queue.Queue[str]()
-    text = cloud_init.render_user_data(
-        user,
-        keys.public(keys.user),
-        keys.host.read_text(),
-        keys.public(keys.host),
-        lease=3600.0,
-        heartbeat_timeout=300.0,
-    )
+    text = cloud_init.render_user_data(keys.setup(user, heartbeat_timeout=300.0))
     host = fleet.launch("n", text, ingress=OPEN, on_end=ends.put)
     assert host.booted(WAIT), host.console()
     address = keys.address(host, user)

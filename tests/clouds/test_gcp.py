@@ -78,7 +78,7 @@ def test_the_cloud_itself_deletes_a_machine_at_the_end_of_its_lease(
     assert driver.machines(owner=OWNER) == []
 
 
-def test_what_a_machine_is_born_with(compute: Compute, driver: Gcp) -> None:
+def test_initial_configuration_of_a_machine(compute: Compute, driver: Gcp) -> None:
     made = create(driver)[0]
     born = instance(compute, made.id)
     metadata = {item["key"]: item["value"] for item in born["metadata"]["items"]}

@@ -1,4 +1,4 @@
-"""What goes wrong with Google Cloud: every code, credentials, proxies, connections."""
+"""Errors of Google Cloud: every code, credentials, proxies, connections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
 
 def _reached(code: str) -> str:
-    """Where a code of the table comes from."""
+    """Return the origin of a code of the table."""
     if code in gce_errors.LATE:
         return "create"
     return "list" if code in gce_errors.AT_ONCE else "token"
@@ -87,7 +87,7 @@ def test_every_code_of_the_table_is_known_over_the_wire(
         ("permission", "permission", "IAM_PERMISSION_DENIED", "Required", "add-iam-policy"),
     ],
 )
-def test_what_is_wrong_with_an_account_is_said_with_the_way_out(
+def test_account_problem_is_told_with_its_fix(
     shared: Compute,
     driver: Gcp,
     monkeypatch: pytest.MonkeyPatch,
@@ -167,7 +167,7 @@ def test_asking_what_is_configured_imports_no_sdk() -> None:
     assert ran.stdout == "[]\n", ran.stderr
 
 
-def test_what_cannot_be_is_told(shared: Compute, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_request_is_explained(shared: Compute, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, shared.env())
     driver = Gcp()
     gone = trouble_of(lambda: create(driver, "g-00000001", instance_type="n1-standard-3"))
@@ -202,7 +202,7 @@ def test_a_page_in_place_of_an_answer_is_called_that(
     assert trouble_of(lambda: create(driver, "h-00000001")).cause == "transient"
 
 
-def test_what_only_seems_gone_is_not_taken_for_gone(
+def test_unreachable_machine_is_not_taken_for_gone(
     shared: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = [f"{ZONE}/first-00000000-0"]

@@ -39,7 +39,7 @@ def test_machines_get_the_account_with_one_scope(
     assert service_account.SCOPE == "https://www.googleapis.com/auth/compute"
 
 
-def test_how_a_machine_ends_itself_is_known_without_asking(
+def test_self_deletion_is_known_without_requests(
     compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert driver.self_delete_script(order()) == ""
@@ -128,7 +128,9 @@ def test_other_refusals_are_not_the_account_s(
         (ValueError("iam.serviceAccounts.actAs"), False),
     ],
 )
-def test_what_a_refusal_is_for_is_read_from_its_words(error: Exception, refused: bool) -> None:
+def test_refusal_of_a_service_account_is_read_from_its_message(
+    error: Exception, refused: bool
+) -> None:
     assert service_account.is_refused(error) is refused
 
 

@@ -42,7 +42,7 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Sky.clear_instance()
 
 
-def test_what_is_written_is_read(pool: Path) -> None:
+def test_written_hosts_are_read_back(pool: Path) -> None:
     hosts = read_hosts(pool)
     assert list(hosts) == ["big", "small"]
     big, small = hosts["big"], hosts["small"]

@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jupyter_sky.clouds import cloud_init, machine_lease, ssh_slot
+from jupyter_sky.clouds.machine_setup import MachineSetup
 from jupyter_sky.clouds.ssh_slot import Slot
 from jupyter_sky.remote import ssh
 from jupyter_sky.remote.ssh_address import runtime_dir
@@ -26,6 +28,14 @@ needs_ssh = pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and se
 HEARTBEAT_TIMEOUT, LEASE = 300, 7200
 
 
+def _lease_files(
+    user: str, lease: float = 3600.0, heartbeat_timeout: float = 3.0, ending: str = ""
+) -> list[dict[str, Any]]:
+    """Files of the lease of a machine without keys."""
+    setup = MachineSetup(user, "", "", "", lease, heartbeat_timeout, ending)
+    return machine_lease.lease_files(setup)
+
+
 class Script:
     """The script of the lease in a folder of the test, with clocks that the test turns."""
 
@@ -33,9 +43,7 @@ class Script:
         self.folder = folder
         self.process: subprocess.Popen[str] | None = None
         self.set(up=20, clock=1_000_000)
-        (file, *_) = machine_lease.lease_files(
-            "root", lease=lease, heartbeat_timeout=HEARTBEAT_TIMEOUT, ending=ending
-        )
+        (file, *_) = _lease_files("root", lease, HEARTBEAT_TIMEOUT, ending)
         text = file["content"]
         for there, here in {
             "/run/": f"{folder}/run/",
@@ -252,7 +260,7 @@ def test_only_root_reaches_the_machines_identity(script: Script) -> None:
 
 
 @pytest.mark.slow
-def test_who_renews_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_renewed_machine_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from jupyter_sky.engines.node import keepalive
 
     made = Script(tmp_path)
@@ -277,8 +285,7 @@ def test_emulated_machines_hide_no_module_of_a_cloud() -> None:
 def test_emulated_machines_write_nothing_of_this_machine() -> None:
     from tests.emulators import machine
 
-    terms = {"lease": 3600.0, "heartbeat_timeout": 3.0, "ending": ""}
-    files = machine_lease.lease_files("root", **terms) + machine_lease.lease_files("ada", **terms)
+    files = _lease_files("root") + _lease_files("ada")
     text = "\n".join(f"{file['path']}\n{file['content']}" for file in files)
     mapped = machine._ELSEWHERE.sub("BELOW/", text)
     assert "BELOW/etc/ssh/ssh_host_ed25519_key" in mapped
@@ -298,10 +305,8 @@ def rented(fleet: Fleet, keys: Keys) -> Rented:
 
     def rent(lease: float = 3600.0, heartbeat_timeout: float = 3.0, ending: str = "") -> object:
         user, ends = fleet.user or "ada", queue.Queue[str]()
-        public = keys.public(keys.host)
-        secret = keys.host.read_text()
-        terms = {"lease": lease, "heartbeat_timeout": heartbeat_timeout, "ending": ending}
-        text = cloud_init.render_user_data(user, keys.public(keys.user), secret, public, **terms)
+        setup = keys.setup(user, heartbeat_timeout, lease=lease, ending=ending)
+        text = cloud_init.render_user_data(setup)
         host = fleet.launch("n", text, ingress=OPEN, on_end=ends.put)
         assert host.booted(WAIT), host.console()
         return host, keys.address(host, user), ends
@@ -408,8 +413,7 @@ def test_odd_host_key_is_not_installed(rented: Rented) -> None:
 @needs_isolation
 @pytest.mark.slow
 def test_machine_without_systemd_starts_its_lease_at_each_boot(isolated: Fleet, keys: Keys) -> None:
-    terms = {"lease": 3600.0, "heartbeat_timeout": 3.0, "ending": ""}
-    files = machine_lease.lease_files("ada", **terms)
+    files = _lease_files("ada")
     document = {"write_files": files, "bootcmd": ["rm -f /usr/bin/systemctl /usr/sbin/systemctl"]}
     born = LaunchedMachine(isolated, keys, document=document)
     assert born.host.booted(WAIT)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,10 +26,9 @@ NO_SERVER = "pkill -x sshd; rm -f /usr/bin/systemctl /usr/sbin/systemctl"
 def script(keys: Keys) -> Callable[..., str]:
     """Write the script for a user with our keys."""
 
-    def write(user: str = "ada", **terms: object) -> str:
-        known = {"lease": 3600.0, "heartbeat_timeout": 600.0} | terms
-        public, secret = keys.public(keys.host), keys.host.read_text()
-        return machine_script.render_script(user, keys.public(keys.user), secret, public, **known)
+    def write(user: str = "ada", **terms: Any) -> str:
+        known = {"heartbeat_timeout": 600.0} | terms
+        return machine_script.render_script(keys.setup(user, **known))
 
     return write
 

@@ -1,4 +1,4 @@
-"""What metadata services tell, to whom, and in which words."""
+"""Answers of metadata services, and the requests that they refuse."""
 
 from __future__ import annotations
 

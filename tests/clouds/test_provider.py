@@ -1,4 +1,4 @@
-"""What is said of rented machines by what is noted of them here and what their cloud knows."""
+"""States of rented machines, from the records here and the answers of their cloud."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_a_slot_that_nobody_goes_on_with_is_given_back(
     assert cloud.describe([machine.id])[0].state == "ended"
 
 
-def test_what_a_power_cut_has_left_is_swept(host: SshHost, pool: Callable[..., None]) -> None:
+def test_remains_of_a_power_cut_are_swept(host: SshHost, pool: Callable[..., None]) -> None:
     pool(host.toml("box"))
     (machine,) = cloud.launch(order("cut"))
     (left,) = host.clusters()

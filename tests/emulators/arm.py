@@ -33,7 +33,7 @@ CONTROLS = frozenset(
     "bills double env expire_tokens groups lose machines preempt reboot refuse slow throttle "
     "wrong_env".split()
 )
-"""What another process may call, by ``POST /_sky/NAME``."""
+"""Methods that another process may call, by ``POST /_sky/NAME``."""
 _NOT_ALLOWED = "AuthorizationFailed"
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Words(NamedTuple):
-    """How a code is sent.
+    """Form in which a code is sent.
 
     Attributes
     ----------

@@ -227,7 +227,7 @@ class Machines(Resources):
             network["networkInterfaces"].append({"id": id, "properties": kept})
 
     def _boot(self, made: dict[str, Any], later: Error | None) -> Error | None:
-        """What happens behind a machine's operation."""
+        """Carry out a machine's operation."""
         with self._lock:
             if (
                 made["id"].lower() not in self._all
@@ -383,7 +383,7 @@ class Machines(Resources):
             self._consoles.setdefault(vm, f"{machine['name']} login: \n")
 
     def console(self, request: Request) -> Response:
-        """What a machine has written, by a signed address; no other credentials may be sent."""
+        """Return a machine's console log by a signed address; no other credentials may be sent."""
         text = self._consoles.get(request.path.rpartition("/")[2])
         if text is None or "sig" not in request.query or "authorization" in request.headers:
             return Response(b"<Error><Code>AuthenticationFailed</Code></Error>", 403)

@@ -1,4 +1,4 @@
-"""What is in a subscription, and the operations that take time."""
+"""Resources of a subscription, and the operations that take time."""
 
 from __future__ import annotations
 
@@ -121,5 +121,5 @@ class Resources:
 
 
 def type_of(one: Resource) -> str:
-    """What a resource is, in lower case."""
+    """Return the type of a resource in lower case."""
     return one["_kind"]

@@ -20,7 +20,7 @@ _CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 
 
 def kind_of(path: str) -> str:
-    """What a path leads to, such as ``virtualMachines``.
+    """Kind of resource that a path leads to, such as ``virtualMachines``.
 
     >>> kind_of("/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/a")
     'virtualMachines'
@@ -40,7 +40,7 @@ def kind_of(path: str) -> str:
 
 
 def action_of(method: str, path: str) -> str:
-    """What permission a request needs.
+    """Return the permission that a request needs.
 
     >>> action_of("DELETE", "/subscriptions/s/resourceGroups/g")
     'Microsoft.Resources/subscriptions/resourceGroups/delete'

@@ -1,4 +1,4 @@
-"""What the Resource Manager refuses in a body: fields, kinds and values by the SDK's own models,
+"""Refusals of the Resource Manager for a body: fields, kinds and values by the SDK's own models,
 then what only the service itself knows."""
 
 from __future__ import annotations

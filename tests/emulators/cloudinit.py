@@ -1,4 +1,4 @@
-"""What cloud-init does at a machine's first boot, as far as our documents ask for it.
+"""First boot of a machine by cloud-init, as far as our documents ask for it.
 
 The order is its own: files, users and keys before SSH answers, the commands after that. What it
 would only warn about is a warning on the console here too. It runs on the machine, under a bare
@@ -22,7 +22,7 @@ from typing import Any
 FIRST_UID = 1000
 DONE = "users ssh_authorized_keys ssh_keys ssh_deletekeys ssh_pwauth disable_root".split()
 DONE += "write_files bootcmd runcmd".split()
-"""What of a document is done; anything else is said and left."""
+"""Keys of a document that are carried out; any other is reported and left."""
 
 
 @dataclass(frozen=True, slots=True)

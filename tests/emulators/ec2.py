@@ -94,7 +94,7 @@ class Ec2(Scripted):
 
     @property
     def account(self) -> Account:
-        """What there is behind it: ``closed`` regions, and how much is on a ``page``."""
+        """Return the state behind it: ``closed`` regions, and how much is on a ``page``."""
         return self._account
 
     # -- for whoever uses it -----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How AWS refuses: status and words of its codes, and the signatures that it does not accept."""
+"""Refusals of AWS: status and message of its codes, and signatures that it does not accept."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def scope(request: Request) -> tuple[str, str, str]:
 
 
 def nobody(service: str) -> Response:
-    """What a service says to keys that it does not know; also where a region is not enabled."""
+    """Codes of services for unknown keys; also where a region is not enabled."""
     codes = {"ec2": "AuthFailure", "sts": "InvalidClientTokenId"}
     return error(service, codes.get(service, "UnrecognizedClientException"))
 

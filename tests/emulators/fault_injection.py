@@ -1,4 +1,4 @@
-"""What goes wrong with a cloud's requests, by script: the same words for every emulated cloud."""
+"""Scripted faults of a cloud's requests, the same words for every emulated cloud."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Scripted(Emulator):
             self.scripts.append(script)
 
     def _due(self, meets: Callable[[Script], bool]) -> dict[str, Script]:
-        """What happens to a request: the first script of each kind that is about it."""
+        """Return the faults of a request: the first script of each kind that is about it."""
         found: dict[str, Script] = {}
         with self._lock:
             for script in self.scripts:

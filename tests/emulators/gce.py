@@ -117,7 +117,7 @@ class Compute(Scripted):
 
     @property
     def calls(self) -> list[str]:
-        """What was asked, as ``POST zones/us-central1-a/instances``."""
+        """Return the requests, as ``POST zones/us-central1-a/instances``."""
         return list(self.requests)
 
     def called(self) -> list[str]:

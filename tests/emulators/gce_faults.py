@@ -1,4 +1,4 @@
-"""What requests ask Compute Engine to do, and what is to go wrong with them."""
+"""Requests of Compute Engine's API, and the faults that are injected into them."""
 
 from __future__ import annotations
 

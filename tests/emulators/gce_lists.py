@@ -69,7 +69,7 @@ def _by_zone(held: Mapping[tuple[str, str], Any]) -> list[tuple[str, Any]]:
 
 
 def _named(sold: Mapping[str, Collection[str]], name: str) -> list[tuple[str, Any]]:
-    """What zones sell; of the very many kinds only one, if it is named."""
+    """List what zones sell; of the very many kinds only one, if it is named."""
     return [
         (zone, {"name": each})
         for zone, kinds in sold.items()

@@ -12,7 +12,7 @@ from .gce_validation import Refused
 
 @dataclass
 class Networks(Operations):
-    """Those of one project, with the machines in them.
+    """Networks of one project, with the machines in them.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class Networks(Operations):
         ]
 
     def ingress(self, machine: dict[str, Any]) -> list[tuple[str, int]]:
-        """Who may reach a machine, by the rules of its network and its tags."""
+        """Return who may reach a machine, by the rules of its network and its tags."""
         tags, found = set(machine.get("tags", {}).get("items", [])), list[tuple[str, int]]()
         network = machine["networkInterfaces"][0]["network"]
         for rule in self.firewalls.values():

@@ -57,7 +57,7 @@ class Clockwork:
 
 @dataclass
 class Operations:
-    """Those of one project.
+    """Operations of one project.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ class Account:
 
 
 class Accounts:
-    """Those of one project.
+    """Service accounts of one project.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a project of Compute Engine holds and how it changes: machines, disks, rules, operations."""
+"""State of a project of Compute Engine: machines, disks, rules, operations."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ Key = tuple[str, str]
 
 @cache
 def sold() -> tuple[dict[str, dict[str, str]], dict[str, set[str]]]:
-    """What each zone sells, as the shipped catalog has it: machine types with their architecture,
-    and accelerators that can be attached."""
+    """Return what each zone sells, as the shipped catalog has it.
+
+    Machine types come with their architecture, accelerators are those that can be attached.
+    """
     import pyarrow.compute as pc
 
     from jupyter_sky import catalog
@@ -145,7 +147,7 @@ class World(Networks):
             ]
 
     def console(self, key: Key) -> str:
-        """What a machine has written to its serial port."""
+        """Return what a machine has written to its serial port."""
         self.instance(key)
         host = self._hosts.get(key)
         return host.console() if host else f"{key[1]} login: "

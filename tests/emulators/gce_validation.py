@@ -1,4 +1,4 @@
-"""What Compute Engine refuses in a request: fields, kinds and values by Google's own discovery
+"""Refusals of Compute Engine for a request: fields, kinds and values by Google's own discovery
 document, then what only the service itself knows; and the filters of its lists."""
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _TIMEFRAME = (
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whose a token is, what it is good for, and until when (unix seconds)."""
+    """Owner, scopes and end (unix seconds) of a token."""
 
     email: str
     scopes: tuple[str, ...]
@@ -106,7 +106,7 @@ class Tokens:
         return self._grant(form.get("assertion", ""))
 
     def holder(self, authorization: str) -> Holder | str:
-        """Who sends a request, by its credentials; or the code with which these are refused."""
+        """Return the sender of a request by its credentials, or the code of their refusal."""
         kind, _, token = authorization.partition(" ")
         if kind != "Bearer" or not token:
             return "CREDENTIALS_MISSING"

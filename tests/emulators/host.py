@@ -23,12 +23,12 @@ from .hosts import answers, plays
 from .network_switch import Switch
 
 Rule = tuple[str, int]
-"""Who may reach what: a network (CIDR) and a TCP port, 0 for every port and protocol."""
+"""Rule of access: a network (CIDR) and a TCP port, 0 for every port and protocol."""
 END_SECONDS = 20.0
 BARE = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 """The environment of what runs on machines: nothing of ours goes there."""
 _NOISE = "unshare: sigprocmask unblock failed: Invalid argument\n"
-"""What some versions of ``unshare`` say when the machine was killed."""
+"""Message of some versions of ``unshare`` when the machine was killed."""
 _MACHINE = Path(__file__).with_name("machine.py")
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 PASSED = "UV_DEFAULT_INDEX UV_INDEX_URL UV_EXTRA_INDEX_URL SSL_CERT_FILE SSL_CERT_DIR".split()
-"""How this machine reaches a package index, where it must be told."""
+"""Environment by which this machine reaches a package index, where one is set."""
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 USABLE = os.path.exists(SSHD) and shutil.which("ssh") is not None and sys.platform == "linux"
 

@@ -21,15 +21,15 @@ from typing import Any
 PROGRAMS = "bin etc lib lib32 lib64 libx32 opt sbin usr".split()
 DEVICES = "full fuse null random tty urandom zero".split()
 BARE_MOUNTS = ("/mnt", "/media", "/srv")
-"""Where the new root is put together: not a folder that anything of it comes from."""
+"""Folder of the new root: not one that anything of it comes from."""
 OWN_PORTS = (50000, 60999)
 """From where its connections start, so that the firewall knows answers to them."""
 SECRETS = "ssh/ssh_host_* ssh/sshd_config.d/* pip.conf uv/* sudoers.d/* environment".split()
 BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
-"""Where systems keep the authorities that they trust."""
+"""Files in which systems keep the authorities that they trust."""
 CACHE = "/var/cache/uv"
 KEPT = ("archive-", "simple-", "wheels-")
-"""What uv only reads to install what it has; the rest of its cache it writes, and makes anew."""
+"""Parts of its cache that uv only reads; the rest it writes, and makes anew."""
 
 _RDONLY, _REMOUNT, _BIND, _REC = 1, 32, 4096, 16384
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -43,7 +43,7 @@ class Loopback:
 
 
 PACKAGES = "matplotlib numpy pandas scikit-learn tqdm".split()
-"""What notebooks of the tests import, beside what engines need."""
+"""Packages that notebooks of the tests import, beside what engines need."""
 
 
 @cache

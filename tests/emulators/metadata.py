@@ -31,7 +31,7 @@ class Answer:
 
 
 class Metadata:
-    """What is told about one machine, and when it last changed.
+    """Metadata of one machine, and the time of their last change.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class Metadata:
         return tree | {"project/project-id": project}
 
     def _gcp_identity(self) -> dict[str, str]:
-        """What a machine with a service account learns of it."""
+        """Return the metadata of a machine's service account."""
         token, email = self.get("identity_token"), self.get("identity_email")
         if not token:
             return {}

@@ -71,7 +71,7 @@ class EmulatedClouds:
         ]
 
     def bills(self) -> list[dict[str, Any]]:
-        """What each cloud charges for each machine that ever was, each with its ``cloud``.
+        """Return what each cloud charges for each machine that ever was, with its ``cloud``.
 
         Times are real seconds, as in the ledger; leases and schedules alone go by `minute`. See
         `tests.emulators.provider_billing`: `Bills.listed` for what is in each, `units_apart` to

@@ -1,4 +1,4 @@
-"""What the machines of a fleet are plugged into."""
+"""Network switch of the machines of a fleet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .isolation import ip
 
 
 class Switch:
-    """What the machines of a fleet are plugged into, in a network of its own.
+    """Switch that connects the machines of a fleet, in a network of its own.
 
     It is there as long as the process that holds it, and that as long as ours: a fleet whose
     owner was killed leaves no links behind. This machine's own packet filter is not on the way

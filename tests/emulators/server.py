@@ -42,7 +42,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """What to send back."""
+    """Answer to a request."""
 
     body: bytes
     status: int = 200

@@ -22,6 +22,10 @@ class ToyCloud:
     ----------
     refusals : list of tuple
         HTTP status and code of the next refused launches.
+    retry_after : int
+        Seconds that a throttled client is told to wait.
+    early : int
+        Launches that came before such a wait was over.
     lost : list of str
         Requests, as ``POST``, that are carried out next without an answer.
     delays : dict
@@ -76,6 +80,7 @@ class ToyCloud:
     def _forget(self) -> None:
         self.refusals, self.lost = list[tuple[int, str]](), list[str]()
         self.delays, self.hidden = dict[str, float](), 0.0
+        self.retry_after, self._next_allowed, self.early = 0, 0.0, 0
 
     def close(self) -> None:
         """Stop the API; the fleet ends the machines."""
@@ -118,8 +123,10 @@ class ToyCloud:
         return entry
 
     def _launch(self, body: dict[str, Any]) -> tuple[int, Any]:
+        self.early += time.monotonic() < self._next_allowed
         if self.refusals:
             status, code = self.refusals.pop(0)
+            self._next_allowed = time.monotonic() + (self.retry_after if status == 429 else 0)
             return status, {"code": code, "message": "the launch is refused"}
         known = [e for e in self.machines() if e["tags"]["jupyter-sky-token"] == body["token"]]
         if known:
@@ -171,6 +178,8 @@ def _handler(cloud: ToyCloud) -> type[BaseHTTPRequestHandler]:
             data = json.dumps(found).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
+            if status == 429 and cloud.retry_after:
+                self.send_header("Retry-After", str(cloud.retry_after))
             self.end_headers()
             self.wfile.write(data)
 

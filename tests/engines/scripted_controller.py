@@ -74,9 +74,11 @@ class ScriptedController:
         self.controller.on_request({"header": self.header}, lives)
 
     def say(self, kind: str, **content: Any) -> None:
-        message = {"header": {"msg_type": kind}, "parent_header": self.header, "content": content}
-        is_reply = kind == "execute_reply"
-        (self.controller.on_reply if is_reply else self.controller.on_output)(message)
+        message = {"header": {"msg_type": kind}, "parent_header": self.header}
+        if kind == "execute_reply":
+            self.controller.on_reply({**message, "content": content})
+        else:
+            self.controller.on_output({**message, "content": json.dumps(content).encode()})
 
     def begin(self, run: str, **facts: Any) -> None:
         self.send(run, **facts)

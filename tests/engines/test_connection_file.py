@@ -1,4 +1,4 @@
-"""Which files of controllers are accepted: their messages are signed, or encrypted by CURVE."""
+"""Accepted connection files of controllers: messages are signed, or encrypted by CURVE."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_abandoned_contents_are_dropped(home: Path, tree: FileTree) -> None:
 
 @pytest.fixture
 def import_path() -> Iterator[None]:
-    """What is imported here is forgotten again."""
+    """Forget the modules that a test imports."""
     before, modules = list(sys.path), set(sys.modules)
     yield
     sys.path[:] = before

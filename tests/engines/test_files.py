@@ -1,4 +1,4 @@
-"""What ``--sync`` takes along, and how a working folder follows."""
+"""Files that ``--sync`` sends, and changes of a working folder."""
 
 from __future__ import annotations
 

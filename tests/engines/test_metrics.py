@@ -1,4 +1,4 @@
-"""What a node says of itself, with a tool for GPUs that is a script on the PATH."""
+"""Metrics of a node, with a tool for GPUs that is a script on the PATH."""
 
 from __future__ import annotations
 

@@ -8,6 +8,6 @@ from typing import Any
 
 
 def recorded_ends(data: Path) -> list[dict[str, Any]]:
-    """What clusters that have ended say of it, the latest last."""
+    """List the ends of clusters, the latest last."""
     found = [json.loads(path.read_text()) for path in data.glob("local/*/ended.json")]
     return sorted(found, key=lambda record: record["time"])

@@ -42,7 +42,7 @@ def known(tmp_path: Path) -> Iterator[ClusterRegistry]:
 def put(
     known: ClusterRegistry, order: LaunchRequest, began: float, machines: list[Machine]
 ) -> ClusterRow:
-    """What a killed process has left in the store; the bill is open if machines are noted."""
+    """Write what a killed process has left in the store; the bill is open if machines are noted."""
     offer = order.offer
     row = ClusterRow(
         name=order.cluster,

@@ -33,7 +33,7 @@ def test_it_returns_at_once_and_prints_into_its_own_cell(notebook: Notebook) -> 
     assert notebook.run("train.logs()").result.startswith("'trained\\n")
 
 
-def test_what_it_has_printed_so_far_can_be_read(notebook: Notebook) -> None:
+def test_output_of_a_running_cell_can_be_read(notebook: Notebook) -> None:
     notebook.run("%%sky --bg talks\nprint('first', flush=True)\ntime.sleep(1.2)\nprint('second')")
     assert notebook.run("import time; time.sleep(0.5); talks.logs()").result == "'first\\n'"
     assert notebook.run("%sky logs talks").stdout == "first\n"

@@ -1,4 +1,4 @@
-"""What a cell shows: native messages, in order, in its own output area, as a local cell does."""
+"""Outputs of cells: native messages, in order, in their own output area, as local cells have."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_pictures_and_tables_are_those_of_a_local_cell(notebook: Notebook) -> No
     assert "<table" in shown["data"]["text/html"]
 
 
-def test_what_a_thread_prints_later_lands_in_its_own_cell(notebook: Notebook) -> None:
+def test_late_output_of_a_thread_is_shown_in_its_cell(notebook: Notebook) -> None:
     sent = notebook.send(
         "%%sky\nimport threading, time\n"
         "def late():\n    time.sleep(1.0)\n    print('from the thread')\n"
@@ -155,7 +155,7 @@ def test_what_a_thread_prints_later_lands_in_its_own_cell(notebook: Notebook) ->
     later(notebook, sent, "from the thread")
 
 
-def test_what_a_pool_prints_is_shown_in_its_own_cell(notebook: Notebook) -> None:
+def test_output_of_a_process_pool_is_shown_in_its_cell(notebook: Notebook) -> None:
     """A pool of threads outlives the cell that made it."""
     first = notebook.run(
         "%%sky\nfrom concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(1)\n"

@@ -54,7 +54,7 @@ def gone(cloud: Loopback, within: float = 20.0) -> None:
 
 
 def reaped(start: Any, cloud: Loopback, *words: str) -> str:
-    """What ``jupyter sky reap`` says."""
+    """Return the output of ``jupyter sky reap``."""
     done = subprocess.run(
         [sys.executable, "-m", "jupyter_sky.cli", "reap", *words],
         env={**os.environ, **cloud.env, "SKY_DATA_DIR": str(start.data)},

@@ -70,7 +70,7 @@ def test_an_open_notebook_does_not_keep_an_idle_cluster(fresh: Any) -> None:
 
 
 def status_lines(book: Notebook) -> list[str]:
-    """What the status line of cells that have ended says now, by messages that come late."""
+    """Return the status lines of ended cells, as messages that come late have changed them."""
     late, book.other_messages = book.other_messages, []
     while True:
         try:

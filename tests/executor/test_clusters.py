@@ -1,4 +1,4 @@
-"""Where a new cluster goes."""
+"""Places of new clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What survives a death, and that nothing is left behind."""
+"""Recovery from killed processes, of which nothing is left behind."""
 
 from __future__ import annotations
 

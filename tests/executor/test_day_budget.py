@@ -168,7 +168,7 @@ def test_raising_the_budget_elsewhere_moves_the_deadline(
         Sky._instance = before
 
 
-def test_what_configuration_says_and_what_the_panel_says(start: Any, fresh: Any) -> None:
+def test_daily_budget_of_configuration_and_panel(start: Any, fresh: Any) -> None:
     fresh.data.mkdir(exist_ok=True)
     book = fresh("one.ipynb", SKY_BUDGET_USD_DAY="20")
     assert book.run("%config Sky.budget_usd_day").result == "20.0"

@@ -1,4 +1,4 @@
-"""What a cell needs around it: secrets by name, files, packages."""
+"""Environment of a cell: secrets by name, files, packages."""
 
 from __future__ import annotations
 

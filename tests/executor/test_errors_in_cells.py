@@ -119,7 +119,7 @@ def test_unknown_classes_keep_their_names(notebook: Notebook) -> None:
     assert "Remote (1, 2)" in ran.stdout
 
 
-def test_what_ipython_formats_itself_keeps_its_name_and_lines(notebook: Notebook) -> None:
+def test_ipythons_own_errors_keep_name_and_lines(notebook: Notebook) -> None:
     ran = notebook.run("%%sky\nexec('a = = 1')")
     assert ran.ename == "SyntaxError" and "jupyter_sky" not in ran.traceback
     body = "raise ExceptionGroup('both', [ValueError(1), KeyError(2)])"
@@ -151,7 +151,7 @@ def test_a_chain_is_shown(notebook: Notebook) -> None:
     assert "direct cause" in ran.traceback and "KeyError" in ran.traceback
 
 
-def test_what_would_mend_it(notebook: Notebook, folder: Path) -> None:
+def test_error_names_its_fix(notebook: Notebook, folder: Path) -> None:
     notebook.run("local_only = 1")
     ran = notebook.run("%%sky --cpus 1+\nprint(local_only)")
     assert "local_only is a local variable: add -i local_only" in ran.traceback

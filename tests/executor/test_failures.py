@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_sky.engines.node.kernel import describe_error
 from jupyter_sky.engines.wire.values import Parcel
-from jupyter_sky.executor.failures import RemoteFailure, mending_line, rebuild_exception
+from jupyter_sky.executor.failures import RemoteFailure, rebuild_exception
 
 
 def travelled(error: BaseException, namespace: dict[str, Any] | None = None) -> BaseException:
@@ -177,7 +177,7 @@ def test_malformed_description(described: Any) -> None:
     assert found._render_traceback_() == ["1"]  # type: ignore[attr-defined]
 
 
-def test_what_is_not_data_comes_as_text() -> None:
+def test_error_arguments_that_are_no_data_become_text() -> None:
     error: Any = ValueError(Path("/a"), [1], object)
     error.plain, error.path = 7, Path("/b")
     found: Any = travelled(error)
@@ -192,29 +192,3 @@ def test_group_keeps_its_exceptions() -> None:
     inner = found.exceptions[1]
     assert isinstance(inner, ExceptionGroup) and isinstance(inner.exceptions[0], FileNotFoundError)
     assert (inner.exceptions[0].errno, str(inner.exceptions[0])) == (2, "[Errno 2] two")
-
-
-@pytest.mark.parametrize(
-    ("described", "words"),
-    [
-        ({"name": "x"}, "x is a local variable: add -i x\n    %%sky --cpus 2 -i x"),
-        ({"name": "absent"}, ""),
-        ({"module": "torch.nn"}, "torch is not installed on the engine: add --pip torch"),
-        ({"module": "mine.sub"}, "--sync mine.py"),
-        ({"module": "pack"}, "--sync pack"),
-        ({"filename": "data.csv"}, "--sync data.csv"),
-        ({"filename": "absent.csv"}, ""),
-        ({"filename": "/data.csv"}, ""),
-        ({}, ""),
-        ({"classes": [["IPython.core.error", "StdinNotImplementedError"]]}, "input()"),
-    ],
-)
-def test_advice(
-    described: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").touch()
-    (tmp_path / "pack").mkdir()
-    (tmp_path / "data.csv").touch()
-    found = mending_line(described, {"x": 1}, "--cpus 2")
-    assert found == "" if not words else words in found

@@ -1,4 +1,4 @@
-"""Which of the notebook's variables a cell reads; what ``-i`` evaluates."""
+"""Variables of the notebook that a cell reads, and expressions of ``-i``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,31 @@ import pytest
 from jupyter_sky.cell_options.values import CellInput, CellOptions
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyTransferError, SkyUsageError
-from jupyter_sky.executor.inputs import collect_inputs, free_names
+from jupyter_sky.executor.cell_names import free_names
+from jupyter_sky.executor.inputs import collect_inputs
 
-NAMES = dict.fromkeys(["x", "y", "data", "f", "i", "max", "np", "_hidden", "In", "open"], 0)
+NAMES = dict.fromkeys(
+    [
+        "x",
+        "y",
+        "data",
+        "f",
+        "i",
+        "max",
+        "np",
+        "_hidden",
+        "_",
+        "_3",
+        "In",
+        "Out",
+        "open",
+        "_i",
+        "_i3",
+        "_oh",
+        "__name__",
+    ],
+    0,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +75,28 @@ NAMES = dict.fromkeys(["x", "y", "data", "f", "i", "max", "np", "_hidden", "In",
         # what shadows a builtin; what is the shell's own
         ("max + 1", ["max"]),
         ("min(1, 2)", []),
-        ("In, open, _hidden", []),
+        ("In, open, get_ipython, _i, _i3, _oh, __name__, _exit_code", []),
+        ("_hidden, _, _3", ["_", "_3", "_hidden"]),
+        ("Out[3], Out[x], _oh[4], Out", ["_3", "x"]),
         # not only Python
-        ("%time x + 1\n!ls\ny = !ls\ny, data", ["data"]),
-        ("x?\ndata", ["data"]),
+        ("%time x + 1\n!ls\ny = !ls\ny, data", ["data", "x"]),
+        ("x?\ndata", ["data", "x"]),
+        ("%%time\ny = x + 1\ny", ["x"]),
+        ("%%time\n%timeit -n1 -r 1 f(x)", ["f", "x"]),
+        ("y = %time f(x)\ny", ["f", "x"]),
+        ("%%timeit -n 2 y = x\ndata = y\n'a  b'", ["x"]),
+        ("%timeit y = x\ny", ["x", "y"]),
+        ("%time y = x\ny", ["x"]),
+        ("%%capture y\nprint(x)", ["x"]),
+        ("%%capture y --no-stderr\nx\n", ["x"]),
+        ("%prun -l 5 -s cumulative f(x)", ["f", "x"]),
+        ("%lprun -f f f(x)", ["f", "x"]),
+        ("!echo {x + 1} $data $HOME {}", ["data", "x"]),
+        ("y = !echo {x}\ny", ["x"]),
+        ("%run -i $f {x}", ["f", "x"]),
+        ("%%bash -s {x} --out y\necho $data\n", ["x"]),
+        ("data.mean??", ["data"]),
+        ("%time x = = 1", []),
         ("%%bash\necho x", []),
         ("x = = 1", []),
         ("", []),
@@ -107,3 +147,21 @@ def test_auto_says_what_it_sends() -> None:
     sending = collect_inputs(CellOptions(auto=True), "x + y", {"x": 1, "y": 2, "z": 3}, Sky())
     assert sorted(sending.inline) == ["x", "y"]
     assert sending.notes == ("sent by --auto: x, y",)
+
+
+def test_what_functions_of_the_notebook_read_is_sent_by_auto() -> None:
+    namespace: dict[str, object] = {"__name__": "__main__", "_step": 2, "unread": 1, "named": 3}
+    exec(
+        "import numpy.linalg as la\n"
+        "def outer(): return inner() + named\n"
+        "def inner(): return [outer, _step, la]",
+        namespace,
+    )
+    options = CellOptions(inputs=(CellInput("named", "named"),), auto=True)
+    sending = collect_inputs(options, "outer()", namespace, Sky())
+    assert sending.notes == ("sent by --auto: outer, inner, _step, la",)
+    assert set(sending.inline) == {"named", "outer", "inner", "_step", "la"}
+    assert sending.modules == ("numpy.linalg",) and "named" not in sending.auto
+    own = collect_inputs(CellOptions(inputs=(CellInput("inner", "inner"),)), "", namespace, Sky())
+    assert set(own.inline) == {"inner"}  # with a copy of what it reads
+    assert own.inline["inner"]["sizes"][0] > sending.inline["inner"]["sizes"][0]

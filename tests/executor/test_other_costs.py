@@ -1,4 +1,4 @@
-"""What is booked besides machines by the hour: disks, egress, spot prices, ends that nobody saw."""
+"""Costs besides machines by the hour: disks, egress, spot prices, unseen ends."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_plan_and_ledger_agree_on_disks(known: ClusterRegistry) -> None:
     ), "the same hours, whether the plan counts them or the ledger"
 
 
-def test_what_leaves_a_cloud_is_booked(known: ClusterRegistry) -> None:
+def test_egress_is_booked(known: ClusterRegistry) -> None:
     row = up(known)
     egress = EgressMeter(row, known.store)
     egress.add(600_000)
@@ -97,7 +97,7 @@ def test_new_spot_prices_are_billed_from_when_they_are_seen(known: ClusterRegist
     assert [one.price for one in known.store.intervals()] == [1.0, 2.5]
 
 
-def test_what_ran_while_nobody_looked_is_billed(known: ClusterRegistry, compute: Compute) -> None:
+def test_unobserved_time_is_billed(known: ClusterRegistry, compute: Compute) -> None:
     """Its kernel died after a beat; the cloud forgets the machine; it is opened again."""
     row = up(known)
     known.store.record_heartbeat(row.id, time.time())
@@ -152,7 +152,7 @@ def test_end_by_a_process_that_was_killed_before_it_closed_the_account(
     assert interval.ended - interval.started >= charged["seconds"] - 0.1
 
 
-def test_what_is_not_booked_is_named(known: ClusterRegistry) -> None:
+def test_unbooked_costs_are_named(known: ClusterRegistry) -> None:
     assert not any("public IPv4" in note for note in report.make_report(known.store).notes)
     up(known)
     assert any("public IPv4" in note for note in report.make_report(known.store).notes)

@@ -132,9 +132,7 @@ def test_a_public_package_is_asked_of_the_index_there(book: Notebook, canary: In
     assert book.run("%sky down").status == "ok"
 
 
-def test_what_a_private_index_does_not_give_there_is_sent(
-    book: Notebook, host: SshHost, canary: Index
-) -> None:
+def test_package_of_a_private_index_is_sent(book: Notebook, host: SshHost, canary: Index) -> None:
     asked = len(canary.asked)
     secret = "https://ada:s3cr3t@pypi.invalid/simple"  # found by nobody, as behind a VPN
     assert book.run(f"import os; os.environ['PIP_INDEX_URL'] = {secret!r}").status == "ok"

@@ -112,7 +112,7 @@ def test_a_cell_there_is_as_one_here(start: Callable[..., Notebook], hosts: list
     assert "in the back" in book.run("%sky logs job").stdout, "the journal was brought home"
 
 
-def test_what_cannot_start_there_leaves_no_connection(
+def test_failed_start_leaves_no_connection(
     start: Callable[..., Notebook], hosts: list[SshHost], tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(

@@ -1,4 +1,4 @@
-"""What other processes see of a cell by the store, and how they stop it."""
+"""Cells in the store, as other processes see and stop them."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_orphans_are_not_what_comes_up_while_clouds_are_listed(
     assert known.records.find_orphans() == {}
 
 
-def test_what_runs_is_billed_up_to_the_last_look(
+def test_running_cluster_is_billed_up_to_the_last_check(
     known: ClusterRegistry, other: ClusterRegistry, cloud: ListedCloud
 ) -> None:
     """Its kernel died long ago; the server has just seen it running."""

@@ -36,7 +36,7 @@ def test_data_comes_back(notebook: Notebook) -> None:
     assert shown == "(4999950000.0, True, [1, 2], 1)"
 
 
-def test_what_is_no_data_is_refused_in_words(notebook: Notebook, tmp_path: object) -> None:
+def test_untrusted_objects_are_refused_with_a_message(notebook: Notebook, tmp_path: object) -> None:
     canary = f"{tmp_path}/canary"
     code = EVIL.format(canary=canary)
     ran = notebook.run(f"%%sky --untrusted -o evil\n{code}\nevil = [Evil()]", timeout=120)

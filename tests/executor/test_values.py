@@ -8,6 +8,7 @@ import pytest
 
 from jupyter_sky.cell_options.values import CellOptions, CellOutput
 from jupyter_sky.errors import SkyBudget, SkyTimeout, SkyTransferError
+from jupyter_sky.executor.notebook_history import NO_HISTORY
 from jupyter_sky.executor.transfer_progress import TransferReporter
 from jupyter_sky.executor.values import Reply, RunLimits, Sending
 from tests.store.test_store import CLUSTER
@@ -59,13 +60,18 @@ def test_replies_are_read_by_their_status() -> None:
     assert failed.error == content and failed.refused == "" and failed.outputs == {}
     assert Reply.parse(0, {"status": "aborted"}).refused is None
     assert Reply.parse(0, {"status": "ok", "sky": None}).value is None
+    kept = Reply.parse(0, {"status": "error", "sky": {"decisions": {"x": "keep"}}})
+    assert kept.decisions == {"x": "keep"}
+    assert Reply.parse(0, {"status": "ok", "sky": {"decisions": ["x"]}}).decisions == {}
 
 
 def test_environment_goes_into_the_request_of_the_engine() -> None:
     options = CellOptions(outputs=(CellOutput("m", True),))
     sending = Sending("m = 1", options, inline={"x": {"sizes": [1]}}, env={"TOKEN": "secret"})
-    assert sending.request(7, trusted=False) == {
+    assert sending.request(7, "kernel", NO_HISTORY, trusted=False) == {
         "cell": 7,
+        "session": "kernel",
+        "history": {},
         "inputs": {"x": {"sizes": [1]}},
         "outputs": [["m", True]],
         "env": {"TOKEN": "secret"},

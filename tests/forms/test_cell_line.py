@@ -91,7 +91,7 @@ BODIES = st.sampled_from(["", "x = 1", "\nprint(x)\n", "%%bash\nls", "# %%sky --
 
 @given(fields(), BODIES)
 @settings(deadline=None, max_examples=60)
-def test_what_is_written_is_read_back(asked, body):
+def test_written_line_is_read_back(asked, body):
     source = write(body, asked)
     found = read(source)
     assert not found.errors
@@ -168,7 +168,7 @@ def test_one_of_many_options_changes_and_the_others_stay_as_they_were():
         ("# note\n%%sky --spot", None),
     ],
 )
-def test_where_the_line_is(source, line):
+def test_position_of_the_line(source, line):
     assert read(source).line == line
     if line is not None:
         assert write(source, read(source).fields) == source
@@ -196,7 +196,7 @@ def test_a_cell_without_a_line_gets_one_above_all_else():
         ("bad", "alias", "quotation"),
     ],
 )
-def test_what_is_not_understood_is_said_where_it_stands(line, key, message):
+def test_error_names_the_field_it_stands_in(line, key, message):
     found = read(f"%%sky {line}\nx", ALIASES)
     assert list(found.errors) == [key]
     assert message in found.errors[key][0]

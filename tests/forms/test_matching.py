@@ -1,4 +1,4 @@
-"""What fields would get, from the catalog that ships."""
+"""Offers that a form's fields match, from the catalog that ships."""
 
 from __future__ import annotations
 
@@ -131,13 +131,13 @@ def test_only_spot_is_on_sale_below_the_limit():
         ({"cpus": "many"}, "cpus", "--cpus 4"),
     ],
 )
-def test_what_does_not_exist_is_an_error_of_its_field(values, key, hint):
+def test_unknown_value_is_an_error_of_its_field(values, key, hint):
     answer = match(Fields(values))
     assert list(answer.errors) == [key] and hint in answer.errors[key][1]
     assert answer.count == 0 and not answer.suggestions
 
 
-def test_what_a_cell_may_cost_lasts_so_long():
+def test_budget_gives_a_duration():
     answer = match(Fields({"gpus": "V100:1", "max_cost": "5", "cloud": "aws"}))
     assert answer.seconds_to_limit == pytest.approx(5 / answer.places[0].price * 3600)
     assert match(Fields({"max_cost": "5"})).seconds_to_limit is None  # free
@@ -188,7 +188,7 @@ def test_machine_types_are_those_that_meet_the_rest():
     assert values_of("zone", "", Fields({"region": "us-east-1"}))
 
 
-def test_what_else_is_known():
+def test_completed_values_of_options():
     known = CompletionContext((CLUSTER,), "", ("data",), ("model",))
     assert values_of("cluster", "", known=known) == [CLUSTER.name]
     assert values_of("input", "", known=known) == ["data"]

@@ -16,6 +16,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.errors import SkyError, SkyTransferError, SkyUsageError
+from jupyter_sky.functions import memory_files
 from jupyter_sky.functions.pool import Pool
 from jupyter_sky.functions.tasks import RemoteError
 
@@ -271,6 +272,7 @@ def test_large_arguments_travel_once_and_are_not_shared(
     compute: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = np.arange(400_000.0)
+    monkeypatch.setattr(memory_files, "MAX_SHARE", 0.0)  # else they are mapped
     sent: list[int] = []
     client = compute.connection.client
     broadcast = client.broadcast
@@ -306,10 +308,15 @@ def test_large_results_are_writable(compute: Pool) -> None:
     assert found.sum() == 300_001
 
 
-def test_evicted_blob_is_uploaded_again(compute: Pool, data: Path) -> None:
+def test_evicted_blob_is_uploaded_again(
+    compute: Pool, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_files, "MAX_SHARE", 0.0)  # else nothing is uploaded
     array = np.random.default_rng(0).random(200_000)
     assert measure(array) >> compute == ("ndarray", 200_000)
-    for blob in data.glob("local/*/blobs/*"):
+    blobs = list(data.glob("local/*/blobs/*"))
+    assert blobs
+    for blob in blobs:
         blob.unlink()
     assert measure(array) >> compute == ("ndarray", 200_000)
 

@@ -106,7 +106,8 @@ def test_queue(where: str) -> None:
     with pytest.raises(queue.Empty):
         shared.get_nowait()
     with pytest.raises(queue.Empty, match=f"q-{where}"):
-        shared.get(timeout=0.05)
+        shared.get(True, timeout=0.05)
+    assert shared.get(timeout=0.05) is None
     shared.put(4)
     assert shared.get() == 4, "who gave up must not be given anything"
 

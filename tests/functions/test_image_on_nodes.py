@@ -60,7 +60,7 @@ def found() -> tuple[int, int, str]:
 
 
 def kept(host: SshHost, what: str) -> dict[str, int]:
-    """What a machine keeps, by name, with the time at which it was made."""
+    """List the environments that a machine keeps, with the time at which each was made."""
     folder = host.home / ".cache" / "jupyter_sky"
     return {path.name: path.stat().st_ctime_ns for path in folder.glob(what)}
 
@@ -95,7 +95,7 @@ def crash() -> None:
 
 
 def info_of(pool: Pool, hosts: list[SshHost], node: int) -> InstanceInfo:
-    """What a node of these two is to be told."""
+    """Return what a node of these two is told."""
     told = function(instance_info)() >> pool
     assert [peer.private_ip for peer in told.peers] == [host.ip for host in hosts]
     assert told.head_addr == hosts[0].ip and told.job_id == pool.id

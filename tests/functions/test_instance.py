@@ -1,4 +1,4 @@
-"""Which node this is, as a task, its threads and what it starts are told."""
+"""Instance information, as a task, its threads and its subprocesses read it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.functions.lazy_calls import Group, PendingFunction
+from jupyter_sky.functions.lazy_calls import Group, PendingFunction, Retry
 
 RAN: list[Any] = []
 
@@ -78,6 +78,22 @@ def test_invalid_timeout(seconds: Any) -> None:
 def test_invalid_retry_count(times: Any) -> None:
     with pytest.raises(SkyUsageError):
         note(1).with_retry(times)
+
+
+def test_retry_of_zero_is_at_most_once() -> None:
+    assert sky.function(len)([]).retry.losses == 3
+    assert sky.function(retry=0)(len)([]).retry == Retry(0, losses=1)
+    assert sky.function(retry=2)(len)([]).retry == Retry(2, losses=3)
+    assert sky.function(len)([]).with_retry(0).retry.losses == 1
+
+
+def test_keyword_named_self() -> None:
+    @sky.function
+    def named(self: int, function: int = 0, rank: int = 0) -> tuple[int, int, int]:
+        return self, function, rank
+
+    call = named(self=1, function=2, rank=3)
+    assert call.kwargs == {"self": 1, "function": 2, "rank": 3} and call.local() == (1, 2, 3)
 
 
 def test_groups() -> None:
@@ -188,7 +204,7 @@ def use(pool: sky.Pool) -> None:
 
 
 def pyright(folder: Path, text: str) -> str:
-    """What pyright says of a program."""
+    """Return pyright's messages for a program."""
     (folder / "program.py").write_text(text)
     command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "program.py"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout

@@ -187,3 +187,33 @@ def test_a_cluster_that_ends_while_nothing_runs(data: Path) -> None:
     with pytest.raises(SkyError, match="is gone"):
         add(1) >> pool
     pool.down()
+
+
+@sky.function
+def log_and_die(log: Path) -> None:
+    with open(log, "a") as file:
+        file.write("begun\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_at_most_once(compute: Pool, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with pytest.raises(SkyTaskLost, match="may have run") as caught:
+        log_and_die(log).with_retry(0) >> compute
+    assert "retry=0" in str(caught.value) and log.read_text() == "begun\n"
+    once = sky.function(retry=0)(log_and_die.local)
+    with pytest.raises(SkyTaskLost, match="may have run"):
+        once(log) >> compute
+    assert log.read_text() == "begun\n" * 2
+
+
+def test_calls_beside_a_lost_one_that_runs_at_most_once(compute: Pool, tmp_path: Path) -> None:
+    quick = sky.function(retry=0)(add.local)
+    assert sky.gather(*(quick(i) for i in range(5))) >> compute == (1, 2, 3, 4, 5)
+    log = tmp_path / "log"
+    futures = [quick(i, log) > compute for i in range(20)]
+    poison = log_and_die(tmp_path / "poison").with_retry(0) > compute
+    futures += [quick(i, log) > compute for i in range(20, 40)]
+    assert isinstance(poison.exception(60), SkyTaskLost)
+    assert [future.result(60) for future in futures] == list(range(1, 41))
+    assert sorted(map(int, log.read_text().split())) == list(range(40)), "each ran once"

@@ -1,4 +1,4 @@
-"""What calls print: live, by node, in order, filtered."""
+"""Output of calls: live, by node, in order, filtered."""
 
 from __future__ import annotations
 

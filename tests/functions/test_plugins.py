@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import HTTPCookieProcessor, build_opener, urlopen
@@ -175,6 +176,26 @@ def test_joblib_without_a_pool(data: Any, monkeypatch: pytest.MonkeyPatch) -> No
         Parallel()(delayed(abs)(1) for _ in range(3))
 
 
+def test_joblib_on_a_node_runs_its_calls_there(compute: Pool) -> None:
+    from joblib import Parallel, delayed
+
+    plugins.joblib()
+
+    def inner(x: int) -> list[int]:
+        return Parallel(n_jobs=2, backend="sky")(delayed(abs)(-n) for n in range(x))
+
+    found = Parallel(n_jobs=2, backend="sky")(delayed(inner)(n) for n in (2, 3))
+    assert found == [[0, 1], [0, 1, 2]]
+
+
+def test_joblib_with_no_jobs_is_refused_in_joblib_s_words(compute: Pool) -> None:
+    from joblib import Parallel
+
+    plugins.joblib()
+    with pytest.raises(ValueError, match="n_jobs == 0 in Parallel has no meaning"):
+        Parallel(n_jobs=0, backend="sky")([])
+
+
 def test_memory_cannot_be_shared_by_nodes(compute: Pool) -> None:
     from joblib import Parallel, delayed, parallel_backend
 
@@ -206,6 +227,13 @@ def test_dask_on_the_same_nodes(data: Any) -> None:
             "node-0",
             "node-1",
         }
+        workers = client.scheduler_info()["workers"].values()
+        threads = [worker["nthreads"] for worker in workers]
+        assert sum(threads) <= max(len(os.sched_getaffinity(0)), 2), "they share this machine"
+        total = psutil.virtual_memory().total
+        assert sum(worker["memory_limit"] for worker in workers) <= total
+        folders = {worker["local_directory"] for worker in workers}
+        assert len({Path(folder).parents[0] for folder in folders}) == 2
         assert client.gather(client.map(lambda n: n * n, range(20))) == [n * n for n in range(20)]
         array = dask.array.ones((400, 400), chunks=100)
         assert client.compute(array.sum()).result() == 160_000
@@ -218,6 +246,7 @@ def test_dask_on_the_same_nodes(data: Any) -> None:
         assert len(dask_processes()) == 3
     wait_until(lambda: not dask_processes(), 10)
     assert client.status in ("closed", "closing")
+    wait_until(lambda: not any(map(os.path.exists, folders)), 5, "nothing stays on the disk")
 
 
 def test_dashboard_requires_token(data: Any) -> None:

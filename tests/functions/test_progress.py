@@ -1,4 +1,4 @@
-"""How far calls are: counted as they end, shown as a card, a line, or not at all."""
+"""Progress of calls: counted as they end, shown as a card, a line, or not at all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Nodes:
     def __init__(self, running: int = 0) -> None:
         self.running = running
 
-    def count_running(self, futures: Any) -> tuple[int, int]:
+    def count_running(self, group: object) -> tuple[int, int]:
         return self.running, 2
 
 
@@ -106,7 +106,8 @@ def gathered(show: list[GatherProgress], monkeypatch, work: Any, count: int = 4)
     monkeypatch.setattr(module, "PERIOD_SECONDS", 0.01)
     monkeypatch.setattr(module, "_find_display", lambda: show.append)
     futures = futures_of(count)
-    with show_progress(futures, Nodes(1)):  # type: ignore[arg-type]
+    with show_progress(count, Nodes(1), object()) as sent:
+        sent(futures)
         work(futures, show)
 
 
@@ -152,7 +153,7 @@ def test_final_progress_names_outcome(monkeypatch, error: type[BaseException], s
 def test_quick_gather_shows_no_progress(monkeypatch) -> None:
     show: list[GatherProgress] = []
     monkeypatch.setattr(module, "_find_display", lambda: show.append)
-    with show_progress(futures_of(3), Nodes()):  # type: ignore[arg-type]
+    with show_progress(3, Nodes(), object()):
         pass
     assert show == []
 

@@ -1,4 +1,4 @@
-"""Where process groups meet: on the address that the nodes know, and on no other."""
+"""Rendezvous of process groups: on the address that the nodes know, and on no other."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("no_task_yet")
 
 
 def on_each(nodes: int, function: Callable[[], Any], job: str = "job") -> list[Any]:
-    """What a function returns on each node of a pool."""
+    """Return a function's results on each node of a pool."""
     returned = []
     for node in range(nodes):
         info = InstanceInfo(node=node, total_nodes=nodes, job_id=job)

@@ -1,4 +1,4 @@
-"""What tasks share, on real pools: from functions, from the notebook, through a tunnel."""
+"""Shared state on real pools: from functions, from the notebook, through a tunnel."""
 
 from __future__ import annotations
 

@@ -104,6 +104,25 @@ def test_large_items_are_bounded_in_flight(executors: Pool) -> None:
     assert peak - before < 60e6
 
 
+def test_unread_stream_that_blocks_a_call_is_told(
+    executors: Pool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slots, errors = executors.concurrency, ""
+    streams = [count(2 * WINDOW_ITEMS) >> executors for _ in range(slots)]
+    waiting = total(range(3)) > executors
+
+    def is_told() -> bool:
+        nonlocal errors
+        errors += capsys.readouterr().err
+        return errors.count("are read: read the stream, or close() it") >= slots
+
+    wait_until(is_told, 30)
+    assert "total(" in errors and f"items of count({2 * WINDOW_ITEMS}) are read" in errors
+    assert not waiting.done()
+    assert [len(list(stream)) for stream in streams] == [2 * WINDOW_ITEMS] * slots
+    assert waiting.result(30) == 3
+
+
 @pytest.mark.parametrize("how", ["break", "close", "with", "forget"])
 def test_closing_early_ends_the_producer(executors: Pool, tmp_path: Path, how: str) -> None:
     log = tmp_path / "log"

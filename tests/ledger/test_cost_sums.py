@@ -81,7 +81,7 @@ lives = some.builds(
 
 
 def cloud_bill(life: Life, begun: float) -> Fraction:
-    """What the cloud charges: units and the least time, of a machine's life as a whole."""
+    """Return what the cloud charges: units and the minimum, of a machine's life as a whole."""
     unit, least = (Fraction(part) for part in UNITS[life.cloud])
     times = [begun]
     for seconds, _ in life.pieces:

@@ -1,4 +1,4 @@
-"""What was spent, is to come and was saved: pure functions over rows."""
+"""Spent, expected and saved costs: pure functions over rows."""
 
 from __future__ import annotations
 

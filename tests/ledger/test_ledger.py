@@ -1,4 +1,4 @@
-"""What things cost, from rows of a real store."""
+"""Costs, from rows of a real store."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_a_long_table_is_cut_where_it_is_shown_and_whole_in_the_file(store: Stor
     assert len(bill.to_csv().splitlines()) == 251
 
 
-def test_when_and_by_what() -> None:
+def test_options_of_reports_are_parsed() -> None:
     assert parse_since(None) is None is parse_since("all")
     assert parse_since("today", NOON) == NOON - 12 * HOUR
     assert parse_since("2h", NOON) == NOON - 2 * HOUR

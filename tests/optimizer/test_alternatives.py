@@ -1,4 +1,4 @@
-"""What a plan says of other places is what a plan that goes there costs."""
+"""Costs of alternative places, which are those of a plan that goes there."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_names_the_label_in_the_way_and_what_is_nearest(labels, offers, pieces):
         {"region": "eu-west-1", "cpus": "99"},
     ],
 )
-def test_what_is_suggested_can_be_had(labels):
+def test_suggested_requests_have_offers(labels):
     request = Resources.parse(**labels)
     offers = [*CLOUD, Offer("azure", "eastus", "odd", 3.3333333, 7.66341, price=0.0333333)]
     assert candidates(request, offers) == []

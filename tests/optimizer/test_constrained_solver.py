@@ -1,4 +1,4 @@
-"""What is done for large problems under limits, tried on small ones."""
+"""Methods for large problems under limits, tried on small ones."""
 
 import numpy as np
 import pytest

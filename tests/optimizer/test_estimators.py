@@ -111,7 +111,7 @@ def test_a_bad_estimator_is_named_with_its_task_and_machine(estimator, said: str
     assert "aws p3.8xlarge (V100:4)" in caught.value.message
 
 
-def test_what_an_estimator_may_give() -> None:
+def test_valid_results_of_estimators() -> None:
     for value in (1.5, "90m", timedelta(minutes=90)):
         assert estimators.estimate_hours(lambda offer, v=value: v, V100, "x") == 1.5
     assert estimators.estimate_hours(lambda offer: math.inf, V100, "x") == math.inf

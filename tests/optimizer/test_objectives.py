@@ -1,4 +1,4 @@
-"""What belongs to a request and what to its plan."""
+"""Objectives of a request, and those of its plan."""
 
 from __future__ import annotations
 

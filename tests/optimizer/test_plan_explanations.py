@@ -1,4 +1,4 @@
-"""What a plan says of itself: reasons, conflicts, what-ifs, the next best, JSON, assumptions."""
+"""Explanations of a plan: reasons, conflicts, what-ifs, the next best, JSON, assumptions."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_a_bad_estimator_stops_the_plan() -> None:
 # -- assumptions -------------------------------------------------------------------------------
 
 
-def test_what_is_assumed_is_said() -> None:
+def test_assumptions_are_listed() -> None:
     with sky.Dag() as dag:
         a = sky.Task("a").set_input("s3://data", size=10).set_resources(gpus="T4", spot=True)
         b = sky.Task("b").set_resources(cpus="2", disk="100").set_time_estimator("2h")

@@ -280,7 +280,7 @@ def test_objectives_that_mean_nothing(objective):
         solve(two_places(make_task_labels("u", [0], 1, 1)), objective)
 
 
-def test_what_presolve_proves_needs_no_cvxpy():
+def test_problem_solved_by_presolve_needs_no_cvxpy():
     code = (
         "import sys, numpy as np\n"
         "from jupyter_sky.optimizer.solver.problem import *\n"

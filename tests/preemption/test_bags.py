@@ -147,7 +147,7 @@ def test_enough_jobs_are_enough() -> None:
     assert outcome.finished == 3 and outcome.hours == 2.0
 
 
-def test_what_never_ends_ends_at_the_limit() -> None:
+def test_endless_bag_ends_at_the_limit() -> None:
     outcome = simulate([30.0], Fleet(YOUNG), limit=200.0)
     assert outcome.finished == 0 and outcome.hours == 200.0
     assert outcome.machine_hours == pytest.approx(200.0)

@@ -111,7 +111,7 @@ def test_never_worse_than_the_best_fixed_interval(
 
 @given(models, st.floats(0.01, 0.3))
 @settings(max_examples=20, deadline=None)
-def test_what_must_be_monotone_is(model: Model, cost: float) -> None:
+def test_overhead_grows_with_its_parameters(model: Model, cost: float) -> None:
     plan = plan_checkpoints(model, 3.0, cost, step=0.1)
     assert (np.diff(plan.hours[:, 0]) > 0).all(), "more work takes longer"
     left = np.arange(len(plan.hours)) * plan.step
@@ -210,7 +210,7 @@ def test_invalid_plans_are_refused(work: float, cost: float, more: dict) -> None
         plan_checkpoints(YOUNG, work, cost, **more)
 
 
-def test_what_cannot_be_answered_is_refused() -> None:
+def test_unanswerable_question_is_refused() -> None:
     plan = plan_checkpoints(YOUNG, 4.0, MINUTE)
     for remaining, age in ((5.0, 0.0), (-1.0, 0.0), (1.0, math.nan)):
         with pytest.raises(SkyUsageError):

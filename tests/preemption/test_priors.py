@@ -82,7 +82,7 @@ def test_bayes_rule_by_hand() -> None:
 
 
 def test_an_early_loss_says_more_than_a_late_one() -> None:
-    """Where hazards fall: half an hour lived is more exposure than the same half hour later."""
+    """Falling hazards: half an hour lived is more exposure than the same half hour later."""
     place = Place.of(GOOGLE)
     early, late = (posterior(GOOGLE, [died(place, h)]).ratio for h in (0.1, 20.0))
     assert early > late

@@ -137,7 +137,7 @@ def test_ties_go_to_the_faster_then_to_fewer_machines() -> None:
     )
 
 
-def test_what_cannot_be_taken_is_said() -> None:
+def test_unusable_servers_are_explained() -> None:
     with pytest.raises(SkyNoOffer, match="do not divide 63"):
         select_server(OFFERS, 63, 1.0)
     with pytest.raises(SkyNoOffer, match="no offers were given"):

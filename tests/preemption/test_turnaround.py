@@ -88,7 +88,7 @@ def test_restarts_take_their_time() -> None:
         assert slow.hours == pytest.approx(plain.hours + 0.5 * plain.failures)
 
 
-def test_what_never_ends_is_infinite() -> None:
+def test_endless_job_has_infinite_turnaround() -> None:
     for nodes in (1, 3):
         assert turnaround(YOUNG, 30.0, nodes).hours == math.inf
         assert fresh_turnaround(YOUNG, 30.0, nodes).hours == math.inf

@@ -1,4 +1,4 @@
-"""What is done when places refuse: boto3 against EC2's emulator, without machines behind it."""
+"""Broker when places refuse: boto3 against EC2's emulator, without machines behind it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_quota_blocks_the_family_in_its_region_and_market(aws: tuple[Ec2, Clou
     assert (offer.region, family("aws", offer.instance_type)) != before
 
 
-def test_what_refused_is_not_asked_by_the_next_request_either(
+def test_refusal_is_remembered_for_the_next_request(
     aws: tuple[Ec2, CloudProvider],
 ) -> None:
     """The provisioner tells the tracker; the plan of the next request leaves the place out."""
@@ -116,7 +116,7 @@ def test_a_type_that_is_no_longer_sold_is_left_for_another(aws: tuple[Ec2, Cloud
         bring(Resources.parse(cloud="aws", instance_type="m5.large"))
 
 
-def test_what_every_place_calls_invalid_is_told_after_a_few(aws: tuple[Ec2, CloudProvider]) -> None:
+def test_invalid_request_ends_after_a_few_places(aws: tuple[Ec2, CloudProvider]) -> None:
     account, _ = aws
     account.refuse("InvalidBlockDeviceMapping", times=99)
     with pytest.raises(SkyUsageError, match="InvalidBlockDeviceMapping"):
@@ -154,7 +154,7 @@ def test_lost_answers_leave_one_machine_or_none(
     assert list(launch_records().list_unfinished()) == [], "and the note says that it is gone"
 
 
-def test_when_all_have_refused_each_is_named(aws: tuple[Ec2, CloudProvider]) -> None:
+def test_each_place_is_named_after_all_refused(aws: tuple[Ec2, CloudProvider]) -> None:
     account, _ = aws
     account.refuse("InsufficientInstanceCapacity", times=1000)
     need = Resources.parse(cloud="aws", instance_type="p4d.24xlarge", country="US")

@@ -23,7 +23,7 @@ def _told(folder: Path) -> list[str]:
     return subprocess.check_output(command, cwd=folder, text=True).split()
 
 
-def test_what_was_compiled_here_is_not_compiled_there(tmp_path: Path) -> None:
+def test_bytecode_is_sent_and_not_compiled_again(tmp_path: Path) -> None:
     (tmp_path / "inside").mkdir()
     (tmp_path / "inside/__init__.py").touch()
     (tmp_path / "inside/speaker.py").write_text("said = 'hello'")

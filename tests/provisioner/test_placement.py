@@ -1,4 +1,4 @@
-"""Where requests go: one's own machines first, spot only when asked, nothing that cannot launch."""
+"""Placement of requests: one's own machines first, spot only when asked."""
 
 from __future__ import annotations
 
@@ -265,9 +265,7 @@ UNLAUNCHABLE = {
 
 
 @pytest.mark.parametrize(("line", "why"), UNLAUNCHABLE.items())
-def test_what_cannot_be_launched_is_planned_with_the_reason_and_never_launched(
-    accounts: None, line: str, why: str
-) -> None:
+def test_planned_only_cloud_is_never_launched(accounts: None, line: str, why: str) -> None:
     options = parse_cell_line(line, {})
     with pytest.raises(SkyNoOffer) as refusal:
         broker.place(options.resources, lambda offer: offer, quiet)

@@ -1,4 +1,4 @@
-"""What the provisioner tells the tracker of real launches, and what it does with the answer."""
+"""Records of real launches in the tracker, and the provisioner's use of them."""
 
 from __future__ import annotations
 

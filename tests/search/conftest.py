@@ -1,4 +1,4 @@
-"""What the tests of searches share."""
+"""Fixtures of the tests of searches."""
 
 from __future__ import annotations
 

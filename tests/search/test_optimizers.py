@@ -282,7 +282,7 @@ def test_a_space_with_one_point(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gp", "rbf", HEAVY["bo-rf"]])
-def test_when_everything_fails_the_search_goes_on_to_its_end(name: str) -> None:
+def test_search_ends_although_every_trial_fails(name: str) -> None:
     skip_missing(name)
     space = grid(2)
     assert len(trace(method(name, space, 24), np.full(24, np.nan), 30)) == 24

@@ -114,7 +114,7 @@ def test_failed_tries_count_towards_cost() -> None:
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -1.0, "fast", None, 1j])
-def test_what_is_no_time_is_a_failure(wrong: object) -> None:
+def test_invalid_time_is_a_failure(wrong: object) -> None:
     found = run(lambda p: wrong if p.arm == "A" else seconds(p))
     assert found.best and found.best.point.arm == "B"
     assert all("measured" in one.error for one in found.tries if one.point.arm == "A")
@@ -138,7 +138,7 @@ def test_a_measurement_that_never_returns_is_given_up() -> None:
     assert found.best and found.best.point.nodes != 3
 
 
-def test_when_everything_fails_there_is_no_best() -> None:
+def test_no_best_where_every_trial_fails() -> None:
     found = run(lambda p: float("nan"), budget=5)
     assert found.best is None and np.isinf(found.curve).all()
     assert "nothing succeeded" in found.summary and "5 failed" in found.summary

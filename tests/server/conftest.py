@@ -45,7 +45,7 @@ def store(data: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def service(data: Path, jp_serverapp: Any) -> Iterator[SkyService]:
-    """What the server answers from."""
+    """Store that the server answers from."""
     opened = jp_serverapp.web_app.settings["jupyter_sky"]
     yield opened
     opened.close()

@@ -46,7 +46,7 @@ async def until(true: Callable[[], Any], seconds: float = 15.0) -> Any:
 
 
 async def refused(asking: Any, status: int) -> str:
-    """What is said by an answer that is an error."""
+    """Return the message of an answer that is an error."""
     with pytest.raises(Refused) as caught:
         await asking
     assert caught.value.status == status, caught.value
@@ -310,7 +310,7 @@ async def test_a_cell_that_waits_for_its_engine_is_stopped_when_its_turn_comes(
 # -- without a cluster ---------------------------------------------------------------------------
 
 
-async def test_what_is_not_known_is_said_with_what_is(ask: Any, store: Store) -> None:
+async def test_unknown_cluster_is_told_with_the_known_ones(ask: Any, store: Store) -> None:
     store.save_cluster(replace(CLUSTER, name="other"))
     for path, body in (("metrics", None), ("down", {}), ("ssh", None), ("log", None)):
         said = await refused(ask("clusters", "nobody", path, body=body), 404)
@@ -327,7 +327,7 @@ async def test_a_cluster_that_comes_up_is_not_asked_yet(ask: Any, store: Store) 
     assert "it is on this machine" in (await ask("clusters", "train", "log"))["text"]
 
 
-async def test_what_is_noted_of_a_cluster_may_be_gone(ask: Any, store: Store) -> None:
+async def test_missing_record_of_a_cluster(ask: Any, store: Store) -> None:
     store.save_cluster(replace(CLUSTER, connection={"file": "/nowhere/client.json"}))
     assert "cannot be read" in await refused(ask("clusters", "train", "metrics"), 502)
     assert "cannot be read" in await refused(ask("clusters", "train", "ssh"), 502)

@@ -91,7 +91,7 @@ async def test_the_budget_is_set_for_all(store, ask, jp_fetch) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"usd": "much"}', '{"usd": -1}', "{}", "[]", '{"usd": true}'])
-async def test_what_is_no_budget_is_refused(store, service, jp_fetch, text: str) -> None:
+async def test_invalid_budget_is_refused(store, service, jp_fetch, text: str) -> None:
     budget.write_budget(store, 20.0, "%config")
     with pytest.raises(HTTPClientError) as caught:
         await put(jp_fetch, text)

@@ -36,7 +36,7 @@ async def test_the_fields_and_their_words(ask: Any) -> None:
     assert [field["key"] for field in found["fields"]] == [field.key for field in schema()]
 
 
-async def test_what_fits_is_asked_in_a_query_too(ask: Any) -> None:
+async def test_matching_offers_by_query(ask: Any) -> None:
     fields = json.dumps({"values": {"cloud": "gcp"}, "alias": ""})
     found = await ask("form", "complete", key="region", text="us-c", fields=fields)
     assert found["choices"][0]["value"] == "us-central1"
@@ -79,7 +79,7 @@ async def test_an_estimate_is_for_the_time_that_is_given(ask: Any) -> None:
         ("march", {}, 404, "match"),
     ],
 )
-async def test_what_is_wrong_is_said(
+async def test_invalid_form_is_explained(
     ask: Any, path: str, body: Any, status: int, said: str
 ) -> None:
     with pytest.raises(Refused) as caught:

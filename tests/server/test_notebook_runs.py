@@ -114,7 +114,7 @@ async def test_the_next_kernel_is_told_that_a_page_shows_it(ask: Any, store: Sto
     assert store.run("orphan").ended is None and store.run("orphan").status == "running"
 
 
-async def test_what_is_not_known_is_refused(ask: Any, store: Store) -> None:
+async def test_unknown_notebook_is_refused(ask: Any, store: Store) -> None:
     with pytest.raises(Refused) as refused:
         await ask("runs", "nothing", "follow", body={"page": "a"})
     assert refused.value.status == 404

@@ -1,4 +1,4 @@
-"""What the clouds sell, and what is said of a request that is not understood."""
+"""Offers of the clouds, and messages for requests that are not understood."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ async def test_the_cheapest_are_told_with_the_line_that_asks_for_them(ask: Any) 
         ({"cpus": "100000"}, "SkyNoOffer", "cpus"),
     ],
 )
-async def test_what_is_wrong_is_said(ask: Any, query: dict[str, str], kind: str, said: str) -> None:
+async def test_invalid_query_is_explained(
+    ask: Any, query: dict[str, str], kind: str, said: str
+) -> None:
     with pytest.raises(Refused) as caught:
         await ask("offers", **query)
     assert caught.value.status == 400 and caught.value.kind == kind

@@ -1,4 +1,4 @@
-"""What the state says, beside what the ledger says of the same store."""
+"""Overview beside the ledger of the same store."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_clusters_and_runs_are_told_with_what_they_cost(ask: Any, store: S
     assert again == ended
 
 
-async def test_what_nobody_knows_is_not_nothing(ask: Any, store: Store) -> None:
+async def test_unknown_costs_are_not_zero(ask: Any, store: Store) -> None:
     put(store, cluster("odd", price=None))
     state = await ask("state")
     assert state["rate"] == {"usd_h": None, "unknown": 1}
@@ -129,7 +129,7 @@ async def test_used_cluster_says_what_keeps_it_up(
     assert shown["idle_left"] == pytest.approx(500.0, abs=5)
 
 
-async def test_what_has_ended_is_shown_for_a_while_with_the_reason(ask: Any, store: Store) -> None:
+async def test_ended_cluster_is_shown_for_a_while_with_its_reason(ask: Any, store: Store) -> None:
     now = time.time()
     for name, state, ago, note in (
         ("lost", "lost", 7200.0, "the cloud no longer knows it"),

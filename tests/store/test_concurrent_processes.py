@@ -162,7 +162,7 @@ class Accounts(RuleBasedStateMachine):
 
     @rule(actor=ACTORS, index=st.integers(0, 50))
     def remember_late(self, actor: int, index: int) -> None:
-        """What a process remembers as up is up no more once another has ended it."""
+        """Forget a cluster that another process has ended."""
         row = self.pick(index)
         if row is None:
             return

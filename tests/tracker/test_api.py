@@ -45,7 +45,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run(line: str, capsys: pytest.CaptureFixture) -> str:
-    """What ``jupyter sky LINE`` prints."""
+    """Return what ``jupyter sky LINE`` prints."""
     assert cli.main(line.split()) == 0
     return capsys.readouterr().out
 

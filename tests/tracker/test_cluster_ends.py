@@ -1,4 +1,4 @@
-"""What the end of a cluster tells of how long machines live."""
+"""Observations of lifetimes from the ends of clusters."""
 
 from __future__ import annotations
 

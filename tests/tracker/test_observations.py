@@ -1,4 +1,4 @@
-"""What may be observed, and what is refused."""
+"""Valid observations, and refused ones."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_processes_write_and_compact_together(tmp_path: Path) -> None:
 
 
 def put_old_cluster(folder: Path) -> None:
-    """What the first version wrote of a cluster, and of an hour of it."""
+    """Write the records of the first version for a cluster and an hour of it."""
     values = {f.name: getattr(CLUSTER, f.name) for f in fields(CLUSTER)}
     values |= {name: json.dumps(values[name]) for name in ("offer", "machines", "connection")}
     del values["note"], values["kept"], values["renewed"]

@@ -18,11 +18,11 @@ from jupyter_sky.store.store import RunRow
 from jupyter_sky.widgets.logs import SHOWN_LINES, Log, format_entries, static_html
 
 
-def message(kind: str, **content: Any) -> dict[str, Any]:
-    return {"header": {"msg_type": kind}, "content": content}
+def message(kind: str, **content: Any) -> tuple[str, bytes]:
+    return kind, json.dumps(content).encode()
 
 
-def stream(text: str, name: str = "stdout") -> dict[str, Any]:
+def stream(text: str, name: str = "stdout") -> tuple[str, bytes]:
     return message("stream", name=name, text=text)
 
 
@@ -57,8 +57,8 @@ def begin(session: Session, run_id: str = "17-ab", **other: Any) -> RunRow:
 
 def test_a_log_is_text(session: Session, journal: Journal) -> None:
     row = begin(session)
-    journal.append("17-ab", 0, stream("loss 3\nloss"))
-    journal.append("17-ab", 0, stream(" 2\n"))
+    journal.append("17-ab", 0, *stream("loss 3\nloss"))
+    journal.append("17-ab", 0, *stream(" 2\n"))
     journal.flush()
     log = Log.of(session.history, row)
     assert isinstance(log, str) and log == "loss 3\nloss 2\n" and "loss 2" in log
@@ -67,7 +67,7 @@ def test_a_log_is_text(session: Session, journal: Journal) -> None:
 
 
 def test_view_is_answered_in_pages(session: Session, journal: Journal) -> None:
-    journal.append("17-ab", 1, stream("one\n", "stderr"))
+    journal.append("17-ab", 1, *stream("one\n", "stderr"))
     journal.flush()
     log = Log.of(session.history, begin(session))
     view = log.view()
@@ -77,7 +77,7 @@ def test_view_is_answered_in_pages(session: Session, journal: Journal) -> None:
         (1, "stderr", "one\n")
     ]
     assert first["run"]["ended"] is None and first["next"] == 1
-    journal.append("17-ab", 0, stream("two\n"))
+    journal.append("17-ab", 0, *stream("two\n"))
     journal.flush()
     session.store.end_run("17-ab", "ok", 160.0)
     second = json.loads(json.dumps(log._answer({"since": first["next"]})))
@@ -89,7 +89,7 @@ def test_view_is_answered_in_pages(session: Session, journal: Journal) -> None:
 def test_long_journal_is_paged_completely(session: Session, journal: Journal) -> None:
     row = begin(session)
     for number in range(40):
-        journal.append("17-ab", 0, stream(f"{number:04}" * 25_000 + "\n"))
+        journal.append("17-ab", 0, *stream(f"{number:04}" * 25_000 + "\n"))
     journal.flush()
     part, following = session.history.read_journal("17-ab")
     assert 0 < len(part) < 40 and following == len(part)
@@ -111,7 +111,7 @@ def test_a_log_is_followed_to_the_end_of_its_run(
     told = ["one\n", "two\n"]
 
     def sleep(seconds: float) -> None:
-        journal.append("17-ab", 0, stream(told.pop(0)))
+        journal.append("17-ab", 0, *stream(told.pop(0)))
         journal.flush()
         if not told:
             session.store.end_run("17-ab", "ok", 160.0)
@@ -157,7 +157,7 @@ def test_html_is_safe_and_without_sequences() -> None:
 
 
 def test_terminal_has_no_view(session: Session, journal: Journal) -> None:
-    journal.append("17-ab", 0, stream("one\n"))
+    journal.append("17-ab", 0, *stream("one\n"))
     journal.flush()
     log = Log.of(session.history, begin(session))
     assert log._repr_mimebundle_() == {}

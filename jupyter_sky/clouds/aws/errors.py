@@ -180,7 +180,9 @@ def read_error(error: Exception) -> ProviderError | None:
     meta = response.get("ResponseMetadata", {})
     if code in _CLOCK_CODES.split():
         message += _describe_clock_skew(meta)
-    return ProviderError(message, code=code, status=int(meta.get("HTTPStatusCode") or 0))
+    status = int(meta.get("HTTPStatusCode") or 0)
+    retry_after = meta.get("HTTPHeaders", {}).get("retry-after")
+    return ProviderError(message, code=code, status=status, retry_after=retry_after)
 
 
 def _describe_clock_skew(meta: dict[str, Any]) -> str:

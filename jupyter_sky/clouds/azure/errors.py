@@ -187,7 +187,8 @@ def _read_response(error: Any) -> ProviderError:
     if not code and "html" in str(headers.get("Content-Type", "")).lower():
         words = f"a page came in place of Azure's answer (status {status}): a proxy, it seems"
         return ProviderError(words, code="Page", status=status)
-    return ProviderError(message or str(error), code=code, status=status)
+    retry_after = headers.get("Retry-After")
+    return ProviderError(message or str(error), code=code, status=status, retry_after=retry_after)
 
 
 def _nested_errors(error: Any) -> Iterator[tuple[str, str]]:

@@ -191,7 +191,9 @@ def _read_call(error: Any) -> ProviderError:
     if is_html(message):
         return _page_error(status)
     code, _ = first_known(((code, "") for code in _error_codes(error)), TABLE)
-    return ProviderError(message, code=code, status=status)
+    headers = getattr(error.response, "headers", None) or {}
+    retry_after = headers.get("Retry-After")
+    return ProviderError(message, code=code, status=status, retry_after=retry_after)
 
 
 def _page_error(status: int = 0) -> ProviderError:

@@ -223,22 +223,23 @@ class ClusterController:
             self.runs.record_reply(run, message["parent_header"]["msg_id"], message["content"])
 
     def on_output(self, message: Message) -> None:
-        """Record an output of a cell, and the last one as such."""
+        """Record an output of a cell, and the last one as such; its content is packed JSON."""
         facts = _facts(message["parent_header"])
         if not facts:
             return
         self._last_output = (time.monotonic(), facts)
-        if message["header"]["msg_type"] == "status":
-            if message["content"]["execution_state"] == "idle":
+        kind = message["header"]["msg_type"]
+        if kind == "status":
+            if _unpack(message["content"])["execution_state"] == "idle":
                 cell = CurrentCell(message["parent_header"]["msg_id"], facts)
                 self._record_cell(cell, facts["rank"] in self.engines.by_rank).mark_finished(
                     cell.msg_id, quiet=True
                 )
             return
         run = self.runs.get(facts["run"])
-        if run is not None and message["header"]["msg_type"] == "error":
-            run.mark_failed(message["content"]["ename"])
-        self.journal.append(facts["run"], facts["rank"], message)
+        if run is not None and kind == "error":
+            run.mark_failed(_unpack(message["content"])["ename"])
+        self.journal.append(facts["run"], facts["rank"], kind, message["content"])
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -341,6 +342,11 @@ def _facts(header: Content) -> CellFacts | None:
     """Return the metadata that a notebook put into the header of a cell's messages."""
     text = header.get("sky") if header else None
     return json.loads(text) if text else None
+
+
+def _unpack(content: bytes | memoryview) -> Content:
+    """Return the content of an output message from its JSON."""
+    return json.loads(bytes(content).decode(errors="replace"))
 
 
 def main(argv: list[str]) -> None:

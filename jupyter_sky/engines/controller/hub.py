@@ -5,13 +5,14 @@ The controller imports this module when its engines are starting: the imports ta
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -38,6 +39,8 @@ HEARTBEAT_TIMEOUT_SECONDS = 10.0
 """An engine that lives but has not answered for so long is given up."""
 TICK_SECONDS = 0.05
 DRAIN_PERIOD_MS = 50
+COPY_BYTES = 64 * 1024
+"""Smaller parts of messages are copied: a view of them would cost more."""
 _QUEUE_TOPICS = {b"in", b"out", b"incontrol", b"outcontrol"}
 DRAIN_LIMIT_SECONDS = 0.1  # at most, before it looks after other things
 _Hub: Any = Hub  # its traits have no types that a checker could follow
@@ -74,7 +77,9 @@ class SkyHub(_Hub):
                 return
             # of the chunks of values, which pass here too, only the headers are read
             kept = frames[:9] if frames[0].bytes in _QUEUE_TOPICS else frames
-            self.dispatch_monitor_traffic([frame.bytes for frame in kept])
+            # a large output is not copied
+            parts = [f.bytes if len(f) < COPY_BYTES else f.buffer for f in kept]
+            self.dispatch_monitor_traffic(parts)
 
     def sky_request(self, idents: list[bytes], message: Message) -> None:
         """Reply to a request of a notebook or of an observer."""
@@ -87,8 +92,9 @@ class SkyHub(_Hub):
         self.session.send(self.query, "sky_reply", content, ident=idents[0], parent=message)
 
     def sky_output(self, topics: list[bytes], frames: list) -> None:
-        """Pass an output message to the controller."""
-        self._note(self.controller.on_output, frames)
+        """Pass an output message to the controller; its content stays packed."""
+        with self._log_invalid():
+            self.controller.on_output(self.session.deserialize(frames, content=False))
 
     def save_queue_request(self, idents: list[bytes], msg: list) -> None:
         """Pass a cell on its way to an engine to the controller."""
@@ -99,8 +105,13 @@ class SkyHub(_Hub):
         self._note(self.controller.on_reply, msg[:5])
 
     def _note(self, handler: Callable[..., None], frames: list, *more: object) -> None:
-        try:
+        with self._log_invalid():
             handler(self.session.deserialize(frames, content=True), *more)
+
+    @contextlib.contextmanager
+    def _log_invalid(self) -> Iterator[None]:
+        try:
+            yield
         except Exception:
             self.log.error("invalid message", exc_info=True)
 

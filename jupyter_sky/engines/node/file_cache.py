@@ -95,6 +95,11 @@ def _file_digest(path: Path, _size: int, _changed: int, _inode: int) -> str:
         return hashlib.file_digest(file, _hash).hexdigest()
 
 
+def content_digest(data: bytes) -> str:
+    """Return the digest under which contents of a file are cached."""
+    return _hash(data).hexdigest()
+
+
 def _hash(data: bytes = b"") -> hashlib.blake2b:
     return hashlib.blake2b(data, digest_size=16)
 

@@ -207,6 +207,15 @@ def instance_info() -> InstanceInfo:
     return _PROCESS.info or _started(os.environ.get(POOL_VARIABLE, ""))
 
 
+def is_on_node() -> bool:
+    """Return whether this process belongs to a node of a pool or cluster."""
+    return (
+        _CURRENT_TASK.get() is not None
+        or _PROCESS.info is not None
+        or bool(os.environ.get(POOL_VARIABLE))
+    )
+
+
 def is_head() -> bool:
     """Return whether this is node 0.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib
 import importlib.util
@@ -15,12 +16,17 @@ from typing import Any
 from IPython.lib.pretty import pretty
 
 from ...errors import SkyTransferError
+from ..wire.auto_inputs import AutoInput, Decision
+from ..wire.code_sources import register_sources, with_sources
 from ..wire.data_values import encode
 from ..wire.values import INLINE_BYTES, Parcel
 from . import environment, file_cache
+from .figures import enable_figures
 from .files import Workspace
 from .platforms import Platform
+from .sent_modules import sent_modules
 from .sent_packages import SentPackages
+from .sent_values import SentValues
 
 DATA_PACKAGES = {
     "builtins",
@@ -51,14 +57,16 @@ class EngineNamespace:
     ----------
     namespace
         The variables of cells.
+    displayhook
+        IPython's hook that keeps the latest results under the names ``_``, ``__`` and ``___``.
     """
 
-    def __init__(self, namespace: MutableMapping[str, Any]) -> None:
-        self.namespace = namespace
+    def __init__(self, namespace: MutableMapping[str, Any], displayhook: Any = None) -> None:
+        self.namespace, self._displayhook = namespace, displayhook
         self.initial = set(namespace)
         self.refs: dict[str, Any] = {}
         self.parcels: dict[str, Parcel] = {}
-        self.sent: dict[str, tuple[str, int, str]] = {}
+        self.sent = SentValues(namespace)
         self.workspace = Workspace()
         self.packages = SentPackages(self.workspace)
         self._numbers = itertools.count(1)
@@ -74,8 +82,9 @@ class EngineNamespace:
         """
         if name not in self.namespace:
             return {"missing": True}
-        value = self.namespace[name]
-        return self._keep_reference(value) if keep else self._pack(value, name, as_data)
+        if keep:
+            return self._keep_reference(self.namespace[name])
+        return self._pack_variable(name, as_data)
 
     def describe_result(self, value: Any, as_data: bool = False) -> dict[str, Any]:
         """Describe a cell's result; a small and plain one is included."""
@@ -86,7 +95,7 @@ class EngineNamespace:
         if root in DATA_PACKAGES and isinstance(small, int) and small <= INLINE_BYTES:
             parcel = Parcel.small(value, INLINE_BYTES)
             if parcel is not None:
-                return parcel.inline()
+                return with_sources(parcel.inline(), parcel)
         return self._keep_reference(value)
 
     def _data_result(self, value: Any) -> dict[str, Any]:
@@ -118,19 +127,55 @@ class EngineNamespace:
             parcel = encode(value, name) if as_data else Parcel.of(value, name)
         except SkyTransferError as error:
             return {"unpicklable": str(error)}
+        digest = "" if as_data else parcel.digest()
         if parcel.nbytes <= INLINE_BYTES:
-            return parcel.inline()
+            return with_sources(parcel.inline() | {"digest": digest}, parcel)
         held = self._keep_reference(value)
         self.parcels[held["ref"]] = parcel
-        return held | {"sizes": parcel.sizes}
+        return with_sources(held | {"sizes": parcel.sizes, "digest": digest}, parcel)
 
-    def unpack(self, name: str, value: dict[str, Any]) -> Any:
-        """Unpickle a small value that came with a cell."""
-        return self._load(Parcel.from_inline(value), name)
+    def _pack_variable(self, name: str, as_data: bool) -> dict[str, Any]:
+        """Pack a variable that the notebook is to have as well."""
+        described = self._pack(self.namespace[name], name, as_data)
+        if digest := described.get("digest"):
+            # functions are packed with their globals, without which they are compared
+            self.sent.record(name, digest, state="" if "sources" in described else digest)
+        return described
+
+    def bind_inputs(self, inputs: dict[str, dict[str, Any]]) -> dict[str, Decision]:
+        """Bind small values that came with a cell; return what was decided on those of --auto."""
+        decisions: dict[str, Decision] = {}
+        for name, described in inputs.items():
+            register_sources(described.get("sources", ()))
+            parcel = Parcel.from_inline(described)
+            digest = parcel.digest()
+            if "auto" in described:
+                offered = AutoInput.from_json(described["auto"])
+                digest = offered.digest
+                decisions[name] = self.sent.decide(name, offered)
+            if decisions.get(name) not in ("same", "keep"):
+                self._bind(name, self._load(parcel, name))
+                self.sent.record(name, digest)
+        return decisions
+
+    def _bind(self, name: str, value: Any) -> None:
+        """Bind a variable, or a result of the notebook."""
+        number = name[1:] if name[:1] == "_" else ""
+        if self._displayhook is None or not (number.isdecimal() or name in ("_", "__", "___")):
+            self.namespace[name] = value
+            return
+        # as if made here: IPython no longer updates the latest results where they are another's
+        self._displayhook.shell.push({name: value}, interactive=False)
+        if number.isdecimal():
+            self.namespace["_oh"][int(number)] = value
+        else:
+            setattr(self._displayhook, name, value)
 
     def _load(self, parcel: Parcel, name: str) -> Any:
         try:
-            return parcel.load()
+            value = parcel.load()
+            enable_figures()
+            return value
         except ModuleNotFoundError as error:
             raise SkyTransferError(
                 f"{name} cannot be opened on the engine: it needs the module {error.name!r}",
@@ -140,6 +185,8 @@ class EngineNamespace:
             raise SkyTransferError(
                 f"{name} cannot be opened on the engine: {type(error).__name__}: {error}"
             ) from error
+        finally:  # a function that cloudpickle makes leaves a dict there
+            self.namespace["__builtins__"] = builtins
 
     # -- requests ---------------------------------------------------------------------------
 
@@ -150,15 +197,11 @@ class EngineNamespace:
         return getattr(self, f"_op_{content['op']}")(content, received, buffers) or {}
 
     def _op_same(self, content: dict, *_: object) -> dict:
-        """Return whether the name still holds the content that was last sent under it."""
-        value = self.namespace.get(content["name"])
-        digest, identity, here = self.sent.get(content["name"], ("", 0, ""))
-        if (digest, identity) != (content["digest"], id(value)):
-            return {"same": False}
-        try:
-            return {"same": here == Parcel.of(value).digest()}  # it may have changed in place
-        except SkyTransferError:
-            return {"same": False}
+        """Return whether a value must be sent; one of --auto may give way to this engine's."""
+        name = content["name"]
+        if "auto" in content:
+            return {"decision": self.sent.decide(name, AutoInput.from_json(content["auto"]))}
+        return {"decision": "same" if self.sent.has(name, content["digest"]) else "bind"}
 
     def _op_begin(self, content: dict, *_: object) -> None:
         self.parcels[content["id"]] = Parcel.empty(content["sizes"])
@@ -168,20 +211,16 @@ class EngineNamespace:
 
     def _op_end(self, content: dict, *_: object) -> None:
         name, parcel = content["name"], self.parcels.pop(content["id"])
-        value = self._load(parcel, name)
-        self.namespace[name] = value
-        self.sent[name] = (content["digest"], id(value), Parcel.of(value).digest())
+        register_sources(content.get("sources", ()))
+        self._bind(name, self._load(parcel, name))
+        self.sent.record(name, content["digest"])
 
     def _op_pack(self, content: dict, *_: object) -> dict:
         """Pack the value behind a name or a reference for fetching."""
-        name = content["name"]
+        name, as_data = content["name"], bool(content.get("as_data"))
         if "ref" in content:
-            value = self._dereference(content["ref"], name)
-        elif name in self.namespace:
-            value = self.namespace[name]
-        else:
-            return {"missing": True}
-        return self._pack(value, name, bool(content.get("as_data")))
+            return self._pack(self._dereference(content["ref"], name), name, as_data)
+        return self._pack_variable(name, as_data) if name in self.namespace else {"missing": True}
 
     def _op_fetch(self, content: dict, _received: list, buffers: list) -> dict:
         buffers += self.parcels[content["ref"]].views(content["start"], content["stop"])
@@ -193,8 +232,16 @@ class EngineNamespace:
         if content.get("release", True):
             self.refs.pop(content["ref"], None)
 
-    def _op_bind(self, content: dict, *_: object) -> None:
-        self.namespace[content["name"]] = self._dereference(content["ref"], content["name"])
+    def _op_bind(self, content: dict, *_: object) -> dict:
+        """Bind a value of this engine to a name; one of --auto may give way to another."""
+        name, decision = content["name"], "bind"
+        value = self._dereference(content["ref"], name)
+        if "auto" in content:
+            offered = AutoInput.from_json(content["auto"])
+            decision = self.sent.decide_reference(name, value, offered)
+        if decision != "keep":
+            self._bind(name, value)
+        return {"decision": decision}
 
     def _op_result(self, content: dict, *_: object) -> dict:
         """Store the result of a cell that the notebook could not unpickle."""
@@ -253,6 +300,7 @@ class EngineNamespace:
 
     def _op_synced(self, content: dict, *_: object) -> dict:
         paths = content.get("paths", ())
+        sent_modules.withdraw(content["written"])
         forgotten = self.workspace.apply_sync(content["manifest"], content["written"], paths)
         return {"forgotten": forgotten}
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from ..memory_files import map_file
 from ..payload import Blob
 from .calls import MissingBlob
 
@@ -66,13 +67,16 @@ class BlobCache:
         return True
 
     def open(self, blob: Blob) -> memoryview:
-        """Map a blob copy-on-write.
+        """Map a blob copy-on-write: its memory file, or its file here.
 
         Raises
         ------
         MissingBlob
             It is not here.
         """
+        if blob.file is not None:
+            with suppress(OSError):
+                return map_file(blob.file)
         try:
             with open(self.folder / blob.digest, "rb") as file:
                 os.utime(file.fileno())

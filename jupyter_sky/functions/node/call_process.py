@@ -18,6 +18,7 @@ from typing import Any
 from ...engines.node.engine import exit_with_parent
 from .blob_cache import BlobCache
 from .calls import Call, PoolContext
+from .result_files import ResultFiles
 from .stream_inputs import Stopped
 
 
@@ -77,6 +78,7 @@ class CallProcess:
     def __init__(self, pipe: Connection, blob_cache: BlobCache, number: int) -> None:
         self.pipe, self.blob_cache, self.number = pipe, blob_cache, number
         self.engine_pipe = EnginePipe(pipe)
+        self.result_files = ResultFiles()
         self.context: PoolContext | None = None
         self.call: Call | None = None
         self._calls: SimpleQueue[Call] = SimpleQueue()
@@ -107,7 +109,8 @@ class CallProcess:
 
     def _on_run(self, told: dict[str, Any] | None, order: tuple) -> None:
         if told is not None:
-            context = PoolContext(told, self.blob_cache.open)
+            results = self.result_files.store_of(told["reader"])
+            context = PoolContext(told, self.blob_cache.open, results)
             if self.context is not None:
                 context.reuse(self.context)
             self.context = context
@@ -118,6 +121,9 @@ class CallProcess:
         call.on_mute = self._mute
         self.call = call
         self._calls.put(call)
+
+    def _on_adopted(self) -> None:
+        self.result_files.release_all()
 
     def _mute(self, names: list[str]) -> None:
         for stream in self.streams:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import inspect
+import os
 import pickle
 import threading
 import time
@@ -20,11 +21,15 @@ from ...engines.node import instance
 from ...engines.wire.error_serialization import describe_error
 from ...engines.wire.values import Parcel
 from ...errors import SkyError
-from ..payload import Blob, Payload, dumps, join, split
+from ..payload import Blob, BlobStore, Payload, dumps, join, plain_pickle, split
 from .stream_inputs import WINDOW_BYTES, WINDOW_ITEMS, Stopped, StreamInput
 
 Emit = Callable[[tuple], None]
 """Takes what a call has to say, from any thread: a tuple whose first item says what it is."""
+
+
+UNREAD_SECONDS = 5.0
+"""Time that a generator waits for its reader before the node says so."""
 
 
 class MissingBlob(Exception):
@@ -38,12 +43,17 @@ class PoolContext:
     ----------
     open_blob
         Gives the memory of a blob.
+    results
+        Takes the large parts of results; None if they travel in messages.
     """
 
     def __init__(
-        self, description: dict[str, Any], open_blob: Callable[[Blob], memoryview]
+        self,
+        description: dict[str, Any],
+        open_blob: Callable[[Blob], memoryview],
+        results: BlobStore | None = None,
     ) -> None:
-        self.description, self.open_blob = description, open_blob
+        self.description, self.open_blob, self.results = description, open_blob, results
         self.pool: str = description["pool"]
         self._functions: dict[Payload, tuple[Callable[..., Any], dict[str, Any]]] = {}
         self._lock = threading.Lock()
@@ -111,7 +121,7 @@ class Call:
         self.started_at = 0.0
         self.is_over = False
         self.stop_reason = ""
-        """Reason to stop: ``cancel``, ``timeout`` or ``close``; empty while it may run."""
+        """Reason to stop, one of `StopReason`; empty while it may run."""
         self.stopped_at = 0.0
         self._room = threading.Condition()
         self._ahead: deque[int] = deque()
@@ -159,7 +169,7 @@ class Call:
         topology = {**self.context.description["topology"], "worker": worker}
         if self.command[5]:
             topology["broadcast"] = self.command[5]
-        with instance.running_task(topology), _no_loop():
+        with _working_directory.restored(), instance.running_task(topology), _no_loop():
             if muted := [name for name, only in options.items() if not is_shown(only, topology)]:
                 self.on_mute(muted)
             result = self.context.call_wrapped(partial(function, *args, **kwargs))
@@ -167,8 +177,10 @@ class Call:
                 result = asyncio.run(result)
             if inspect.isgenerator(result):
                 return self._stream(result)
+        if (plain := plain_pickle((result,), result)) is not None:
+            return ("value", self.key, (plain,), self._seconds())
         try:
-            payload = split(Parcel.of(result, "the result"), None)
+            payload = split(Parcel.of(result, "the result"), self.context.results)
         except SkyError as error:
             error.hint = "return what can be pickled"
             raise
@@ -198,11 +210,15 @@ class Call:
     def _make_room(self, size: int) -> bool:
         """Wait until an item may be sent; return False once the receiver has closed."""
         with self._room:
+            since, is_told = time.monotonic(), False
             while not self.stop_reason and (
                 len(self._ahead) >= WINDOW_ITEMS
                 or (self._ahead and self._ahead_bytes + size > WINDOW_BYTES)
             ):
-                self._room.wait()
+                self._room.wait(None if is_told else UNREAD_SECONDS)
+                if not is_told and time.monotonic() - since >= UNREAD_SECONDS:
+                    is_told = True
+                    self.emit(("unread", self.key))
             self._ahead.append(size)
             self._ahead_bytes += size
             if self.stop_reason and self.stop_reason != "close":
@@ -308,6 +324,40 @@ def raise_in_thread(thread: int) -> None:
 def clear_stopped(thread: int) -> None:
     """Clear a pending `Stopped` of a thread."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
+
+
+class WorkingDirectory:
+    """Working directory of the process, restored when the last of concurrent calls has ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls, self._path = 0, ""
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Restore the working directory at the end of a call, if no other runs beside it."""
+        with self._lock:
+            if not self._calls:
+                self._path = _current_directory()
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+                if not self._calls and self._path and self._path != _current_directory():
+                    with contextlib.suppress(OSError):
+                        os.chdir(self._path)
+
+
+_working_directory = WorkingDirectory()
+
+
+def _current_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was deleted
+        return ""
 
 
 @contextmanager

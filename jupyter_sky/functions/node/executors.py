@@ -14,6 +14,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from ..payload import has_blobs
 from .calls import Call, clear_stopped, raise_in_thread
 from .stream_inputs import Stopped
 
@@ -174,7 +175,7 @@ class ProcessExecutor:
                 if message[0] == "text":
                     self.pool_executors.site.show(batch, *message[1:])
                 else:
-                    call.emit(message)
+                    call.emit(self._adopt_files(message, call))
                     if message[0] in FINAL_KINDS:
                         break
         except (EOFError, OSError):
@@ -182,6 +183,15 @@ class ProcessExecutor:
             if not call.is_over:
                 call.emit(("lost", call.key, self._exit_reason()))
         call.is_over = True
+
+    def _adopt_files(self, message: tuple, call: Call) -> tuple:
+        """Take over the memory files of a result, which would end with the process."""
+        if message[0] != "value" or not has_blobs(message[2]):
+            return message
+        _, pid = call.context.description["reader"]
+        payload = self.pool_executors.site.result_files.adopt(message[2], pid)
+        self._send(("adopted",))
+        return (*message[:2], payload, *message[3:])
 
     def _open(self) -> Connection:
         if self._pipe is None:

@@ -87,13 +87,19 @@ def _files_below(path: Path, excludes: Sequence[str]) -> Iterator[tuple[Path, st
 
 
 @cache
-def resolution_error(packages: tuple[str, ...], without: tuple[str, ...] = ()) -> str:
+def resolution_error(
+    packages: tuple[str, ...],
+    without: tuple[str, ...] = (),
+    settings: tuple[tuple[str, str], ...] = (),
+) -> str:
     """Return why packages cannot be resolved; empty if they can, or if unknown.
 
     Parameters
     ----------
     without
         Names that no index is asked for, though packages depend on them.
+    settings
+        Variables for the resolver, beside those of this machine.
     """
     from ...provisioner.uv import run_uv
 
@@ -110,14 +116,14 @@ def resolution_error(packages: tuple[str, ...], without: tuple[str, ...] = ()) -
                 *("compile", "-q", "--no-header", "--python", sys.executable, *anywhere),
                 *("--overrides", str(overrides), "-"),
                 input="\n".join(requirements),
-                env=os.environ | {"NO_COLOR": "1"},
+                env=os.environ | {"NO_COLOR": "1"} | dict(settings),
             )
         except SkyBootstrapError:
             return ""
     if result.returncode == 0 or "No solution found" not in result.stderr:
         return ""
     # it may know an index from files that uv does not read
-    if importlib.util.find_spec("pip") and not without:
+    if importlib.util.find_spec("pip") and not without and not settings:
         dry = [sys.executable, "-P", "-m", "pip", "install", "--dry-run", "--ignore-installed"]
         if subprocess.run([*dry, "-q", *packages], capture_output=True).returncode == 0:
             return ""
@@ -251,21 +257,36 @@ class ProcessSetup:
     ----------
     trees : tuple of str
         Digests of folders to import from.
+    shell_vars : dict of str to str
+        Commands whose output is the value of a variable, by its name.
     """
 
     env: dict[str, str]
     request: PackageRequest
     trees: tuple[str, ...]
+    shell_vars: dict[str, str] = field(default_factory=dict)
 
     def __call__(self) -> None:
         """Set the environment of this process, and the paths that it imports from."""
         os.environ.update(self.env)
+        os.environ.update({name: _output(name, each) for name, each in self.shell_vars.items()})
         paths = [str(cache_folder() / "trees" / tree) for tree in self.trees]
         if self.request.packages:
             paths.append(_packages(self.request))
         for path in reversed(paths):
             _import_first(path)
         importlib.invalidate_caches()
+
+
+def _output(name: str, command: str) -> str:
+    """Return the output of a shell command, without the line ends after it."""
+    result = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    if result.returncode:
+        raise SkyBootstrapError(
+            f"image: shell_vars: {name}: {command!r} ended with {result.returncode}:\n"
+            + _last(result.stderr)
+        )
+    return result.stdout.rstrip("\n")
 
 
 def _import_first(path: str) -> None:

@@ -18,6 +18,7 @@ from ..payload import unwrap, wrap
 from .blob_cache import BlobCache
 from .calls import Call, PoolContext
 from .executors import EXECUTOR_CLASSES, FINAL_KINDS
+from .result_files import CHECK_SECONDS, ResultFiles
 from .stream_inputs import Stopped
 
 RETURN_SECONDS = 0.1
@@ -29,6 +30,13 @@ GRACE_SECONDS = {"timeout": 0.3, "cancel": 0.8, "close": 10.0}
 """Time that a call may take to stop before its executor goes on without it, by reason."""
 CLOSE_SECONDS = 1.0
 """Time to the next item after which a generator without a receiver is stopped."""
+
+
+def _grace_seconds(call: Call) -> float:
+    """Return how long a call may take to stop; for the failure of its group the pool says so."""
+    if call.stop_reason == "group":
+        return call.context.description["cancel_grace"]
+    return GRACE_SECONDS[call.stop_reason]
 
 
 class CallBatch:
@@ -84,9 +92,10 @@ class CallBatch:
             out, final = list(self._out), not self.open_count
             self._out.clear()
         kernel = self.site.kernel
-        content = {"final": final, "printed": kernel._printed.get(self.id, 0)}
+        counter = kernel.output_counter
+        printed = counter.end(self.id) if final else counter.count(self.id)
+        content = {"final": final, "printed": printed}
         if final:
-            kernel._printed.pop(self.id, None)
             self.site.batches.pop(self.id, None)
         kernel.session.send(
             kernel.control_stream,
@@ -152,6 +161,9 @@ class NodeWorker:
         self.main_loop = kernel.parent.loop
         self.control_loop = kernel.control_stream.io_loop
         self.blob_cache = BlobCache(Path(kernel.cell_file.folder) / "blobs")
+        self.result_files = ResultFiles(
+            lambda: self.control_loop.add_callback(self._check_result_files)
+        )
         self.pools: dict[str, PoolExecutors] = {}
         self.batches: dict[str, CallBatch] = {}
         self._is_watching = False
@@ -165,7 +177,8 @@ class NodeWorker:
             getattr(self, f"_command_{command[0]}")(ident, message, *command[1:])
 
     def _command_open(self, ident: Any, message: dict, told: dict[str, Any]) -> None:
-        context = PoolContext(told, self.blob_cache.open)
+        results = self.result_files.store_of(told["reader"])
+        context = PoolContext(told, self.blob_cache.open, results)
         pool_executors = self.pools.get(context.pool)
         if pool_executors is None:
             self.pools[context.pool] = PoolExecutors(self, context)
@@ -177,10 +190,19 @@ class NodeWorker:
         if pool_executors := self.pools.pop(pool, None):
             for executor in pool_executors.executors:
                 executor.close()
+        if not self.pools:
+            self.result_files.release_all()
+
+    def _command_release(self, ident: Any, message: dict, descriptors: list[int]) -> None:
+        self.result_files.release(descriptors)
+
+    def _check_result_files(self) -> None:
+        if self.result_files.release_orphans():
+            self.control_loop.call_later(CHECK_SECONDS, self._check_result_files)
 
     def _command_calls(self, ident: Any, message: dict, pool: str, commands: list[tuple]) -> None:
         batch = self.batches[message["header"]["msg_id"]] = CallBatch(ident, message, self)
-        self.kernel._printed[batch.id] = 0
+        self.kernel.output_counter.begin(batch.id)
         pool_executors = self.pools[pool]
         calls = [Call(pool_executors.context, command, batch.emit) for command in commands]
         for call in calls:
@@ -261,7 +283,7 @@ class NodeWorker:
                     self._stop(executor, call, "timeout")
                 elif call.stopped_at and executor is not None:
                     since = now - call.stopped_at
-                    if since > GRACE_SECONDS[call.stop_reason]:
+                    if since > _grace_seconds(call):
                         self._abandon(batch, executor, call)
                     elif call.stop_reason == "close" and since > CLOSE_SECONDS:
                         call.stop("close", executor.interrupt(call))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..pool import Pool
 
 START_SECONDS = 90.0
+SHUTDOWN_SECONDS = 5.0
 _clients: WeakKeyDictionary[Pool, Any] = WeakKeyDictionary()
 _ranks: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
 """Placement of workers: on every node, or on all but the first."""
@@ -64,7 +65,9 @@ def _check_here() -> None:
 
 def _start(pool: Pool) -> Client:
     """Start the scheduler, then a worker on every node, then connect."""
-    from distributed import Client, Security
+    from distributed import Security
+
+    from .dask_client import PoolClient
 
     security = Security.temporary()
     secrets = {
@@ -81,15 +84,15 @@ def _start(pool: Pool) -> Client:
     near = tunnel.forward(port) if tunnel else port
     shown = (tunnel.forward(dashboard) if tunnel else dashboard) if dashboard else 0
 
-    class SkyClient(Client):
-        """Client whose dashboard link is reachable from this machine."""
-
-        @property
-        def dashboard_link(self) -> str:  # type: ignore[override]
-            return f"http://127.0.0.1:{shown}/status?token={token}" if shown else ""
-
-    made = SkyClient(f"tls://127.0.0.1:{near}", security=security, set_as_default=False)
-    pool.defer(lambda: _close(made))
+    link = f"http://127.0.0.1:{shown}/status?token={token}" if shown else ""
+    made = PoolClient(
+        f"tls://127.0.0.1:{near}",
+        pool.local_modules,
+        link,
+        security=security,
+        set_as_default=False,
+    )
+    pool.defer(lambda: _close(made, pool))
     pool.uses.append(lambda: _tasks(made))
     _ranks[made] = {*ranks}
     made.wait_for_workers(len(ranks), timeout=START_SECONDS)
@@ -121,6 +124,16 @@ def _tasks(known: Any) -> str:
     return f"{pending} task{'' if pending == 1 else 's'} of Dask" if pending else ""
 
 
-def _close(known: Any) -> None:
-    with contextlib.suppress(Exception):  # the scheduler may be gone already
+def _close(known: Any, pool: Pool) -> None:
+    """Shut down scheduler and workers, which remove their files; close the client."""
+
+    def shut_down() -> None:
+        with contextlib.suppress(Exception):  # the scheduler may be gone already
+            known.shutdown()
+
+    if not pool.cluster.connection.is_lost:
+        thread = threading.Thread(target=shut_down, name="sky-dask-shutdown", daemon=True)
+        thread.start()
+        thread.join(SHUTDOWN_SECONDS)
+    with contextlib.suppress(Exception):
         known.close(timeout=2)

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...engines.controller.agent_server import listen_address
@@ -31,8 +34,9 @@ def start_scheduler(secrets: dict[str, str]) -> tuple[str, int, int]:
 def start_worker(address: str, secrets: dict[str, str]) -> str:
     """Start a worker here; return its address."""
     info = instance_info()
-    config = {"role": "worker", "scheduler": address, "name": f"node-{info.node}"}
+    config: dict[str, Any] = {"role": "worker", "scheduler": address, "name": f"node-{info.node}"}
     hosts = [info.peers[info.node].private_ip]
+    config["share"] = sum(peer.private_ip == hosts[0] for peer in info.peers)
     return _start_process({**config, "hosts": hosts, **secrets})["address"]
 
 
@@ -78,7 +82,36 @@ def _drain(process: subprocess.Popen[bytes]) -> None:
     threading.Thread(target=read, name="sky-dask-output", daemon=True).start()
 
 
+def worker_share(nodes: int) -> dict[str, int]:
+    """Return threads and memory (bytes) of a worker that shares its machine.
+
+    An engine that was given CPUs or memory of its own has them to itself.
+
+    Parameters
+    ----------
+    nodes
+        Nodes of the pool on this machine.
+    """
+    from dask.system import CPU_COUNT
+    from distributed.system import MEMORY_LIMIT
+
+    own_cpus = hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) < (
+        os.cpu_count() or 1
+    )
+    bound, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    has_own_memory = bound != resource.RLIM_INFINITY
+    return {
+        "nthreads": CPU_COUNT if own_cpus else max(CPU_COUNT // nodes, 1),
+        "memory_limit": min(bound, MEMORY_LIMIT) if has_own_memory else MEMORY_LIMIT // nodes,
+    }
+
+
 async def _serve(config: dict[str, Any]) -> None:
+    with ExitStack() as stack:
+        await _serve_node(config, stack)
+
+
+async def _serve_node(config: dict[str, Any], stack: ExitStack) -> None:
     import asyncio
 
     from distributed import Scheduler, Security, Worker
@@ -98,6 +131,8 @@ async def _serve(config: dict[str, Any]) -> None:
             require_token(node.services["dashboard"], config["token"])
     else:
         common["host"] = config["hosts"][0]
+        common |= worker_share(config["share"])
+        common["local_directory"] = stack.enter_context(TemporaryDirectory(prefix="sky-dask-"))
         node = Worker(config["scheduler"], name=config["name"], dashboard=False, **common)
     async with node:
         ports = [int(listener.contact_address.rpartition(":")[2]) for listener in node.listeners]
@@ -105,15 +140,16 @@ async def _serve(config: dict[str, Any]) -> None:
         if config["role"] == "scheduler":
             report["dashboard"] = node.services["dashboard"].port if node.services else 0
         print(_READY.decode() + json.dumps(report), flush=True)
-        await asyncio.gather(node.finished(), _end_with_stdin(node))
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=_end_with_stdin, args=(node, loop), daemon=True).start()
+        await node.finished()
 
 
-async def _end_with_stdin(node: Any) -> None:
+def _end_with_stdin(node: Any, loop: Any) -> None:
     """End this process with the engine that has started it."""
-    import asyncio
-
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
-    await node.close()
+    while os.read(0, 1):  # not by sys.stdin, whose lock the end of the interpreter needs
+        pass
+    loop.call_soon_threadsafe(lambda: loop.create_task(node.close()))
 
 
 def main() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from ...engines.node.instance import instance_info
-from ...errors import SkyError
+from ...errors import SkyError, SkyUsageError
+from ..image import Image
 from .rendezvous import NEW_POOL_HINT, SINGLE_NODE, broadcast_id, must_create, require_single_slot
 
 if TYPE_CHECKING:
@@ -21,8 +23,23 @@ T = TypeVar("T")
 class Jax:
     """Plug-in, see `plugins.jax`."""
 
+    cuda: str | None = None
+
     world: ClassVar[list[str]] = []
     """The set of processes that this one is in, by the broadcast that made it."""
+
+    def __post_init__(self) -> None:
+        if self.cuda is not None and not re.fullmatch(r"cu\d{2,3}", self.cuda):
+            raise SkyUsageError(
+                f"plugins.jax(cuda={self.cuda!r}): not a version of CUDA", hint="such as 'cu12'"
+            )
+
+    def image(self, image: Image | None) -> Image | None:
+        """Add JAX for a version of CUDA to the image if one is given."""
+        if self.cuda is None:
+            return image
+        image = image or Image()
+        return replace(image, pip=[*image.pip, f"jax[cuda{self.cuda[2:4]}]"])
 
     def setup(self, pool: Pool) -> None:
         """Raise SkyUsageError for pools that are not supported."""

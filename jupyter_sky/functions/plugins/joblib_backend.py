@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from joblib import parallel_config, register_parallel_backend
-from joblib._parallel_backends import AutoBatchingMixin, ParallelBackendBase
+from joblib._parallel_backends import (
+    AutoBatchingMixin,
+    FallbackToBackend,
+    ParallelBackendBase,
+    SequentialBackend,
+)
 
 from ...errors import SkyUsageError
 from .. import active_pools
+from ..image import Image
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from ..pool import Pool
+    from ..tasks import RemoteFuture
 
 NAME = "sky"
 
@@ -42,7 +50,7 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
     def __init__(self, *args: Any, pool: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._given = pool
-        self._under_way: set[Future[Any]] = set()
+        self._under_way: set[RemoteFuture[Any]] = set()
 
     @property
     def pool(self) -> Pool:
@@ -55,10 +63,24 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         """
         return self._given if self._given is not None else active_pools.current()
 
+    def configure(self, n_jobs: int = 1, *args: Any, **kwargs: Any) -> int:
+        """Return how many calls can run at once.
+
+        Raises
+        ------
+        FallbackToBackend
+            This is a node, which sends no calls: they run here, one after the other.
+        """
+        if self._given is None and active_pools.active() is None and active_pools.is_on_node():
+            raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
+        return super().configure(n_jobs, *args, **kwargs)
+
     def effective_n_jobs(self, n_jobs: int | None) -> int:  # type: ignore[override]
         """Return how many calls can run at once: all slots of the pool, or as many as asked for."""
         if n_jobs == 0:
-            raise SkyUsageError("n_jobs=0: nothing would run", hint="n_jobs=-1 is all of the pool")
+            raise SkyUsageError(
+                "n_jobs == 0 in Parallel has no meaning", hint="n_jobs=-1 is all of the pool"
+            )
         slots = len(self.pool.ranks) * self.pool.worker.concurrency
         if n_jobs is None or n_jobs < 0:
             return max(slots + 1 + (-1 if n_jobs is None else n_jobs), 1)
@@ -87,8 +109,9 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
         """Stop running calls: one has failed, or the user has interrupted."""
+        why = "cancel" if isinstance(sys.exc_info()[1], KeyboardInterrupt) else "group"
         for future in list(self._under_way):
-            future.cancel()
+            future.stop(why)
 
     def terminate(self) -> None:
         """Drop the reference to the pool, which goes on."""
@@ -101,6 +124,16 @@ register_parallel_backend(NAME, SkyBackend)
 @dataclass(frozen=True, slots=True)
 class Joblib:
     """Plug-in, see `plugins.joblib`."""
+
+    requirement: str | None = None
+    """Package that nodes install."""
+
+    def image(self, image: Image | None) -> Image | None:
+        """Add the package to the image if there is one."""
+        if self.requirement is None:
+            return image
+        image = image or Image()
+        return replace(image, pip=[*image.pip, self.requirement])
 
     @contextlib.contextmanager
     def client(self, pool: Pool) -> Iterator[None]:

@@ -13,6 +13,7 @@ from ...engines.controller.agent_server import listen_address
 from ...engines.node.instance import instance_info
 from ...errors import SkyError, SkyUsageError
 from ..image import Image
+from ..image_packages import PipIndex
 from .rendezvous import broadcast_id, exchange, require_single_slot
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+INDEX = "https://download.pytorch.org/whl"
 BACKENDS = ("gloo", "nccl", "mpi", "xccl")
 
 
@@ -30,6 +32,9 @@ class Torch:
     backend: str | None = None
     version: str | None = None
     timeout: float = 300.0
+    cuda: str | None = None
+    vision: str | None = None
+    audio: str | None = None
 
     groups: ClassVar[list[str]] = []
     """The group that this process is in, by the broadcast that made it."""
@@ -42,11 +47,22 @@ class Torch:
             )
 
     def image(self, image: Image | None) -> Image | None:
-        """Add torch to the image if a version is given."""
-        if self.version is None:
+        """Add the packages of which a version is given to the image, and their index."""
+        versions = {"torch": self.version, "torchvision": self.vision, "torchaudio": self.audio}
+        if self.cuda is not None and self.version is None:
+            versions["torch"] = "latest"
+        packages = [
+            name if version == "latest" else f"{name}=={version}"
+            for name, version in versions.items()
+            if version is not None
+        ]
+        if not packages:
             return image
         image = image or Image()
-        return replace(image, pip=[*image.pip, f"torch=={self.version}"])
+        indexes = [PipIndex(f"{INDEX}/{self.cuda}", [*versions])] if self.cuda else []
+        return replace(
+            image, pip=[*image.pip, *packages], pip_indexes=[*image.pip_indexes, *indexes]
+        )
 
     def setup(self, pool: Pool) -> None:
         """Raise SkyUsageError for pools that are not supported."""

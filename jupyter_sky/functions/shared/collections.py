@@ -1,60 +1,32 @@
 """Shared objects of a pool by name: dict, set, counter, queue, barrier, lock.
 
 Inside a function they are the pool's; in the notebook those of the pool that is up; without any
-pool they are this process's own, so that ``train.local()`` works. Operations are
-atomic.
+pool they are this process's own, so that ``train.local()`` works. Operations are atomic. Every
+method has a coroutine beside it, for functions that are one: ``await jobs.get_async()``.
 """
 
 from __future__ import annotations
 
 import builtins
 import itertools
-import queue as _queue
-import threading
 from collections.abc import Iterable, Iterator, MutableMapping, MutableSet
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from types import MappingProxyType
+from typing import Any, Generic, Literal, TypeVar
 
-from ...engines.node.instance import instance_info
 from ...errors import SkyUsageError
 from .key_encoding import dump, encode_key, load
+from .proxy import SharedProxy, check_consistency
+from .synchronization import Barrier, Lock, Queue
 
-if TYPE_CHECKING:
-    from .shared_client import SharedStateClient
-
+Consistency = Literal["strong", "eventual"]
+"""Consistency of a collection. All operations are strongly consistent, whatever is asked for."""
 K = TypeVar("K")
 V = TypeVar("V")
 
 _MISSING: Any = object()
 
 
-class _SharedProxy:
-    """Proxy of a shared object, found by name."""
-
-    kind = ""
-
-    def __init__(self, name: str) -> None:
-        if not isinstance(name, str) or not name:
-            raise SkyUsageError(
-                f"sky.{self.kind}({name!r}): not a name",
-                hint=f'tasks find it by a text, such as sky.{self.kind}("progress")',
-            )
-        self.name = name
-
-    def _ask(self, op: str, *frames: bytes, **arguments: Any) -> tuple[Any, list[bytes]]:
-        from .shared_client import current_client
-
-        client: SharedStateClient = current_client()
-        request = {"kind": self.kind, "name": self.name, "op": op, **arguments}
-        return client.ask(request, frames)
-
-    def __repr__(self) -> str:
-        return f"sky.{self.kind}({self.name!r})"
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.name,)
-
-
-class Dict(_SharedProxy, MutableMapping[K, V], Generic[K, V]):
+class Dict(SharedProxy, MutableMapping[K, V], Generic[K, V]):
     """Dict that all tasks share.
 
     Keys are compared by what they are worth, as in any dict. A value that is changed in place is
@@ -69,6 +41,11 @@ class Dict(_SharedProxy, MutableMapping[K, V], Generic[K, V]):
     """
 
     kind = "dict"
+    _async_methods = MappingProxyType({"set": "__setitem__", "contains": "__contains__"})
+
+    def __init__(self, name: str, consistency: Consistency = "strong") -> None:
+        super().__init__(name)
+        check_consistency(f"sky.dict({name!r})", consistency)
 
     def __getitem__(self, key: K) -> V:
         found, frames = self._ask("get", encode_key(key))
@@ -136,7 +113,7 @@ class Dict(_SharedProxy, MutableMapping[K, V], Generic[K, V]):
         self._ask("clear")
 
 
-class Set(_SharedProxy, MutableSet[K], Generic[K]):
+class Set(SharedProxy, MutableSet[K], Generic[K]):
     """Set that all tasks share.
 
     Examples
@@ -147,6 +124,11 @@ class Set(_SharedProxy, MutableSet[K], Generic[K]):
     """
 
     kind = "set"
+    _async_methods = MappingProxyType({"contains": "__contains__"})
+
+    def __init__(self, name: str, consistency: Consistency = "strong") -> None:
+        super().__init__(name)
+        check_consistency(f"sky.set({name!r})", consistency)
 
     def add(self, value: K) -> bool:  # type: ignore[override]
         """Add an element; return True to the one task that added it."""
@@ -189,7 +171,7 @@ class Set(_SharedProxy, MutableSet[K], Generic[K]):
         return {*values}
 
 
-class Counter(_SharedProxy):
+class Counter(SharedProxy):
     """Counter that all tasks share.
 
     Examples
@@ -200,6 +182,10 @@ class Counter(_SharedProxy):
     """
 
     kind = "counter"
+
+    def __init__(self, name: str, consistency: Consistency = "strong") -> None:
+        super().__init__(name)
+        check_consistency(f"sky.counter({name!r})", consistency)
 
     def add(self, amount: float = 1) -> Any:
         """Add to it and return the new value, unique to this task."""
@@ -228,198 +214,6 @@ class Counter(_SharedProxy):
     def __iadd__(self, amount: float) -> Counter:
         self.add(amount)
         return self
-
-
-class Queue(_SharedProxy, Generic[V]):
-    """FIFO queue between tasks.
-
-    Parameters
-    ----------
-    maxsize
-        Most items; further puts wait. 0 for no bound.
-
-    Examples
-    --------
-    >>> jobs = Queue("jobs")
-    >>> jobs.put({"rate": 0.1})
-    >>> jobs.get()
-    {'rate': 0.1}
-    """
-
-    kind = "queue"
-
-    def __init__(self, name: str, maxsize: int = 0) -> None:
-        super().__init__(name)
-        self.maxsize = maxsize
-
-    def put(self, item: V, block: bool = True, timeout: float | None = None) -> None:
-        """Put an item in.
-
-        Raises
-        ------
-        queue.Full
-            There is no room within `timeout` seconds.
-        """
-        wait = timeout if block else 0.0
-        done, _ = self._ask("put", dump(item, self), maxsize=self.maxsize, timeout=wait)
-        if not done:
-            raise _queue.Full(f"{self!r} has no room for more than {self.maxsize}")
-
-    def get(self, block: bool = True, timeout: float | None = None) -> V:
-        """Remove and return the oldest item; only one task gets it.
-
-        Raises
-        ------
-        queue.Empty
-            Nothing comes within `timeout` seconds.
-        """
-        found, frames = self._ask("get", timeout=timeout if block else 0.0)
-        if not found:
-            raise _queue.Empty(f"{self!r} is empty")
-        return load(frames[0])
-
-    def put_nowait(self, item: V) -> None:
-        """Put an item in if there is room, else raise."""
-        self.put(item, block=False)
-
-    def get_nowait(self) -> V:
-        """Remove and return an item, or raise if empty."""
-        return self.get(block=False)
-
-    def qsize(self) -> int:
-        """Return the number of items."""
-        return self._ask("len")[0]
-
-    __len__ = qsize
-
-    def empty(self) -> bool:
-        """Return whether the queue is empty."""
-        return self.qsize() == 0
-
-    def __bool__(self) -> bool:
-        return True  # an empty queue is a queue
-
-    def clear(self) -> None:
-        """Remove all items."""
-        self._ask("clear")
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.name, self.maxsize)
-
-
-class Barrier(_SharedProxy):
-    """Barrier at which tasks wait for each other.
-
-    Parameters
-    ----------
-    parties
-        How many meet; all nodes of the pool unless given.
-    """
-
-    kind = "barrier"
-
-    def __init__(self, name: str, parties: int | None = None) -> None:
-        super().__init__(name)
-        if parties is not None and (isinstance(parties, bool) or not isinstance(parties, int)):
-            raise SkyUsageError(f"sky.barrier({name!r}, {parties!r}): not a number of tasks")
-        if parties is not None and parties < 1:
-            raise SkyUsageError(f"sky.barrier({name!r}, {parties}): at least one task must meet")
-        self.parties = parties or instance_info().total_nodes
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait until all have arrived; return the index of arrival of this task.
-
-        Raises
-        ------
-        threading.BrokenBarrierError
-            Not all came within `timeout` seconds, or one of them is gone: for all who waited.
-        """
-        return self._arrive(timeout)[0]
-
-    def exchange(self, value: Any, timeout: float | None = None) -> list[Any]:
-        """Wait until all have arrived; return the values of all, in order of arrival."""
-        return [load(frame) for frame in self._arrive(timeout, dump(value, self))[1]]
-
-    def _arrive(self, timeout: float | None, *brought: bytes) -> tuple[int, list[bytes]]:
-        index, frames = self._ask("wait", *brought, parties=self.parties, timeout=timeout)
-        if index < 0:
-            raise threading.BrokenBarrierError(
-                f"{self!r}: not all of {self.parties} tasks came, or one of them is gone"
-            )
-        return index, frames
-
-    @property
-    def n_waiting(self) -> int:
-        """Number of waiting tasks."""
-        return self._ask("len")[0]
-
-    def reset(self) -> None:
-        """Abort waiting tasks."""
-        self._ask("reset")
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.name, self.parties)
-
-
-class Lock(_SharedProxy):
-    """Lock that one task of the pool holds at a time.
-
-    It belongs to the thread that has taken it, and is free when that thread's process ends.
-
-    Parameters
-    ----------
-    ttl
-        Seconds after which it is taken from a task that still holds it; never unless given.
-
-    Attributes
-    ----------
-    fence : int
-        Number of the last time that it was taken through this object; a later holder's is
-        higher, so storage can refuse a writer that has lost it.
-
-    Examples
-    --------
-    >>> with Lock("model"):
-    ...     pass
-    """
-
-    kind = "lock"
-
-    def __init__(self, name: str, ttl: float | None = None) -> None:
-        super().__init__(name)
-        self.ttl = ttl
-        self.fence = 0
-
-    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Acquire the lock; return whether that succeeded within `timeout` seconds."""
-        wait = timeout if blocking else 0.0
-        fence, _ = self._ask("acquire", ttl=self.ttl, timeout=None if wait == -1 else wait)
-        self.fence = fence or self.fence
-        return bool(fence)
-
-    def release(self) -> None:
-        """Release the lock.
-
-        Raises
-        ------
-        SkyUsageError
-            This thread does not hold it.
-        """
-        self._ask("release")
-
-    def locked(self) -> bool:
-        """Return whether the lock is held."""
-        return self._ask("held")[0]
-
-    def __enter__(self) -> Lock:
-        self.acquire()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.release()
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.name, self.ttl)
 
 
 # the names under which `sky` has them

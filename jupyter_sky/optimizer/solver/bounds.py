@@ -24,10 +24,11 @@ from jupyter_sky.optimizer.solver.longest_paths import (
 )
 from jupyter_sky.optimizer.solver.model import CompiledModel
 from jupyter_sky.optimizer.solver.problem import Floats, Ints
-from jupyter_sky.optimizer.solver.pruning import pareto_labels
+from jupyter_sky.optimizer.solver.pruning import make_flags, pareto_labels
 
 _NOISE = 1e-9
 _SWEEPS = 16
+_PATIENCE = 3  # plans in a row that are no better, after which prices of time do not move on
 _LARGE = 500_000  # labels beyond which plans are not improved task by task
 # Above the relaxed value, where plans are looked for one after the other.
 _EXCESS = (1e-3, 3e-3, 1e-2, 2e-2, 4e-2, 8e-2, np.inf)
@@ -41,7 +42,6 @@ class DeadlineSearch:
         self.kept = list(kept)
         self.best, self.choice = np.inf, None
         self.low = 0.0  # no plan has a smaller value
-        self.low_sum = 0.0  # nor a smaller additive part
         self.paths: PathBounds | None = None
         self.hard = bool(self.problem.hook)
 
@@ -87,8 +87,13 @@ class DeadlineSearch:
         """Try plans that are cheap when time has a price."""
         if prices is not None and self.objective.deadline_h is not None:
             limit = self.objective.deadline_h * (1 + _NOISE)
+            idle = 0
             for plan in priced_plans(self.problem, self.kept, prices, limit):
+                before = self.best
                 self.try_plan(plan)
+                idle = 0 if self.best < before else idle + 1
+                if idle == _PATIENCE:
+                    break
 
     def solve_branches(
         self, prices: TimePrices | None, rise: Sequence[Floats], low: float
@@ -193,10 +198,8 @@ class DeadlineSearch:
     def _bound_sum(self) -> None:
         """Bound the additive part, try its plans, and drop labels that cost too much."""
         problem = self.problem
-        flags = [
-            np.isin(np.arange(len(t)), k) for t, k in zip(problem.tasks, self.kept, strict=True)
-        ]
         state = self.work.state
+        flags = make_flags(problem, self.kept)
         sums = make_additive(problem, flags, self._weight(), state.sums)
         dual = DualBound(sums, state.messages)
         pause = self.work.begin + 0.4 * (self.work.until - self.work.begin)
@@ -233,7 +236,6 @@ class DeadlineSearch:
 
     def _bounds(self, low: float) -> None:
         low -= _NOISE * abs(low)
-        self.low_sum = max(self.low_sum, low)
         if self.objective.kind == "weighted":
             self.low = max(self.low, low + self.objective.hour_weight * self._fastest())
         elif self.objective.kind != "time":
@@ -268,8 +270,6 @@ class DeadlineSearch:
             place = task.place[labels]
             extra = np.maximum(own - sums.unary[v, place], 0)
             self.kept[v] = labels[low + rise[v, place] + extra <= margin]
-        if self.paths is not None and all(len(labels) for labels in self.kept):
-            self._filter_again()
 
     def expand_values(self, values: Floats) -> list[Floats]:
         """Return values of kept labels as values of all labels of each task; 0 for the others."""
@@ -286,27 +286,3 @@ class DeadlineSearch:
             labels[(low + part[labels] <= self.best) | (labels == own)]
             for labels, part, own in zip(self.kept, rise, plan, strict=True)
         ]
-        if self.paths is not None and all(len(labels) for labels in self.kept):
-            self._filter_again()
-
-    def _filter_again(self) -> None:
-        """Bound paths again over fewer labels, and drop labels again."""
-        deadline = self._time_limit()
-        if not np.isfinite(deadline):
-            return
-        again = bound_paths(self.problem, self.kept, self.work.state.hours)
-        if again.bound > deadline * (1 + _NOISE):
-            self.kept = [labels[:0] for labels in self.kept]
-            return
-        self.kept = find_labels_in_time(self.problem, self.kept, again, deadline * (1 + _NOISE))
-
-    def _time_limit(self) -> float:
-        """Return what the makespan of a better plan can be at most."""
-        objective, limits = self.objective, [np.inf]
-        if objective.deadline_h is not None:
-            limits.append(objective.deadline_h)
-        if objective.kind == "time":
-            limits.append(self.best)
-        if objective.kind == "weighted" and objective.hour_weight:
-            limits.append((self.best - self.low_sum) / objective.hour_weight)
-        return min(limits)

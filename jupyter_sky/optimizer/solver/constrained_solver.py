@@ -15,7 +15,6 @@ from jupyter_sky.optimizer.solver.longest_paths import reduce_cost
 from jupyter_sky.optimizer.solver.model import (
     CompiledModel,
     ModelBuilder,
-    ModelResult,
     find_structure,
     pick_solver,
     solve_model,
@@ -234,7 +233,8 @@ def _finish_near(
     work: SolveContext, search: DeadlineSearch, rise: Sequence[Floats], low: float
 ) -> SolverResult | None:
     """Try plans among the labels that raise the bound least, and drop those that raise it most."""
-    if search.has_labels() and not search.is_closed():
+    # where cost counts, the plan at hand is as good already: this only took time
+    if work.objective.kind == "time" and search.has_labels() and not search.is_closed():
         _search_neighbourhoods(work, search, rise, low)
     if search.choice is not None and np.isfinite(search.best):
         with work.stage("reduce"):
@@ -297,7 +297,7 @@ def _objective_scale(builder: ModelBuilder, objective: Objective) -> float:
     return total or 1.0
 
 
-def _verify_result(work: SolveContext, model, outcome: ModelResult) -> SolverResult:
+def _verify_result(work: SolveContext, model, outcome: SolverResult) -> SolverResult:
     """Check a solver's answer before it is believed."""
     if outcome.status in ("infeasible", "infeasible_inaccurate", "infeasible_or_unbounded"):
         return SolverResult("infeasible", None, np.inf, outcome.proof)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jupyter_sky.optimizer.solver.additive_problem import AdditiveProblem
+from jupyter_sky.optimizer.solver.pareto import starts_of
 from jupyter_sky.optimizer.solver.problem import Flags, Floats, Ints
 from jupyter_sky.optimizer.solver.validation import sort_edges
 
@@ -57,9 +58,8 @@ def make_task_levels(count: int, src: Ints, dst: Ints) -> list[TaskLevel]:
 
 
 def _groups(tasks: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    starts = np.flatnonzero(np.r_[True, ends[1:] != ends[:-1]]) if len(ends) else np.empty(0, int)
-    position = {int(task): k for k, task in enumerate(tasks)}
-    return np.array([position[int(end)] for end in ends[starts]], np.int64), starts
+    starts = starts_of(ends)
+    return np.searchsorted(tasks, ends[starts]), starts
 
 
 class DualBound:

@@ -15,7 +15,7 @@ import numpy as np
 
 from jupyter_sky.optimizer.solver.additive_problem import AdditiveProblem
 from jupyter_sky.optimizer.solver.dual_bound import DualBound
-from jupyter_sky.optimizer.solver.hierarchy import find_hierarchy
+from jupyter_sky.optimizer.solver.hierarchy import make_dense_hierarchy
 from jupyter_sky.optimizer.solver.longest_paths import TimedPlan, reduce_cost
 from jupyter_sky.optimizer.solver.problem import Floats, Ints, Problem
 
@@ -95,7 +95,7 @@ def _priced(
         for scale, k, price in zip(edges.scale, edges.table, prices.edge, strict=True)
     ]
     own = np.arange(len(edges))
-    dense = find_hierarchy(tables or [np.zeros((len(used),) * 2)], {})
+    dense = make_dense_hierarchy(tables or [np.zeros((len(used),) * 2)])
     return AdditiveProblem(
         unary, label, edges.src, edges.dst, np.ones(len(edges)), own, dense
     ), label

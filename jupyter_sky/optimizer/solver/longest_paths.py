@@ -154,8 +154,8 @@ class TimedPlan:
         self.order = [
             int(v) for batch in make_task_levels(count, edges.src, edges.dst) for v in batch.tasks
         ]
-        self.hours = [np.where(np.isfinite(t.hours), t.hours, 1e9) for t in problem.tables]
-        self.usd = [np.where(np.isfinite(t.usd), t.usd, 1e12) for t in problem.tables]
+        self.hours = [_cap(t.hours, 1e9) for t in problem.tables]
+        self.usd = [_cap(t.usd, 1e12) for t in problem.tables]
         self.choice = [0] * count
         self.place = [0] * count
         self.finish = [0.0] * count
@@ -229,6 +229,12 @@ class TimedPlan:
                 moved = scale * float(self.hours[k][self.place[v], self.place[w]])
                 longest = max(longest, moved + self.tail[w])
             self.tail[v] = longest + float(self.problem.tasks[v].hours[self.choice[v]])
+
+
+def _cap(table: Floats, most: float) -> Floats:
+    """Return a table with a finite number in place of infinity."""
+    finite = np.isfinite(table)
+    return table if finite.all() else np.where(finite, table, most)
 
 
 def reduce_cost(

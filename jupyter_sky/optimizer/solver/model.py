@@ -6,15 +6,15 @@ transfers as `TransferRows` writes them, and every side constraint as rows.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from jupyter_sky.optimizer.solver.additive_problem import reachable_pairs
+from jupyter_sky.optimizer.solver.context import SolverResult
 from jupyter_sky.optimizer.solver.hierarchy import Hierarchy, find_hierarchy
 from jupyter_sky.optimizer.solver.problem import Floats, Ints, ModelVariables, Objective, Problem
 from jupyter_sky.optimizer.solver.transfer_rows import (
@@ -60,19 +60,6 @@ class CompiledModel:
     open: Any = None
     floor: Any = None
     clock: tuple[Any, ...] = ()
-
-
-@dataclass
-class ModelResult:
-    """Answer of a solver: labels, a bound on the objective, and its proof."""
-
-    status: str
-    choice: tuple[int, ...] | None = None
-    bound: float = float("-inf")
-    proof: str = "limit"
-    solver: str = "none"
-    seconds: float = 0.0
-    extra: dict = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -323,13 +310,12 @@ def pick_solver(asked: str, rows: int, hard: bool) -> str:
 
 def solve_model(
     model: CompiledModel, solver: str, seconds: float, gap: float = 0.0, warm: bool = True
-) -> ModelResult:
+) -> SolverResult:
     """Solve a model with ``glpk`` or ``highs`` for at most so many seconds."""
     import warnings
 
     from cvxpy.error import SolverError
 
-    begin = time.process_time()
     if solver == "glpk":
         from jupyter_sky.optimizer.solver.glpk import glpk_solver
 
@@ -347,9 +333,9 @@ def solve_model(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # CVXPY warns of limits that we report ourselves
             model.program.solve(warm_start=warm, **options)
-    except SolverError as error:
-        return ModelResult("solver_error", solver=solver, extra={"message": str(error)})
-    return _read_result(model, solver, time.process_time() - begin)
+    except SolverError:
+        return SolverResult("solver_error", None, -np.inf, "limit")
+    return _read_result(model, solver)
 
 
 @lru_cache(maxsize=1)
@@ -372,7 +358,7 @@ def _highs_options() -> dict[str, bool]:
     }
 
 
-def _read_result(model: CompiledModel, solver: str, seconds: float) -> ModelResult:
+def _read_result(model: CompiledModel, solver: str) -> SolverResult:
     status = model.program.status or "solver_error"
     stats = getattr(model.program.solver_stats, "extra_stats", None)
     bound, proof = float("-inf"), "branch-and-bound"
@@ -382,11 +368,10 @@ def _read_result(model: CompiledModel, solver: str, seconds: float) -> ModelResu
         nodes = getattr(stats, "mip_node_count", -1)
         bound = getattr(stats, "mip_dual_bound", -np.inf) if nodes >= 0 else model.program.value
     bound = float(bound if bound is not None and np.isfinite(bound) else -np.inf) / model.scale
-    outcome = ModelResult(status, None, bound, proof, solver, seconds)
-    values = model.chosen.value
+    values, choice = model.chosen.value, None
     if values is not None and np.isfinite(values).all():
-        outcome.choice = decode_choice(model.kept, values)
-    return outcome
+        choice = decode_choice(model.kept, values)
+    return SolverResult(status, choice, bound, proof)
 
 
 def decode_choice(kept: Sequence[Ints], values: Floats) -> tuple[int, ...]:

@@ -27,7 +27,23 @@ def starts_of(group: Ints) -> Ints:
     """
     if not len(group):
         return np.zeros(0, np.int64)
-    return np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
+    return np.concatenate([[0], np.flatnonzero(group[1:] != group[:-1]) + 1])
+
+
+def sort_into_groups(tags: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Return an order in which members with equal tags stand together, and their groups in it.
+
+    Examples
+    --------
+    >>> order, group = sort_into_groups([np.array([2, 1, 2]), np.array([7, 7, 7])])
+    >>> order.tolist(), group.tolist()
+    ([1, 0, 2], [0, 1, 1])
+    """
+    order = np.lexsort(tags[::-1])
+    group = np.zeros(len(order), np.int64)
+    ordered = np.stack(tags)[:, order]
+    group[1:] = np.cumsum((ordered[:, 1:] != ordered[:, :-1]).any(axis=0))
+    return order, group
 
 
 def first_minimum(group: Ints, values: Floats) -> Ints:
@@ -63,7 +79,10 @@ def find_front(group: Ints, criteria: Sequence[Floats]) -> Ints:
     >>> find_front(np.array([0, 0, 0]), [usd, hours]).tolist()
     [0, 1]
     """
-    if len(criteria) == 1 or not len(group):
+    if not len(group):
+        return np.zeros(0, np.int64)
+    criteria = [values for values in criteria if _varies(group, values)] or criteria[:1]
+    if len(criteria) == 1:
         return first_minimum(group, criteria[0])
     left = np.arange(len(group))
     # what the best by one criterion beats needs no closer look: as a rule that is nearly all
@@ -80,6 +99,11 @@ def find_front(group: Ints, criteria: Sequence[Floats]) -> Ints:
         if len(criteria) == 2
         else _find_front_of_many(group, criteria, left)
     )
+
+
+def _varies(group: Ints, values: Floats) -> bool:
+    """Return whether values tell members of any one group apart."""
+    return bool(((values[1:] != values[:-1]) & (group[1:] == group[:-1])).any())
 
 
 def _criteria_product(criteria: Sequence[Floats]) -> Floats:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jupyter_sky.optimizer.solver.pareto import find_front
+from jupyter_sky.optimizer.solver.pareto import find_front, sort_into_groups
 from jupyter_sky.optimizer.solver.problem import Flags, Floats, Ints, Objective, Problem
+
+_BATCH = 200_000  # labels that are compared in one go
 
 
 def allowed_labels(problem: Problem) -> list[Flags]:
@@ -26,10 +28,10 @@ def allowed_labels(problem: Problem) -> list[Flags]:
 
 def make_flags(problem: Problem, kept: Sequence[Ints]) -> list[Flags]:
     """Return kept labels as one flag for each label."""
-    return [
-        np.isin(np.arange(len(task)), labels)
-        for task, labels in zip(problem.tasks, kept, strict=True)
-    ]
+    flags = [np.zeros(len(task), bool) for task in problem.tasks]
+    for own, labels in zip(flags, kept, strict=True):
+        own[labels] = True
+    return flags
 
 
 def pareto_labels(problem: Problem, objective: Objective, kept: Sequence[Ints]) -> list[Ints]:
@@ -45,8 +47,14 @@ def pareto_labels(problem: Problem, objective: Objective, kept: Sequence[Ints]) 
     """
     if problem.hook is not None:
         return list(kept)  # what the user's own rules look at is not known
-    equal = equal_places(problem)
-    return [_front(problem, objective, v, labels, equal) for v, labels in enumerate(kept)]
+    equal, made, start = equal_places(problem), [], 0
+    while start < len(kept):  # many small tasks in one go, large ones by themselves
+        end, count = start + 1, len(kept[start])
+        while end < len(kept) and count + len(kept[end]) <= _BATCH:
+            count, end = count + len(kept[end]), end + 1
+        made += _front(problem, objective, range(start, end), kept[start:end], equal)
+        start = end
+    return made
 
 
 def equal_places(problem: Problem) -> Ints:
@@ -62,17 +70,23 @@ def equal_places(problem: Problem) -> Ints:
         for part in (table.usd, table.hours, table.gco2)
         if part is not None
     ]
-    known: dict[bytes, int] = {}
     if not kinds:
         return np.zeros(len(problem.places), np.int64)
-    stack = np.stack(kinds)
-    rows, columns = stack.transpose(1, 0, 2).copy(), stack.transpose(2, 0, 1).copy()
-    keys = (rows[k].tobytes() + columns[k].tobytes() for k in range(len(problem.places)))
-    return np.array([known.setdefault(key, len(known)) for key in keys], np.int64)
+    stack, places = np.stack(kinds), np.arange(len(problem.places))
+    found = places.copy()
+    sums = np.stack([stack.sum((0, 2)), stack.sum((0, 1))], axis=1)
+    _, first, count = np.unique(sums, axis=0, return_inverse=True, return_counts=True)
+    known: dict[bytes, int] = {}
+    for k in np.flatnonzero(count[first.reshape(-1)] > 1):  # others are equal to none
+        key = stack[:, k].tobytes() + stack[:, :, k].tobytes()
+        found[k] = known.setdefault(key, int(k))
+    return found
 
 
-def _criteria(problem: Problem, objective: Objective, v: int, labels: Ints) -> list[Floats]:
-    task = problem.tasks[v]
+def _criteria(
+    problem: Problem, objective: Objective, tasks: Sequence[int], kept: Sequence[Ints]
+) -> list[Floats]:
+    """Return what counts, for the labels of one task after the other."""
     names = []
     carbon = objective.kind in ("carbon", "weighted") or objective.carbon_cap_g is not None
     if objective.kind in ("cost", "time_then_cost", "weighted") or (
@@ -83,20 +97,39 @@ def _criteria(problem: Problem, objective: Objective, v: int, labels: Ints) -> l
         names += ["hours", "ready_hours"]
     if carbon:
         names.append("gco2")
-    columns = [getattr(task, name)[labels] for name in names]
-    return columns + [row.terms[v][labels] for row in problem.rows if v in row.terms]
+    pairs = list(zip(tasks, kept, strict=True))
+    columns = [
+        np.concatenate([getattr(problem.tasks[v], name)[labels] for v, labels in pairs])
+        for name in names
+    ]
+    for row in problem.rows:
+        terms = [row.terms[v][labels] if v in row.terms else 0.0 * labels for v, labels in pairs]
+        columns.append(np.concatenate(terms))
+    return columns
 
 
-def _front(problem: Problem, objective: Objective, v: int, labels: Ints, equal: Ints) -> Ints:
-    tags = [equal[problem.tasks[v].place]]
-    tags += [problem.tag(v, same.by) for same in problem.same if v in same.tasks]
-    group = np.zeros(len(labels), np.int64)
-    for tag in tags:
-        pairs = np.stack([group, tag[labels]], axis=1)
-        group = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
-    if group.max(initial=-1) + 1 == len(labels):
-        return labels
-    order = np.argsort(group, kind="stable")
-    columns = [values[order] for values in _criteria(problem, objective, v, labels)]
-    columns = columns or [np.zeros(len(labels))]
-    return labels[np.sort(order[find_front(group[order], columns)])]
+def _front(
+    problem: Problem,
+    objective: Objective,
+    tasks: Sequence[int],
+    kept: Sequence[Ints],
+    equal: Ints,
+) -> list[Ints]:
+    pairs = list(zip(tasks, kept, strict=True))
+    sizes = [len(labels) for labels in kept]
+    tags = [np.repeat(np.arange(len(kept)), sizes)]
+    tags.append(np.concatenate([equal[problem.tasks[v].place[labels]] for v, labels in pairs]))
+    for same in problem.same:
+        parts = [
+            problem.tag(v, same.by)[labels] if v in same.tasks else 0 * labels
+            for v, labels in pairs
+        ]
+        tags.append(np.concatenate(parts))
+    order, group = sort_into_groups(tags)
+    if not len(group) or group[-1] + 1 == len(group):
+        return list(kept)
+    columns = [values[order] for values in _criteria(problem, objective, tasks, kept)]
+    left = np.zeros(len(group), bool)
+    left[order[find_front(group, columns or [np.zeros(len(group))])]] = True
+    parts = np.split(left, np.cumsum(sizes)[:-1])
+    return [labels[part] for labels, part in zip(kept, parts, strict=True)]

@@ -18,7 +18,7 @@ T4 = {"vCPUs": "4", "MemoryGB": "28", "CpuArchitectureType": "x64", "GPUs": "1"}
 
 
 class Credential:
-    """What azure-identity hands over once an account is logged in."""
+    """Credential of azure-identity for an account that is logged in."""
 
     def get_token(self, *scopes: str, **_: Any) -> Any:
         from azure.core.credentials import AccessToken

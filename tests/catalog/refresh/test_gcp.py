@@ -162,7 +162,7 @@ def test_facts_and_spot_prices(cloud, source, data, base, stored):
         ("Network Internet Egress from Americas to Africa", None),
     ],
 )
-def test_what_a_sku_is_of(description, part):
+def test_sku_names_its_part(description, part):
     assert skus.part(description) == part
 
 

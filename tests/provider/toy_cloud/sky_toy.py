@@ -89,7 +89,12 @@ class Toy(Provider):
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             said = json.load(error)
-            raise ProviderError(said["message"], code=said["code"], status=error.code) from None
+            raise ProviderError(
+                said["message"],
+                code=said["code"],
+                status=error.code,
+                retry_after=error.headers.get("Retry-After"),
+            ) from None
         except urllib.error.URLError as error:
             raise ConnectionError(str(error.reason)) from None
 

@@ -1,0 +1,146 @@
+"""Variants of a notebook: plain, all cells under `%%sky`, every second one under `--auto`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import nbformat
+from IPython.core.inputtransformer2 import TransformerManager
+
+Mode = Literal["plain", "remote", "mixed"]
+
+CLUSTER = "fidelity"
+SKY_LINE = f"%%sky -c {CLUSTER}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Code cell of a notebook: its text and its tags."""
+
+    text: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Notebook to run.
+
+    Attributes
+    ----------
+    compared
+        Indices of the cells that stand for those of the notebook, in their order.
+    remote
+        Those of them that run under `%%sky`.
+    """
+
+    notebook: Any
+    compared: tuple[int, ...]
+    remote: frozenset[int]
+
+
+def read_sources(path: Path) -> list[Source]:
+    """Return the code cells of a notebook that are not empty and not to be skipped."""
+    sources = [
+        Source(cell.source, tuple(cell.metadata.get("tags", ())))
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "code" and cell.source.strip()
+    ]
+    return [source for source in sources if "skip-execution" not in source.tags]
+
+
+def make_variant(sources: list[Source], mode: Mode, sync: bool) -> Variant:
+    """Return the variant of a notebook.
+
+    Parameters
+    ----------
+    sync
+        Whether the notebook has files beside it, which its cluster needs too.
+    """
+    new = nbformat.v4.new_code_cell
+    start = f"{SKY_LINE}{' --sync .' if sync else ''}\npass"
+    cells = [new("%load_ext jupyter_sky"), new(f"# {start}" if mode == "plain" else start)]
+    compared, remote = [], set()
+    for position, source in enumerate(sources):
+        line = _sky_line(sources, position, mode)
+        if line is not None:
+            remote.add(len(cells))
+        compared.append(len(cells))
+        cells.append(new(_with_line(source.text, line), metadata={"tags": list(source.tags)}))
+    if mode != "plain":
+        cells.append(new(f"%sky down {CLUSTER}"))
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3"}
+    return Variant(notebook, tuple(compared), frozenset(remote))
+
+
+def _sky_line(sources: list[Source], position: int, mode: Mode) -> str | None:
+    if mode == "remote":
+        return SKY_LINE
+    text = sources[position].text
+    if mode == "plain" or position % 2 == 0 or text.lstrip().startswith("%") or has_import(text):
+        return None
+    later: set[str] = set().union(*(mentioned_names(s.text) for s in sources[position + 1 :]))
+    outputs = ",".join(sorted(changed_names(text) & later))
+    return f"{SKY_LINE} --auto" + (f" -o {outputs}" if outputs else "")
+
+
+def _with_line(text: str, line: str | None) -> str:
+    if line is not None:
+        return f"{line}\n{text}"
+    # a comment in the place of the line, so that lines have the same numbers in tracebacks
+    return text if text.lstrip().startswith("%%") else f"# {SKY_LINE}\n{text}"
+
+
+def has_import(text: str) -> bool:
+    """Return whether a cell imports a module, which the notebook itself may need later."""
+    tree = _parse(text)
+    return tree is not None and any(
+        isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(tree)
+    )
+
+
+def mentioned_names(text: str) -> set[str]:
+    """Return the names that a cell mentions."""
+    tree = _parse(text)
+    if tree is None:
+        return set(re.findall(r"\w+", text))
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def changed_names(text: str) -> set[str]:
+    """Return the names that a cell binds, or whose values it changes, at the top level.
+
+    Examples
+    --------
+    >>> sorted(changed_names("a = 1; b.c = 2; d[0] = [e for e in a]"))
+    ['a', 'b', 'd']
+    """
+    tree = _parse(text)
+    return set() if tree is None else _changed(tree)
+
+
+def _changed(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    scoped = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    if isinstance(node, scoped):
+        return set()
+    names = set().union(*map(_changed, ast.iter_child_nodes(node)))
+    if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+        base: ast.AST = node
+        while isinstance(base, ast.Attribute | ast.Subscript):
+            base = base.value
+        if isinstance(node.ctx, ast.Store) and isinstance(base, ast.Name):
+            names.add(base.id)
+    return names
+
+
+def _parse(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(TransformerManager().transform_cell(text))
+    except SyntaxError:
+        return None
