@@ -68,6 +68,7 @@ class AdditiveSearch:
             messages = tuple(part[:, self.places] for part in warm)
         self.dual = DualBound(full.take(self.places), messages)  # pyright: ignore[reportArgumentType]
         self.sweeps = 0
+        self.dual.try_one_place()
 
     @property
     def is_closed(self) -> bool:

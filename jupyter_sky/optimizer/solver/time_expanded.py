@@ -18,52 +18,11 @@ import numpy as np
 from jupyter_sky.optimizer.solver.hierarchy import Hierarchy, find_hierarchy
 from jupyter_sky.optimizer.solver.longest_paths import PathBounds, TimedPlan
 from jupyter_sky.optimizer.solver.model import transfer_amounts
-from jupyter_sky.optimizer.solver.pareto import starts_of
 from jupyter_sky.optimizer.solver.problem import Flags, Floats, Ints, Problem
+from jupyter_sky.optimizer.solver.time_ways import Ways, make_ways
 
 _MARGIN = 1e-9  # of a step, so that rounding errors never make a duration longer
 _LATE_USD = 1e12  # what a label counts for that cannot keep the deadline
-_SIZES = np.unique([k << n for k in (2, 3) for n in range(24)] + [1])  # of bundles of ways
-
-
-@dataclass(frozen=True, eq=False)
-class _Bundle:
-    """Rows that equally many ways lead to.
-
-    Attributes
-    ----------
-    target : int array
-    source, shift : int arrays, targets x ways
-        Row that each way leaves, and which column of the padded values is its first.
-    usd : float array, targets x ways x 1
-    """
-
-    target: Ints
-    source: Ints
-    shift: Ints
-    usd: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class _Ways:
-    """Ways from rows of values at some steps to `count` rows of `width` steps."""
-
-    bundles: tuple[_Bundle, ...]
-    count: int
-    width: int
-
-    def lead(self, padded: Floats) -> Floats:
-        """Return for each row the least that ways bring to it; ``inf`` where none does."""
-        # a view made by hand: `sliding_window_view` takes as long as the copy itself
-        rows, columns = padded.shape
-        shape, (far, near) = (rows, columns - self.width + 1, self.width), padded.strides
-        view = np.ndarray(shape, padded.dtype, padded, 0, (far, near, near))
-        least = np.full((self.count, self.width), np.inf)
-        for one in self.bundles:
-            came = view[one.source, one.shift]
-            came += one.usd
-            least[one.target] = came.min(axis=1)
-        return least
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +35,7 @@ class _TaskStates:
         Each place once.
     row : int array
         Index into `used` of each label.
-    to_places : _Ways
+    to_places : Ways
         From labels to their places.
     first : int
         Step of the first column.
@@ -87,7 +46,7 @@ class _TaskStates:
     labels: Ints
     used: Ints
     row: Ints
-    to_places: _Ways
+    to_places: Ways
     first: int
     unary: Floats
 
@@ -96,10 +55,10 @@ class _TaskStates:
 class _Move:
     """An edge: ways from labels of its tail to groups of places, and back."""
 
-    there: _Ways
-    back: _Ways
-    groups_of_place: _Ways
-    places_of_group: _Ways
+    there: Ways
+    back: Ways
+    groups_of_place: Ways
+    places_of_group: Ways
 
 
 class TimeExpandedBound:
@@ -176,7 +135,7 @@ class TimeExpandedBound:
                 open_[:, window],
             )
         unary = np.where(open_, task.usd[labels][:, None], np.inf)
-        to_places = _make_ways(np.arange(len(row)), row, (len(used), len(times)))
+        to_places = make_ways(np.arange(len(row)), row, (len(used), len(times)))
         return _TaskStates(labels, used, row, to_places, int(first), unary)
 
     def _make_move(self, e: int) -> _Move:
@@ -211,22 +170,22 @@ class TimeExpandedBound:
         ahead, widths = tail.first - head.first, (tail.unary.shape[1], head.unary.shape[1])
         ends = widths[0] + widths[1]
         return _Move(
-            _make_ways(
+            make_ways(
                 label,
                 group,
                 (count, widths[1]),
                 scale * usd,
                 np.clip(widths[1] - ahead - steps, 0, ends),
             ),
-            _make_ways(
+            make_ways(
                 group,
                 label,
                 (len(place), widths[0]),
                 scale * usd,
                 np.clip(widths[0] + ahead + steps, 0, ends),
             ),
-            _make_ways(group_at, at, (len(head.used), widths[1])),
-            _make_ways(at, group_at, (count, widths[1])),
+            make_ways(group_at, at, (len(head.used), widths[1])),
+            make_ways(at, group_at, (count, widths[1])),
         )
 
     def _hours(self, v: int) -> Floats:
@@ -376,32 +335,6 @@ class TimeExpandedBound:
         best[:, width : width + steps] = least
         best[:, :width], best[:, width + steps :] = least[:, :1], np.inf
         return move.back.lead(best)
-
-
-def _make_ways(
-    source: Ints,
-    target: Ints,
-    shape: tuple[int, int],
-    usd: Floats | None = None,
-    shift: Ints | None = None,
-) -> _Ways:
-    """Return ways bundled by how many lead to a row: numpy is slow at groups of unequal sizes."""
-    order = np.argsort(target, kind="stable")
-    starts = starts_of(target[order])
-    counts = np.diff(np.r_[starts, len(order)])
-    sizes = _SIZES[np.searchsorted(_SIZES, counts)]
-    usd = np.zeros(len(order)) if usd is None else usd
-    shift = np.zeros(len(order), np.int64) if shift is None else shift
-    bundles = []
-    for size in np.unique(sizes):
-        here = sizes == size
-        # a way that is there twice changes nothing
-        ways = starts[here, None] + np.minimum(np.arange(size), counts[here, None] - 1)
-        ways = order[ways]
-        bundles.append(
-            _Bundle(target[ways[:, 0]], source[ways], shift[ways], usd[ways][:, :, None])
-        )
-    return _Ways(tuple(bundles), *shape)
 
 
 def _find_tables(problem: Problem) -> Hierarchy:
