@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from .functions import plugins
     from .functions.active_pools import sky as sky
     from .functions.compute import Compute
+    from .functions.gathers import gather
     from .functions.image import DEFAULT_IMAGE as DEFAULT_IMAGE
     from .functions.image import Image
     from .functions.image_packages import PipIndex
-    from .functions.lazy_calls import PendingFunction, PendingFunctionGroup, function, gather
+    from .functions.lazy_calls import PendingFunction, PendingFunctionGroup, function
     from .functions.output import CallbackWriter, redirect_output, silent, stderr, stdout
     from .functions.pool import Pool
     from .functions.providers import (
@@ -93,7 +94,7 @@ _NAMES = {
     "counter": "functions.shared.collections",
     "dict": "functions.shared.collections",
     "function": "functions.lazy_calls",
-    "gather": "functions.lazy_calls",
+    "gather": "functions.gathers",
     "instance_info": "engines.node.instance",
     "is_head": "engines.node.instance",
     "lock": "functions.shared.collections",

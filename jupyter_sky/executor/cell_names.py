@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import symtable
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,6 +12,8 @@ from .magic_code import parse_cell
 
 SHELL_NAMES = frozenset({"In", "Out", "exit", "get_ipython", "open", "quit"})
 """Names of IPython in the namespace of a notebook."""
+_RESULT = re.compile(r"_{1,3}|_\d+")
+_OF_SHELL = re.compile(rf"__\w*|_i{{1,3}}|_i\d+|_[dio]h|_exit_code|{'|'.join(SHELL_NAMES)}")
 
 
 def free_names(code: str, namespace: Mapping[str, Any]) -> list[str]:
@@ -35,8 +38,19 @@ def free_names(code: str, namespace: Mapping[str, Any]) -> list[str]:
     return sorted(
         name
         for name in reading.names()
-        if name in namespace and not name.startswith("_") and name not in SHELL_NAMES
+        if name in namespace and (is_result(name) or not _OF_SHELL.fullmatch(name))
     )
+
+
+def is_result(name: str) -> bool:
+    """Return whether IPython keeps the result of a cell under a name.
+
+    Examples
+    --------
+    >>> [is_result(name) for name in ("_", "___", "_12", "_x")]
+    [True, True, True, False]
+    """
+    return bool(_RESULT.fullmatch(name))
 
 
 def assigned_names(code: str) -> set[str]:
@@ -79,6 +93,12 @@ class _NameCollector(ast.NodeVisitor):
             self.made.add(node.id)
         else:
             self.made.discard(node.id)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        if isinstance(node.value, ast.Name) and node.value.id in ("Out", "_oh"):
+            number = getattr(node.slice, "value", None)
+            self.read |= {f"_{number}"} if isinstance(number, int) else set()
+        self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self._each(node.value, *node.targets)

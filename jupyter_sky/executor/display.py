@@ -90,6 +90,10 @@ class Display(Protocol):
         """Pass on a widget's message, and join the two halves of the widget."""
         ...
 
+    def payload(self, parts: list[dict[str, Any]]) -> None:
+        """Put the payload of a reply into the reply of the cell."""
+        ...
+
 
 class NoDisplay:
     """A display that shows nothing."""
@@ -104,4 +108,7 @@ class NoDisplay:
         """Ignore it."""
 
     def comm(self, message: Any, engine: str, client: Any) -> None:
+        """Ignore it."""
+
+    def payload(self, parts: Any) -> None:
         """Ignore it."""

@@ -27,12 +27,18 @@ class RemoteFailure:
         The engine.
     hint : str
         Next step for the user, where one is known.
+    is_shown_by_engine : bool
+        Whether it stands among the outputs of the engine.
+    is_shown : bool
+        Whether it stands among the outputs of its cell.
     """
 
     remote_traceback: list[str]
     rank: int = 0
     hint: str = ""
     remote_text: str = ""
+    is_shown_by_engine: bool = False
+    is_shown: bool = False
 
     def _render_traceback_(self) -> list[str]:
         lines = list(self.remote_traceback)
@@ -61,6 +67,7 @@ def rebuild_exception(
     lines = reply.get("traceback") or [f"{name}: {text}"]
     error.remote_traceback = [str(line) for line in lines]
     error.rank, error.hint = rank, hint
+    error.is_shown_by_engine = bool((reply.get("sky") or {}).get("shown"))
     return error
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
+from types import ModuleType
 from typing import Any
 
 from ..cell_options.values import CellInput, CellOptions
@@ -12,9 +14,9 @@ from ..engines.wire.auto_inputs import AutoInput
 from ..engines.wire.code_sources import with_sources
 from ..engines.wire.values import Parcel
 from ..errors import SkyUsageError, suggest
-from .cell_names import SHELL_NAMES, free_names
+from .cell_names import SHELL_NAMES, free_names, is_result
 from .notebook_history import NO_HISTORY, NotebookHistory
-from .transfer import RemoteValue, is_inline
+from .transfer import RemoteValue, is_inline, sent_digest
 from .values import Sending
 
 
@@ -41,42 +43,76 @@ def collect_inputs(
     SkyTransferError
         A value cannot be pickled; says which part of it, and why.
     """
-    found = _find_inputs(options, code, namespace, config)
-    inputs = [*options.inputs, *(CellInput(name, name) for name in found)]
+    packed = _PackedInputs(namespace)
+    for item in options.inputs:
+        packed.add(item)
+    if config.auto_inputs if options.auto is None else options.auto:
+        packed.add_read_names(free_names(code, namespace))
+    found = list(packed.digests)
     order = history.changed_later(found)
-    inline: dict[str, dict[str, Any]] = {}
-    large: dict[str, Parcel] = {}
-    remote: dict[str, list[RemoteValue]] = {}
-    auto: dict[str, AutoInput] = {}
-    types: list[type] = []
-    for item in inputs:
-        value, digest = _evaluate(item.expression, namespace), ""
+    order |= {name: (True, True) for name in found if is_result(name)}  # the latest is here
+    env = {name: _read_variable(name) for name in options.env}
+    return Sending(
+        code,
+        options,
+        packed.inline,
+        packed.large,
+        packed.remote,
+        {name: AutoInput(packed.digests[name], *order[name]) for name in found},
+        env,
+        (f"sent by --auto: {', '.join(found)}",) if found else (),
+        tuple(packed.types),
+        tuple(packed.modules),
+    )
+
+
+class _PackedInputs:
+    """Inputs of a cell, evaluated and pickled.
+
+    Attributes
+    ----------
+    digests : dict
+        Hashes of the values that ``--auto`` sends, by their names; empty for handles.
+    """
+
+    def __init__(self, namespace: Mapping[str, Any]) -> None:
+        self._namespace = namespace
+        self.inline: dict[str, dict[str, Any]] = {}
+        self.large: dict[str, Parcel] = {}
+        self.remote: dict[str, list[RemoteValue]] = {}
+        self.types: list[type] = []
+        self.modules: list[str] = []
+        self.digests: dict[str, str] = {}
+
+    def add_read_names(self, names: Iterable[str]) -> None:
+        """Add variables that a cell reads, and those that functions among them read."""
+        named = {*self.inline, *self.large, *self.remote}
+        pending = deque(name for name in names if name not in named)
+        while pending:
+            name = pending.popleft()
+            if name in self.digests:
+                continue
+            parcel = self.add(CellInput(name, name), self._namespace)
+            self.digests[name] = sent_digest(self._namespace[name], parcel) if parcel else ""
+            read = parcel.names - SHELL_NAMES - named if parcel else ()
+            pending += sorted(name for name in read if name in self._namespace)
+
+    def add(self, item: CellInput, shared: Mapping[str, Any] | None = None) -> Parcel | None:
+        """Add one input; return its parcel, or None where it is on a cluster already."""
+        value = _evaluate(item.expression, self._namespace)
         handles = value if isinstance(value, list) else [value]
         if handles and all(isinstance(handle, RemoteValue) for handle in handles):
-            remote[item.name] = handles
+            self.remote[item.name] = handles
+            return None
+        self.types.append(type(value))
+        if isinstance(value, ModuleType):
+            self.modules.append(value.__name__)
+        parcel = Parcel.of(value, item.expression, shared)
+        if is_inline(parcel):
+            self.inline[item.name] = with_sources(parcel.inline(), parcel)
         else:
-            types.append(type(value))
-            parcel = Parcel.of(value, item.expression)
-            digest = parcel.digest() if item.name in order else ""
-            if is_inline(parcel):
-                inline[item.name] = with_sources(parcel.inline(), parcel)
-            else:
-                large[item.name] = parcel
-        if item.name in order:
-            auto[item.name] = AutoInput(digest, *order[item.name])
-    env = {name: _read_variable(name) for name in options.env}
-    notes = (f"sent by --auto: {', '.join(found)}",) if found else ()
-    return Sending(code, options, inline, large, remote, auto, env, notes, tuple(types))
-
-
-def _find_inputs(
-    options: CellOptions, code: str, namespace: Mapping[str, Any], config: Sky
-) -> list[str]:
-    """Return the names that a cell reads, where they are to be sent without being named."""
-    if not (config.auto_inputs if options.auto is None else options.auto):
-        return []
-    named = {item.name for item in options.inputs}
-    return [name for name in free_names(code, namespace) if name not in named]
+            self.large[item.name] = parcel
+        return parcel
 
 
 def _read_variable(name: str) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyUsageError
 from . import transfer
-from .requirements import imported_modules, type_modules
+from .cell_names import is_result
+from .requirements import imported_modules, installed_modules, type_modules
 from .transfer import RemoteValue
 from .transfer_progress import TransferReporter, format_size
 from .values import Placement, Replies, Sending
@@ -46,7 +47,8 @@ def prepare_engines(
         if options.pip:  # may name a file that has just been brought
             packages.install_named(options.pip)
         if sync_packages:
-            packages.sync(imported_modules(sending.code) | type_modules(sending.types))
+            modules = imported_modules(sending.code) | type_modules(sending.types)
+            packages.sync(modules | installed_modules(sending.modules))
     for name, values in sending.handles.items():
         for decision in _bind_handles(name, values, sending.policy(name), placement, reporter):
             _note_decision(name, decision, reporter)
@@ -65,7 +67,7 @@ def describe_decision(name: str, decision: Decision) -> str:
     """Return a note on an input of ``--auto`` that was changed on an engine; else nothing."""
     if decision == "keep":
         return f"{name} has changed on the cluster: not sent; -i {name} sends the notebook's"
-    if decision == "replace":
+    if decision == "replace" and not is_result(name):
         return f"{name} had changed on the cluster: replaced by the notebook's, changed later"
     return ""
 

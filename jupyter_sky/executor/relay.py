@@ -11,11 +11,12 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from ..engines.wire.messages import RECORDED_TYPES
 from .display import Display
 
 BATCH_SECONDS = 0.05
@@ -26,8 +27,7 @@ RESULT_HOLD_SECONDS = 0.25
 _LINE_ENDS = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
 
 _log = logging.getLogger(__name__)
-_SHOWN = {"display_data", "update_display_data", "execute_result", "clear_output"}
-_JOURNAL_LIMIT_NOTE = _SHOWN | {"stream", "error"}
+_SHOWN = RECORDED_TYPES - {"stream"}
 
 
 class Relay:
@@ -44,13 +44,27 @@ class Relay:
         Most bytes of text shown; the first and the last half of them are.
     where
         Command that shows everything, such as ``%sky logs 7``.
+    shows_final_error
+        Whether the exception that ends the cell is shown; if not, whoever receives it shows it.
+    advise
+        Gives the advice to the user that stands below an error, for its origin.
     """
 
-    def __init__(self, display: Display, ranks: Sequence[int], cap: int, where: str) -> None:
+    def __init__(
+        self,
+        display: Display,
+        ranks: Sequence[int],
+        cap: int,
+        where: str,
+        shows_final_error: bool = False,
+        advise: Callable[[Mapping[str, Any]], str] = lambda origin: "",
+    ) -> None:
         self.display, self.cap, self.where = display, cap, where
-        self.is_multi_rank = len(ranks) > 1
+        self.is_multi_rank, self.shows_final_error = len(ranks) > 1, shows_final_error
         self.shown = 0
+        self._advise = advise
         self._results: dict[int, dict[str, Any]] = {}
+        self._errors: dict[int, dict[str, Any]] = {}
         self._printed: set[int] = set()
         self._open_line: dict[str, int] = {}
         self._buffer: list[tuple[int, str, str]] = []
@@ -73,6 +87,11 @@ class Relay:
             for rank, engine, client, message in held or ():
                 self._receive(rank, engine, client, message)
 
+    def hide_final_error(self) -> None:
+        """Show no exception that ends the cell from now on: it is stopped for another reason."""
+        with self._lock:
+            self.shows_final_error = False
+
     def engine_receiver(
         self, rank: int, engine: str, client: Any
     ) -> Callable[[dict[str, Any]], None]:
@@ -92,7 +111,7 @@ class Relay:
             if self._held is not None:
                 self._held.append((rank, engine, client, message))
                 return
-            if kind in _JOURNAL_LIMIT_NOTE:
+            if kind in RECORDED_TYPES:
                 self.shown += 1
             if kind == "stream":
                 self._buffer_text(rank, message["content"]["name"], message["content"]["text"])
@@ -100,15 +119,40 @@ class Relay:
                 self.flush()
                 if kind == "execute_result" and self.is_multi_rank:
                     self._results[rank] = message  # until the others have theirs
+                elif kind == "error" and self._is_held_error(message):
+                    self._errors[rank] = message
                 else:
                     self._forward(message)
             elif kind.startswith("comm_"):
                 self.flush()
                 self.display.comm(message, engine, client)
 
+    def _is_held_error(self, message: dict[str, Any]) -> bool:
+        """Return whether an error ends the cell and is not shown, or only that of one engine."""
+        is_final = bool(_facts(message).get("final"))
+        return is_final and (self.is_multi_rank or not self.shows_final_error)
+
     def _forward(self, message: dict[str, Any]) -> None:
         kind, content = message["header"]["msg_type"], message["content"]
-        self.display.send(kind, content, message["metadata"], message.get("buffers"))
+        metadata = message["metadata"]
+        if kind == "error":
+            advice = self._advice(_facts(message).get("error"))
+            lines = [*content["traceback"], advice] if advice else content["traceback"]
+            content, metadata = {**content, "traceback": lines}, {}
+        self.display.send(kind, content, metadata, message.get("buffers"))
+
+    def _advice(self, origin: Any) -> str:
+        try:
+            return self._advise(origin) if isinstance(origin, Mapping) else ""
+        except Exception:  # the error matters more than its advice
+            _log.exception("no advice could be given on an error")
+            return ""
+
+    def _show_error(self) -> None:
+        """Show the exception of the first of several engines, as the cell raises it."""
+        errors, self._errors = self._errors, {}
+        if errors and self.shows_final_error:
+            self._forward(errors[min(errors)])
 
     def _show_results(self) -> None:
         """Show the results of several engines by rank, each with its rank."""
@@ -233,6 +277,7 @@ class Relay:
             self.flush()
             self._show_results()
             self._show_tail()
+            self._show_error()
 
     def _show_tail(self) -> None:
         skipped = self._total - self._sent - self._tail_bytes
@@ -246,3 +291,9 @@ class Relay:
         # what threads print from now on has a cap of its own
         self._sent = self._total = self._tail_bytes = 0
         self._cut = False
+
+
+def _facts(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the facts about an error that its engine has put into the metadata."""
+    facts = message["metadata"].get("sky")
+    return facts if isinstance(facts, Mapping) else {}

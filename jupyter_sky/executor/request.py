@@ -12,6 +12,15 @@ from ..errors import SkyUsageError
 from ..resources import Resources, parse_clouds
 from .notebook_history import NO_HISTORY, NotebookHistory
 
+PASSING_MAGICS = {"%%sky", "%%time", "%%timeit", "%%capture", "%%prun"}
+"""Cell magics that leave errors of the body to IPython."""
+
+
+def are_passing_magics(lines: Sequence[str]) -> bool:
+    """Return whether lines are ``%%sky`` and magics that leave its errors to IPython."""
+    words = {line.split(maxsplit=1)[0] for line in lines if line.strip()}
+    return "%%sky" in words and words <= PASSING_MAGICS
+
 
 def with_settings(options: CellOptions, config: Sky) -> CellOptions:
     """Return options with the values of the settings where the cell itself says nothing."""
@@ -43,9 +52,11 @@ class CellPosition:
         JupyterLab's own name of the cell.
     history
         The cells before it.
+    is_outermost
+        Whether only magics stand around the body, and no code that could handle its errors.
     """
 
-    __slots__ = ("above", "cell_id", "history", "line", "number")
+    __slots__ = ("above", "cell_id", "history", "is_outermost", "line", "number")
 
     def __init__(
         self,
@@ -54,9 +65,10 @@ class CellPosition:
         above: Sequence[str] = (),
         cell_id: str | None = None,
         history: NotebookHistory = NO_HISTORY,
+        is_outermost: bool = False,
     ) -> None:
         self.number, self.line, self.above, self.cell_id = number, line, tuple(above), cell_id
-        self.history = history
+        self.history, self.is_outermost = history, is_outermost
 
     def number_lines(self, body: str) -> str:
         """Return the body below its lines as comments: line numbers are the notebook's own."""

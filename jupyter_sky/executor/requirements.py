@@ -26,7 +26,7 @@ def imported_modules(code: str) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module)
-    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+    return installed_modules(names)
 
 
 def type_modules(types: Iterable[type]) -> set[str]:
@@ -37,5 +37,16 @@ def type_modules(types: Iterable[type]) -> set[str]:
     >>> type_modules([int, list])
     set()
     """
-    names = {kind.__module__.partition(".")[0] for kind in types}
+    return installed_modules(kind.__module__ for kind in types)
+
+
+def installed_modules(modules: Iterable[str]) -> set[str]:
+    """Return the top-level modules of some, but for the standard library's.
+
+    Examples
+    --------
+    >>> installed_modules(["numpy.linalg", "os.path", "__main__"])
+    {'numpy'}
+    """
+    names = {module.partition(".")[0] for module in modules}
     return names - sys.stdlib_module_names - {"__main__"}

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ..cell_options.values import CellOptions
@@ -15,9 +16,12 @@ from ..engines.client.connection import wait_callback
 from ..errors import SkyBudget, SkyCancelled, SkyError, SkyStoreError, SkyTimeout
 from ..resources import format_duration
 from ..store.store import RunRow
+from .advice import mending_line
 from .cluster_records import describe_place
 from .display import Display, RunStatus, Stage
+from .failures import RemoteFailure
 from .inputs import collect_inputs
+from .payloads import filter_payload, first_payload
 from .preparation import check_input_sizes, describe_decisions, prepare_engines
 from .relay import Relay
 from .replay import replay_unfinished
@@ -157,7 +161,8 @@ class SkyRun:
             except SkyCancelled:
                 pass  # whoever cancelled it knows
             except BaseException as error:  # the future has it, too; it may never be asked
-                self._show_error(error)
+                if not (isinstance(error, RemoteFailure) and error.is_shown):
+                    self._show_error(error)
 
         threading.Thread(target=go, name=f"sky-run-{self.label}", daemon=True).start()
 
@@ -181,6 +186,8 @@ class SkyRun:
         with monitor.count_interrupts():  # a cell that has been sent must be watched
             self._send(sending, placement)
         replies = monitor.wait_replies(self.cells)
+        payloads = [filter_payload(reply.payload, self.trusted) for reply in replies]
+        self.display.payload(first_payload(payloads))
         self.notes += describe_decisions(sending, replies)
         results = ResultCollector(
             placement, self.origin, self.label, namespace, self.trusted, reporter
@@ -223,6 +230,8 @@ class SkyRun:
             stage = "interrupted"
         else:
             stage = "failed"
+        if isinstance(error, RemoteFailure):
+            error.is_shown = error.is_shown_by_engine and self.origin.is_outermost
         self._end(stage)
         self._finish(stage)
         if not self._future.done():
@@ -237,7 +246,11 @@ class SkyRun:
         if not self.trusted:
             mark_untrusted(session.store, self.id)
             display = InertDisplay(display, self.id)
-        self._relay = relay = Relay(display, placement.ranks, cap, where)
+        # without the run, whose value would be kept as long as threads of the cell may print
+        advise = partial(mending_line, local_names=session.namespace, line=self.origin.line)
+        self._relay = relay = Relay(
+            display, placement.ranks, cap, where, self.origin.is_outermost, advise
+        )
         cluster.running[self.id] = lambda: relay.shown
         session.variables.remember_cell(self.code)
         limit = self.limits.seconds(cluster.row.price)
@@ -284,12 +297,14 @@ class SkyRun:
         assert self.cluster is not None
         monitor, price = self.session.clusters.budget_monitor, self.cluster.row.price
         if error := self.limits.exceeded(self.label, self.seconds, self.record.spent_usd()):
+            self._hide_final_error()
             return error
         try:
             monitor.check_start(price, f"{self.label} was stopped")
             if price:
                 self.notes += monitor.pop_notice()
         except SkyBudget as over:
+            self._hide_final_error()
             return over
         except SkyStoreError:
             pass  # it is locked for a moment
@@ -332,6 +347,11 @@ class SkyRun:
             if not future.done():
                 future.set_exception(error)
 
+    def _hide_final_error(self) -> None:
+        """Do not show the interrupt of the engine, by which the cell is stopped."""
+        if self._relay is not None:
+            self._relay.hide_final_error()
+
     def _show_error(self, error: BaseException) -> None:
         render = getattr(error, "_render_traceback_", lambda: [f"{type(error).__name__}: {error}"])
         named = {"ename": type(error).__name__, "evalue": str(error)}
@@ -364,6 +384,7 @@ class SkyRun:
         """Return the error of a cell that was cancelled, with the author; None otherwise."""
         if not self.cancelled.is_set():
             return None
+        self._hide_final_error()
         how = f"stopped {self.stopped_by}" if self.stopped_by else "cancelled"
         return SkyCancelled(f"{self.label} was {how}")
 

@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from ..config.settings import Sky
 from ..engines.node.files import build_manifest
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ..engines.wire.auto_inputs import Decision
     from .clusters import ClusterHandle
 
+_RECEIVED: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""Hashes of functions and classes that came from engines."""
 WINDOW_CHUNKS = 3
 """Chunks under way at once: enough to keep every hop busy, little enough to hold in memory."""
 
@@ -108,7 +111,8 @@ def send_value(
     set of Decision
         Decisions of the engines.
     """
-    link, digest = cluster.connection, parcel.digest()
+    link = cluster.connection
+    digest = policy.get("auto", {}).get("digest") or parcel.digest()
     ask = {"name": name, "digest": digest, **policy}
     decisions = {rank: link.ask_engine(rank, "same", **ask)["decision"] for rank in ranks}
     wanting = [rank for rank in ranks if decisions[rank] in ("bind", "replace")]
@@ -165,12 +169,26 @@ def receive_value(
     if trusted:
         register_sources(described.get("sources", ()))
     if "inline" in described:
-        return _load_value(Parcel.from_inline(described), name, trusted)
-    try:
-        parcel = _fetch(cluster, rank, described, progress)
-    finally:
-        release_packed(cluster, rank, described)
-    return _load_value(parcel, name, trusted)
+        parcel = Parcel.from_inline(described)
+    else:
+        try:
+            parcel = _fetch(cluster, rank, described, progress)
+        finally:
+            release_packed(cluster, rank, described)
+    value = _load_value(parcel, name, trusted)
+    if isinstance(value, FunctionType | type) and isinstance(described.get("digest"), str):
+        _RECEIVED[value] = described["digest"]
+    return value
+
+
+def sent_digest(value: Any, parcel: Parcel) -> str:
+    """Return the hash of a value by which an engine knows whether it has it.
+
+    A function that came from an engine is known by its hash there: pickled here, its copies of
+    globals would make another of it.
+    """
+    known = _RECEIVED.get(value) if isinstance(value, FunctionType | type) else None
+    return known or parcel.digest()
 
 
 def _as_data_hint(name: str) -> str:

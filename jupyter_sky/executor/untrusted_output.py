@@ -71,7 +71,7 @@ class InertDisplay:
         elif kind == "clear_output":
             self.display.send(kind, {"wait": bool(content.get("wait"))})
         elif kind == "error":
-            self.display.send(kind, content)
+            self.display.send(kind, _error_text(content))
         elif kind in ("display_data", "update_display_data", "execute_result"):
             shown = filter_output(content)
             transient = content.get("transient")
@@ -83,6 +83,19 @@ class InertDisplay:
 
     def comm(self, message: dict[str, Any], engine: str, client: Any) -> None:
         """Leave out widgets: their state comes from the machine."""
+
+    def payload(self, parts: list[dict[str, Any]]) -> None:
+        """Pass on a payload, which `filter_payload` has reduced."""
+        self.display.payload(parts)
+
+
+def _error_text(content: Mapping[str, Any]) -> dict[str, Any]:
+    lines = content.get("traceback")
+    return {
+        "ename": str(content.get("ename", "")),
+        "evalue": str(content.get("evalue", "")),
+        "traceback": [str(line) for line in lines] if isinstance(lines, list) else [],
+    }
 
 
 def mark_untrusted(store: Store, run: str) -> None:

@@ -67,6 +67,8 @@ class Sending:
         Notes for the user.
     types
         Types of the values, whose packages the engines need.
+    modules
+        Names of the modules among the values.
     """
 
     code: str
@@ -78,6 +80,7 @@ class Sending:
     env: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     types: tuple[type, ...] = ()
+    modules: tuple[str, ...] = ()
 
     def request(
         self, cell: int, session: str, history: NotebookHistory, trusted: bool
@@ -184,6 +187,8 @@ class Reply:
         Reason why the engine could not open an input; None otherwise.
     decisions
         What the engine has decided on inputs of ``--auto``.
+    payload
+        Payload of the reply, as the engine has sent it.
     """
 
     rank: int
@@ -193,17 +198,21 @@ class Reply:
     error: Mapping[str, Any] = field(default_factory=dict)
     refused: str | None = None
     decisions: Mapping[str, Decision] = field(default_factory=dict)
+    payload: Any = ()
 
     @classmethod
     def parse(cls, rank: int, content: Mapping[str, Any]) -> Reply:
         """Return the reply that is the content of an ``execute_reply``."""
         status, described = content["status"], content.get("sky") or {}
-        decisions = described.get("decisions") or {}
+        decisions = described.get("decisions")
+        common: dict[str, Any] = {
+            "decisions": decisions if isinstance(decisions, Mapping) else {},
+            "payload": content.get("payload") or (),
+        }
         if status == "ok":
             outputs = described.get("outputs") or {}
-            return cls(rank, status, described.get("result"), outputs, decisions=decisions)
-        refused = described.get("refused")
-        return cls(rank, status, error=content, refused=refused, decisions=decisions)
+            return cls(rank, status, described.get("result"), outputs, **common)
+        return cls(rank, status, error=content, refused=described.get("refused"), **common)
 
 
 Replies = Sequence[Reply]

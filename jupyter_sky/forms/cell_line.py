@@ -216,7 +216,8 @@ def _names(body: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     known = {node.id: None for node in nodes if isinstance(node, ast.Name)}
     imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
     imported = {(a.asname or a.name).partition(".")[0] for node in imports for a in node.names}
-    reads = [name for name in free_names(body, known) if not hasattr(builtins, name)]
+    free = (name for name in free_names(body, known) if not name.startswith("_"))
+    reads = [name for name in free if not hasattr(builtins, name)]
     makes = sorted(n for n in assigned_names(body) - imported if not n.startswith("_"))
     return tuple(reads), tuple(makes)
 

@@ -268,12 +268,9 @@ def _no_placement_text(need: Resources, error: SkyError) -> str:
         return f"cannot run yet: {why}"
     if placement.usable_providers(need):
         return f"cannot run now: {error.message.splitlines()[0]}"
-    own = set(need.clouds or clouds.ON_PREMISES) & set(clouds.ON_PREMISES)
-    why = ["this machine has less than that"] if own else []
-    if not need.clouds or set(need.clouds) - set(clouds.ON_PREMISES):
-        account = f"account of {' or '.join(need.clouds)}" if need.clouds else "account of a cloud"
-        why.append(f"no {account} is set up here (see %sky check)")
-    return f"cannot run yet: {', and '.join(why)}"
+    if need.clouds and set(need.clouds) <= set(clouds.ON_PREMISES):
+        return "cannot run yet: this machine has less than that"
+    return f"cannot run yet: {placement.no_account_reason(need)} (see %sky check)"
 
 
 # -- what matches ------------------------------------------------------------------------------

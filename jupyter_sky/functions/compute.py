@@ -207,6 +207,7 @@ class Compute(CallTarget):
             nodes = nodes or Nodes(min=count, desired=count)
             pool.scaler = Autoscaler(pool, nodes, start, self.options, self._prepare_nodes)
             if nodes.limit > nodes.ready:
+                pool.max_nodes = nodes.limit
                 pool.scaler.begin()
         except BaseException:
             pool.down()

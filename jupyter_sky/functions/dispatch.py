@@ -6,22 +6,23 @@ as many as take `BATCH_SECONDS`; what has not begun soon comes back and goes els
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
-from .nodes import PoolNode, SentBatch
-from .notices import restart_notice, unread_notice
+from .engine_restart import restart_engine
+from .nodes import PoolNode, SentBatch, StopRequest
+from .notices import restart_notice
 from .payload import wrap
 from .results import ResultHandler
-from .tasks import CallTask, StopReason, remote_exception
+from .tasks import CallTask, StopReason, loss_error, remote_exception
 from .timeouts import TimeoutMonitor
+from .unread_streams import UnreadStreams
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
@@ -31,7 +32,6 @@ BATCH_CALLS = 1000
 MIN_BATCH_SECONDS = 0.005
 MIN_CALL_SECONDS = 2e-5
 """Least duration of a call with its overhead (s)."""
-KILL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Dispatcher:
         """Called when calls come, and when some have ended."""
         self.uses: Callable[[], str] = lambda: ""
         """Names what else runs below the engines, such as tasks of Dask."""
-        self._unread: list[CallTask] = []
+        self._unread = UnreadStreams()
 
     # -- queueing ----------------------------------------------------------------------------------
 
@@ -182,14 +182,14 @@ class Dispatcher:
                 if not task.future.done():
                     self._send(node, [task])
             if node.pinned:
-                self._report_unread(node.pinned[0])
+                self._unread.report(node.pinned[0])
         while self._queue:
             if self._queue[0].future.done():
                 self._queue.popleft()
                 continue
             node = self._next_node()
             if node is None:
-                self._report_unread(self._queue[0])
+                self._unread.report(self._queue[0])
                 return
             if self._queue[0].isolated:
                 if node.batches and not (node := self._idle_node()):
@@ -201,21 +201,8 @@ class Dispatcher:
     def note_unread(self, task: CallTask) -> None:
         """Note a stream whose node waits for its reader; say so if calls wait for a node."""
         with self.lock:
-            self._unread.append(task)
+            self._unread.add(task)
             self._dispatch()
-
-    def _report_unread(self, waiting: CallTask) -> None:
-        """Say, in the output of a call that waits, that nodes wait for the readers of streams."""
-        if not self._unread:
-            return
-        unread, self._unread = self._unread, []
-        for task in unread:
-            rank = task.stream.unread_on if task.stream is not None else None
-            if rank is not None:
-                text = unread_notice(repr(task.call), rank, repr(waiting.call))
-                # not under the lock: it goes through the user's sys.stderr
-                arguments = rank, "stderr", text
-                threading.Thread(target=waiting.sink.write, args=arguments, daemon=True).start()
 
     def _next_node(self) -> PoolNode | None:
         """Return the free node with the least load; ties go round."""
@@ -416,18 +403,9 @@ class Dispatcher:
         task.isolated = True
         if at_fault:
             task.losses.append(f"node {node.rank}: {why}")
-        if not task.replayable or task.rank is not None:
-            obstacle = "it streams" if not task.replayable else "it was for this very node"
-            text = f"{task.call!r} was lost with node {node.rank} ({why}); {obstacle}"
-            self._fail(task, SkyTaskLost(text, hint="send it again"))
-        elif task.call.retry.losses <= 1:
-            text = f"{task.call!r} was lost with node {node.rank} ({why}), and may have run"
-            hint = "retry=0 allows one attempt; without it, a call is sent again after a loss"
-            self._fail(task, SkyTaskLost(text, hint=hint))
-        elif len(task.losses) >= task.call.retry.losses:
-            text = f"{task.call!r} was lost {len(task.losses)} times ({'; '.join(task.losses)})"
-            hint = "it seems to end the process that runs it, and is not sent again"
-            self._fail(task, SkyTaskLost(text, hint=hint))
+        error = loss_error(task, node.rank, why)
+        if error is not None:
+            self._fail(task, error)
         else:
             self.requeue([task])
 
@@ -442,21 +420,28 @@ class Dispatcher:
         node = batch.node
         if why == "group" and node.executor != "main":
             why = "cancel"  # patience is for engines: a thread or process ends without them
-        batch.stop_request = batch.stop_request or (why, time.monotonic())
+        earlier = batch.stop_request
+        if earlier is None or earlier.why == "group" or not earlier.keys & batch.tasks.keys():
+            batch.stop_request = StopRequest(why, time.monotonic(), frozenset(keys))
+        else:
+            batch.stop_request = replace(earlier, keys=earlier.keys.union(keys))
         self.send_command(node, node.engine, ("stop", batch.id, keys, why))
         self.timeouts.watch(batch)
 
     def abandon_batch(self, batch: SentBatch, why: str) -> None:
-        """Fail the calls of a silent engine, and kill it."""
-        self.kill_engine(batch, next(iter(batch.tasks.values()), None), why)
+        """Fail the calls that a silent engine does not stop, kill it, and requeue the others."""
+        keys = batch.stop_request.keys if batch.stop_request is not None else frozenset()
+        late = [task for key, task in list(batch.tasks.items()) if key in keys]
+        late = late or list(batch.tasks.values())[:1]  # the first of them is over its time
+        self.kill_engine(batch, late[0] if late else None, why)
         with self.lock:
             self.finish_batch(batch)
             tasks = list(batch.tasks.values())
             batch.tasks.clear()
             batch.node.connection.client.forget_command(batch.id, "")
         failure = {"stopped": why, "name": "KeyboardInterrupt", "text": "", "traceback": ""}
-        for number, task in enumerate(tasks):
-            if number == 0:
+        for task in tasks:
+            if task in late:
                 self._fail(task, remote_exception(task, failure, batch.node.rank))
             else:
                 self.requeue([task])
@@ -469,24 +454,13 @@ class Dispatcher:
         if not engine:  # it is gone already
             return
 
-        def ask() -> None:
-            with contextlib.suppress(SkyError):  # a lost cluster is reported elsewhere
-                if task is not None:
-                    seconds = self.timeouts.cancel_grace
-                    text = restart_notice(repr(task.call), node.rank, why, seconds, self.uses())
-                    task.sink.write(node.rank, "stderr", text)
-                ranks, reason = [node.cluster_rank], "a call did not stop"
-                node.connection.ask_controller("kill", run=None, ranks=ranks, why=reason)
-                until = time.monotonic() + KILL_SECONDS
-                client = node.connection.client
-                while (
-                    client.engines_by_rank.get(node.cluster_rank) == engine
-                    and time.monotonic() < until
-                ):
-                    time.sleep(0.02)
-                self.on_loss(node)
+        def notify() -> None:
+            if task is not None:
+                seconds = self.timeouts.cancel_grace
+                text = restart_notice(repr(task.call), node.rank, why, seconds, self.uses())
+                task.sink.write(node.rank, "stderr", text)
 
-        threading.Thread(target=ask, name="sky-kill", daemon=True).start()
+        restart_engine(node, engine, notify, self.on_loss)
 
     def close(self, why: str) -> None:
         """Accept no more tasks; fail those that wait."""

@@ -12,11 +12,11 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
-    Literal,
     NoReturn,
     ParamSpec,
     TypeVar,
     TypeVarTuple,
+    cast,
     overload,
 )
 
@@ -32,7 +32,7 @@ T = TypeVar("T", covariant=True)
 U = TypeVar("U")
 Ts = TypeVarTuple("Ts")
 
-_PRECEDENCE = (
+PRECEDENCE = (
     "operators bind like this: >> and @ before &, & before >. "
     "Write (a() & b()) >> pool, with the parentheses"
 )
@@ -174,15 +174,14 @@ def function(
 def _decorated(function: Any, timeout: float | None, retry: Retry) -> Function:
     if isinstance(function, Function):
         return Function(function.local, timeout or function.timeout, retry, function.shown)
-    is_callable = callable(function) or isinstance(function, classmethod)
-    if not is_callable:
+    if not callable(function) and not isinstance(function, classmethod):
         raise SkyUsageError(f"sky.function is for functions, not for a {type(function).__name__}")
     if inspect.isasyncgenfunction(function):
         raise SkyUsageError(
             f"{function.__qualname__} is an async generator, which cannot be streamed",
             hint="write it as a plain generator",
         )
-    return Function(function, timeout, retry)
+    return Function(cast(Any, function), timeout, retry)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -241,13 +240,13 @@ class PendingFunction(Generic[T]):
         return self.function.local(*self.args, **self.kwargs)
 
     def __rshift__(self, pool: CallTarget | Any) -> T:
-        return _target(pool, ">>").run(self)
+        return target_pool(pool, ">>").run(self)
 
     def __matmul__(self, pool: CallTarget | Any) -> list[T]:
-        return _target(pool, "@").broadcast(self)
+        return target_pool(pool, "@").broadcast(self)
 
     def __gt__(self, pool: CallTarget | Any) -> Future[T]:
-        return _target(pool, ">").submit(self)
+        return target_pool(pool, ">").submit(self)
 
     @overload
     def __and__(self, other: PendingFunction[U]) -> Group[T, U]: ...
@@ -315,7 +314,7 @@ class Group(PendingFunctionGroup, Generic[*Ts]):
         raise AssertionError
 
     def __rshift__(self, pool: CallTarget | Any) -> tuple[*Ts]:
-        return _target(pool, ">>").run_all(self.calls)
+        return target_pool(pool, ">>").run_all(self.calls)
 
     def __matmul__(self, pool: Any) -> NoReturn:
         raise TypeError("a group of calls goes to a pool by >>; @ is for one call on every node")
@@ -328,101 +327,17 @@ class Group(PendingFunctionGroup, Generic[*Ts]):
         return Group(tuple(call.with_timeout(seconds) for call in self.calls))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Gathered(PendingFunctionGroup, Generic[T]):
-    """Concurrent calls of any number: ``gather(*calls) >> pool`` gives a tuple of their results."""
-
-    calls: tuple[PendingFunction[T], ...]
-
-    def __rshift__(self, pool: CallTarget | Any) -> tuple[T, ...]:
-        return _target(pool, ">>").run_all(self.calls)
-
-    def __matmul__(self, pool: Any) -> NoReturn:
-        raise TypeError("gathered calls go to a pool by >>; @ is for one call on every node")
-
-    def __gt__(self, pool: Any) -> NoReturn:
-        raise TypeError("gathered calls go to a pool by >>; stream=True gives results as they come")
-
-    def __and__(self, other: Any) -> NoReturn:
-        raise TypeError("gathered calls cannot be joined by &: hand all calls to one gather")
-
-    def with_timeout(self, seconds: float | str | None) -> Gathered[T]:
-        """Return them with a limit on how long each of the calls may run."""
-        return replace(self, calls=tuple(call.with_timeout(seconds) for call in self.calls))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Streamed(Gathered[T]):
-    """Calls of any number, whose results are iterated over as they arrive."""
-
-    ordered: bool = True
-
-    def __rshift__(self, pool: CallTarget | Any) -> Iterator[T]:  # type: ignore[override]
-        return _target(pool, ">>").stream_all(self.calls, self.ordered)
-
-
-@overload
-def gather(
-    *tasks: PendingFunction[U], stream: Literal[False] = False, ordered: bool = True
-) -> Gathered[U]: ...
-@overload
-def gather(
-    *tasks: PendingFunction[U], stream: Literal[True], ordered: bool = True
-) -> Streamed[U]: ...
-def gather(*tasks: Any, stream: bool = False, ordered: bool = True) -> Any:
-    """Combine any number of calls.
-
-    Parameters
-    ----------
-    stream
-        Give results one by one, as they come.
-    ordered
-        Of a stream: in the order of the calls, or as they are done.
-
-    Returns
-    -------
-    Gathered or Streamed
-        ``>> pool`` gives a tuple of results, or with `stream` an iterator over them.
-
-    Raises
-    ------
-    TypeError
-        Something other than a call is among `tasks`.
-
-    Examples
-    --------
-    >>> @function
-    ... def double(x: int) -> int:
-    ...     return 2 * x
-    >>> len(gather(*(double(i) for i in range(3))))
-    3
-    >>> results = gather(double(1), double(2)) >> pool  # doctest: +SKIP
-    """
-    for number, task in enumerate(tasks):
-        if not isinstance(task, PendingFunction):
-            raise TypeError(
-                f"gather: argument {number} is a {type(task).__name__}, not a pending call"
-                + ("; gather(*calls), with the star" if _is_many(task) else f". {_PRECEDENCE}")
-            )
-    return Streamed(tasks, ordered) if stream else Gathered(tasks)
-
-
-def _is_many(value: object) -> bool:
-    return isinstance(value, (list, tuple)) or inspect.isgenerator(value)
-
-
 def _calls(other: object) -> tuple[PendingFunction[Any], ...]:
     if isinstance(other, PendingFunction):
         return (other,)
     if isinstance(other, Group):
         return other.calls
     raise TypeError(
-        f"& joins calls that have not been sent, and this is a {type(other).__name__}: "
-        f"{_PRECEDENCE}"
+        f"& joins calls that have not been sent, and this is a {type(other).__name__}: {PRECEDENCE}"
     )
 
 
-def _target(pool: Any, operator: str) -> Any:
+def target_pool(pool: Any, operator: str) -> Any:
     """Return the target pool of an operator: a pool, or the current one for this package."""
     from .active_pools import CallTarget, current
 
@@ -430,8 +345,8 @@ def _target(pool: Any, operator: str) -> Any:
         return pool.resolve_pool()
     if pool is sys.modules.get("jupyter_sky"):
         return current()
-    if isinstance(pool, (PendingFunction, Group, Gathered)):
-        raise TypeError(f"{operator} sends a call to a pool, not to another call. {_PRECEDENCE}")
+    if isinstance(pool, (PendingFunction, PendingFunctionGroup)):
+        raise TypeError(f"{operator} sends a call to a pool, not to another call. {PRECEDENCE}")
     raise TypeError(
         f"{operator} sends a call to a pool, and this is a {type(pool).__name__}: "
         "use what sky.Compute(...) or sky.up(...) gives"

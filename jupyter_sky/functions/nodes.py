@@ -65,6 +65,25 @@ class PoolNode:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    """Request that calls of a batch stop.
+
+    Attributes
+    ----------
+    why : str
+        Reason, one of `StopReason`.
+    since : float
+        Time of the request (monotonic clock).
+    keys : frozenset of int
+        The calls.
+    """
+
+    why: str
+    since: float
+    keys: frozenset[int]
+
+
 @dataclass(slots=True, eq=False)
 class SentBatch:
     """Batch of calls sent to a node in one message."""
@@ -80,5 +99,5 @@ class SentBatch:
     is_final: bool = False
     ran_concurrently: bool = False
     """Whether others ran beside it when its engine died."""
-    stop_request: tuple[str, float] | None = None
-    """Reason and time (monotonic clock) of the request to stop it."""
+    stop_request: StopRequest | None = None
+    """Latest request to stop calls of it."""

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,26 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..engines.wire.values import Parcel
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
 from . import active_pools
-from .active_pools import CallTarget
 from .blob_transfer import BlobTransfer
+from .call_methods import CallMethods, Wanted
 from .dispatch import Dispatcher
-from .lazy_calls import Function, PendingFunction, PendingFunctionGroup
 from .local_modules import LocalModules
 from .memory_files import machine_identity
 from .nodes import PoolNode
 from .output import OutputSink
 from .payload import Blobs, split
-from .result_stream import ResultStream
 from .specs import Nodes, NodeSpec, Worker
-from .tasks import (
-    CallPickler,
-    CallTask,
-    PackedCall,
-    RemoteFuture,
-    StopReason,
-    paused_collection,
-    results_of,
-)
+from .tasks import CallPickler, CallTask, PackedCall, RemoteFuture, paused_collection
 from .topology import shared_state_endpoint, topology
 
 if TYPE_CHECKING:
@@ -42,12 +32,9 @@ if TYPE_CHECKING:
     from .autoscaler import Autoscaler
 
 T = TypeVar("T")
-Calls = Sequence[PendingFunction[Any]]
-Wanted = Sequence[tuple[PendingFunction[Any], int | None]]
-"""Calls, each with the rank of the only node that may run it; None for any."""
 
 
-class Pool(CallTarget):
+class Pool(CallMethods):
     """Pool of nodes that calls are sent to.
 
     What ``sky.up`` and ``with sky.Compute(...) as compute`` give. Cells run on it, too:
@@ -95,6 +82,8 @@ class Pool(CallTarget):
         """Whether the progress of calls is shown."""
         self.limit: float | None = None
         """Time limit of calls that have none of their own, in seconds."""
+        self.max_nodes = 0
+        """Number of nodes up to which it grows by itself."""
         self._clusters: list[ClusterHandle] = []
         self._end = end
         self._stack = ExitStack()
@@ -149,6 +138,11 @@ class Pool(CallTarget):
     def concurrency(self) -> int:
         """Number of slots on all nodes."""
         return len(self.ranks) * self.worker.concurrency
+
+    @property
+    def stream_slots(self) -> int:
+        """Calls of a streamed gather to send at least: for every slot, also those to come."""
+        return max(len(self.ranks), self.max_nodes, 1) * self.worker.concurrency
 
     @property
     def cancel_grace(self) -> float:
@@ -240,7 +234,9 @@ class Pool(CallTarget):
         """
         if self.closed or self.scaler is None:
             raise SkyUsageError(f"pool {self.name} {self.closed or 'is not from sky.Compute'}")
-        self.scaler.resize(Nodes.of(nodes))
+        wanted = Nodes.of(nodes)
+        self.scaler.resize(wanted)
+        self.max_nodes = wanted.limit
 
     def current_nodes(self) -> int:
         """Return the number of nodes that take calls."""
@@ -356,150 +352,6 @@ class Pool(CallTarget):
         """Return this pool."""
         return self
 
-    def run(self, call: PendingFunction[T]) -> T:
-        """Run a call on one node, and wait for it: ``call >> pool``."""
-        with self._submitted([(call, None)]) as futures:
-            return futures[0].result()
-
-    def submit(self, call: PendingFunction[T]) -> Future[T]:
-        """Send a call to one node; return the future of its result: ``call > pool``."""
-        return self._send([(call, None)])[0]
-
-    run_async = submit
-
-    def broadcast(self, call: PendingFunction[T]) -> list[T]:
-        """Run a call on every node; return the results by rank: ``call @ pool``."""
-        with self._submitted([(call, rank) for rank in self.ranks]) as futures:
-            return results_of(futures)
-
-    def run_all(self, calls: Calls) -> tuple[Any, ...]:
-        """Run calls concurrently; return their results in the same order."""
-        with self._gathered(calls) as futures:
-            return tuple(results_of(futures))
-
-    def run_parallel(self, group: PendingFunctionGroup) -> Any:
-        """Run the calls of a group concurrently; return what ``group >> pool`` does."""
-        return group >> self  # type: ignore[operator]
-
-    def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
-        """Run calls concurrently; return an iterator over their results, which has a window."""
-        pickler, group = CallPickler(self.local_modules()), object()
-        return ResultStream(
-            calls,
-            lambda portion: self._send([(call, None) for call in portion], [], pickler, group),
-            lambda: self.concurrency,
-            ordered,
-            self._progress(len(calls), group),
-        )
-
-    def map(
-        self, function: Callable[..., T], /, *iterables: Iterable[Any], timeout: float | None = None
-    ) -> list[T]:
-        """Run a function on every item; return the results in the same order.
-
-        Parameters
-        ----------
-        function
-            Plain or lazy function; it takes one item of each iterable.
-        iterables
-            One or more; the shortest ends the call, as with the built-in `map`.
-        timeout
-            Most seconds to wait for all results; None for no limit.
-
-        Raises
-        ------
-        SkyTimeout
-            Not all results came in time; unfinished calls are stopped.
-
-        Examples
-        --------
-        >>> pool.map(pow, [2, 3], [5, 6])  # doctest: +SKIP
-        [32, 729]
-        """
-        if not iterables:
-            raise SkyUsageError("pool.map: give at least one iterable after the function")
-        return self.starmap(function, zip(*iterables, strict=False), timeout=timeout)
-
-    def starmap(
-        self,
-        function: Callable[..., T],
-        items: Iterable[Iterable[Any]],
-        /,
-        *,
-        timeout: float | None = None,
-    ) -> list[T]:
-        """Run a function on tuples of arguments; return the results in the same order.
-
-        Parameters
-        ----------
-        function
-            Plain or lazy function.
-        items
-            The arguments of each call.
-        timeout
-            Most seconds to wait for all results; None for no limit.
-
-        Raises
-        ------
-        SkyTimeout
-            Not all results came in time; unfinished calls are stopped.
-
-        Examples
-        --------
-        >>> pool.starmap(pow, [(2, 5), (3, 6)])  # doctest: +SKIP
-        [32, 729]
-        """
-        lazy = function if isinstance(function, Function) else Function(function)
-        with self._gathered([lazy(*arguments) for arguments in items]) as futures:
-            return results_of(futures, timeout)
-
-    def call_on(
-        self,
-        rank: int,
-        function: Callable[..., T],
-        /,
-        *args: Any,
-        timeout: float | None = None,
-        **kwargs: Any,
-    ) -> Future[T]:
-        """Run a function on a given node; return the future of its result."""
-        call = PendingFunction(Function(function), args, kwargs, timeout)
-        return self._send([(call, rank)])[0]
-
-    @contextlib.contextmanager
-    def _submitted(self, wanted: Wanted, group: object = None) -> Iterator[list[Any]]:
-        """Send calls; stop unfinished ones when the block is left."""
-        futures: list[RemoteFuture[Any]] = []
-        why: StopReason = "group"
-        try:
-            self._send(wanted, futures, group=group)
-            yield futures
-        except KeyboardInterrupt:
-            why = "cancel"
-            raise
-        finally:
-            for future in futures:
-                future.stop(why)
-
-    def _progress(
-        self, total: int, group: object
-    ) -> contextlib.AbstractContextManager[Callable[[Sequence[RemoteFuture[Any]]], None]]:
-        """Return the display of the progress of calls, unless it is turned off."""
-        from .progress import show_progress
-
-        return show_progress(total if self.shows_progress else 0, self._dispatcher, group)
-
-    @contextlib.contextmanager
-    def _gathered(self, calls: Calls) -> Iterator[list[Any]]:
-        """Send calls as `_submitted` does, and show their progress."""
-        group, wanted = object(), [(call, None) for call in calls]
-        with (
-            self._submitted(wanted, group) as futures,
-            self._progress(len(calls), group) as count,
-        ):
-            count(futures)
-            yield futures
-
     def _send(
         self,
         wanted: Wanted,
@@ -535,6 +387,14 @@ class Pool(CallTarget):
         futures += [task.future for task in tasks]
         self._dispatcher.submit(tasks)
         return futures
+
+    def _progress(
+        self, total: int, group: object
+    ) -> contextlib.AbstractContextManager[Callable[[Sequence[Future[Any]]], None]]:
+        """Show the progress of the calls of a gather while they are waited for."""
+        from .progress import show_progress
+
+        return show_progress(total if self.shows_progress else 0, self._dispatcher, group)
 
     # -- end ---------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class ResultStream(Generic[T]):
     send
         Sends calls; returns their futures.
     count_slots
-        Returns how many calls the pool runs at once.
+        Returns how many calls the pool runs at once, at its largest.
     ordered
         Whether results come in the order of the calls, or as they arrive.
     progress
@@ -81,7 +81,7 @@ class ResultStream(Generic[T]):
         self._waiting = deque(calls)
         self._send, self._count_slots, self._ordered = send, count_slots, ordered
         self._unread: deque[RemoteFuture[T]] = deque()
-        self._ended: SimpleQueue[RemoteFuture[T]] = SimpleQueue()
+        self._ended: SimpleQueue[Any] = SimpleQueue()
         self._window = 0
         self._result_bytes: float | None = None
         self._failure: Exception | None = None
@@ -117,7 +117,7 @@ class ResultStream(Generic[T]):
 
     def _read(self) -> T:
         """Wait for the next result; forget its future."""
-        future = self._unread[0] if self._ordered else self._ended.get()
+        future: RemoteFuture[T] = self._unread[0] if self._ordered else self._ended.get()
         value = future.result()
         self._unread.remove(future)
         known = self._result_bytes
@@ -128,7 +128,7 @@ class ResultStream(Generic[T]):
 
     def _refill(self) -> None:
         """Send calls once there is room for a portion of the window."""
-        self._window = window_calls(max(self._count_slots(), 1), self._window, self._result_bytes)
+        self._window = window_calls(self._count_slots(), self._window, self._result_bytes)
         room = min(self._window - len(self._unread), len(self._waiting))
         if room < min(max(self._window // 4, 1), len(self._waiting) or 1):
             return

@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import Any, Protocol
 
-from ..engines.wire.messages import Message
+from ..engines.wire.messages import COUNTED_TYPES, Message
 from ..errors import SkyError
 from .memory_files import read_file
 from .nodes import PoolNode, SentBatch
@@ -113,7 +113,7 @@ class ResultHandler:
             sink.write(batch.node.rank, content["name"], content["text"])
         elif kind == "display_data" and sink is not None:
             sink.display(batch.node.rank, content)
-        elif kind not in _COUNTED:
+        if kind not in COUNTED_TYPES:
             return
         batch.printed += 1
         self.release_held(batch, batch.printed)
@@ -226,9 +226,6 @@ class ResultHandler:
         """Handle the death of the process of a single call."""
         if task := self.dispatcher.finish_task(batch, key):
             self.dispatcher.on_task_lost(task, batch.node, why, at_fault=True)
-
-
-_COUNTED = {"stream", "display_data", "update_display_data", "execute_result", "clear_output"}
 
 
 def _nbytes(segment: Any) -> int:

@@ -157,6 +157,10 @@ class Options:
         Whether nodes may speak to each other. Without it calls go as they do, and what tasks
         share (``sky.dict``, ``sky.barrier``...) cannot be had: for places whose machines do not
         reach one another.
+    cancel_grace : float
+        Seconds that a running call may take to stop once another call of its gather, group or
+        broadcast has failed. Code that cannot be interrupted, such as LAPACK, often ends by
+        itself; otherwise its engine is restarted then, and a line says what was lost.
     worker : Worker, optional
         Concurrency and executor, where `Compute` is not given them.
     console : bool or str
@@ -164,10 +168,6 @@ class Options:
         ``"minimal"`` and ``"log"`` are as True: a card in notebooks, a line in terminals.
     provision_timeout : float, optional
         Most seconds that machines may take to come up; then those that have are given back.
-    cancel_grace : float
-        Seconds that a running call may take to stop once another call of its gather, group or
-        broadcast has failed. Code that cannot be interrupted, such as LAPACK, often ends by
-        itself; otherwise its engine is restarted then, and a line says what was lost.
 
     Examples
     --------
@@ -195,6 +195,8 @@ class Options:
             raise SkyUsageError(
                 f"Options(worker={self.worker!r}): not a worker", hint="sky.Worker(concurrency=2)"
             )
+        if not self.cancel_grace >= 0:
+            raise SkyUsageError(f"cancel_grace={self.cancel_grace!r}: seconds, 0 or above")
         if self.provision_timeout is not None and not self.provision_timeout > 0:
             raise SkyUsageError(f"provision_timeout={self.provision_timeout!r}: seconds above 0")
 

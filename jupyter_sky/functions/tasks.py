@@ -15,9 +15,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from ..errors import SkyTimeout
+from ..errors import SkyTaskLost, SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
+from .edited_modules import definition, is_edited
 from .local_modules import Archives, LocalModules, merge, missing_module_advice, with_modules
 from .payload import (
     ArgumentBlobs,
@@ -186,9 +187,10 @@ class CallPickler:
         """Pickle a function with its options and the local modules that it needs."""
         packed = self._functions.get(id(function))
         if packed is None:
-            local = function.local
-            parcel = pack_function(local, function.shown, function.name)
-            archives = self.modules.needed_by(parcel.segments[0], local, _module_of(local))
+            local, module = function.local, _sent_module(function.local)
+            named = local if module else definition(local)
+            parcel = pack_function(named, function.shown, function.name)
+            archives = self.modules.needed_by(parcel.segments[0], local, module)
             payload = with_modules(parcel, archives, blobs)
             packed = self._functions[id(function)] = function, payload, archives, blobs.take()
         return packed[1:]
@@ -205,13 +207,13 @@ class CallPickler:
 
         if (quick := self._pack_plain(call)) is not None:
             return quick
-        local = call.function.local
+        local, module = call.function.local, _sent_module(call.function.local)
         args, kwargs, stream_inputs, stream_senders = streamed(local, call, self.modules)
-        with pickled_by_value(_module_of(local)):
+        with pickled_by_value(module):
             function, archives, shared = self._function(call.function, blobs)
             parcel = pack_arguments(local, call.function.name, args, kwargs)
             # those of the function again: a node unpickles each function once
-            others = self.modules.needed_by(parcel.segments[0], None, _module_of(local))
+            others = self.modules.needed_by(parcel.segments[0], None, module)
         if not archives and not streams_arguments(local):
             self._plain[id(call.function)] = function, shared
         arguments = with_modules(parcel, merge(archives, others), blobs)
@@ -227,8 +229,27 @@ class CallPickler:
         return None if data is None else PackedCall(known[0], (data,), (), [], known[1])
 
 
-def _module_of(function: Any) -> str | None:
-    return getattr(function, "__module__", None)
+def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:
+    """Return the error of a call that was lost with its node; None if it is to be sent again."""
+    if not task.replayable or task.rank is not None:
+        obstacle = "it streams" if not task.replayable else "it was for this very node"
+        text = f"{task.call!r} was lost with node {rank} ({why}); {obstacle}"
+        return SkyTaskLost(text, hint="send it again")
+    if task.call.retry.losses <= 1:
+        text = f"{task.call!r} was lost with node {rank} ({why}), and may have run"
+        hint = "retry=0 allows one attempt; without it, a call is sent again after a loss"
+        return SkyTaskLost(text, hint=hint)
+    if len(task.losses) >= task.call.retry.losses:
+        text = f"{task.call!r} was lost {len(task.losses)} times ({'; '.join(task.losses)})"
+        hint = "it seems to end the process that runs it, and is not sent again"
+        return SkyTaskLost(text, hint=hint)
+    return None
+
+
+def _sent_module(function: Any) -> str | None:
+    """Return the module whose definitions travel by value with a function; None for no such."""
+    module = getattr(function, "__module__", None)
+    return None if is_edited(module) else module
 
 
 def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseException:

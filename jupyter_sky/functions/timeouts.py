@@ -65,10 +65,11 @@ class TimeoutMonitor:
                 self._check_batch(batch, now)
 
     def _check_batch(self, batch: SentBatch, now: float) -> None:
-        if batch.stop_request is not None:
-            why, since = batch.stop_request
-            if now - since > STOP_TIMEOUT_SECONDS.get(why, self.cancel_grace + SLACK_SECONDS):
-                self._abandon(batch, why)
+        request = batch.stop_request
+        if request is not None and request.keys & batch.tasks.keys():
+            patience = STOP_TIMEOUT_SECONDS.get(request.why, self.cancel_grace + SLACK_SECONDS)
+            if now - request.since > patience:
+                self._abandon(batch, request.why)
             return
         times = [task.timeout or 0.0 for task in list(batch.tasks.values())]
         if times and all(times) and now - batch.sent > sum(times) + SLACK_SECONDS:

@@ -15,6 +15,7 @@ from ..errors import SkyError, SkyUsageError
 from ..functions.progress import show_in_notebook
 from . import verbs
 from .completer import make_matcher
+from .shown_errors import ShownError, skip_once
 
 if TYPE_CHECKING:
     from ..cell_options.values import CellOptions
@@ -32,7 +33,7 @@ class SkyMagics(Magics):
         if cell is None:
             return _call_verb(line)
         from ..executor.notebook_history import read_history
-        from ..executor.request import CellPosition, cell_id
+        from ..executor.request import CellPosition, are_passing_magics, cell_id
 
         options = parse_cell_line(line, Sky.load().aliases)
         if not cell.strip():
@@ -40,8 +41,15 @@ class SkyMagics(Magics):
                 "%%sky: the cell has no body", hint="write below it what is to run on the cluster"
             )
         number = self.shell.displayhook.prompt_count
-        above, history = self._lines_above(line, cell), read_history(self.shell)
-        origin = CellPosition(number, line, above, cell_id(self.shell), history)
+        above = self._lines_above(cell)
+        origin = CellPosition(
+            number,
+            line,
+            above or [f"%%sky {line}".rstrip()],
+            cell_id(self.shell),
+            read_history(self.shell),
+            are_passing_magics(above),
+        )
         if options.dry_run:
             from .dryrun import dry_run
 
@@ -55,7 +63,7 @@ class SkyMagics(Magics):
         from ..executor import session as sessions
         from ..widgets.cell_display import for_cell
 
-        session, failure = sessions.current(), None
+        session = sessions.current()
         try:
             if session.will_spend(options):  # else the engine finds it as soon, at no cost
                 self._check_syntax(origin.number_lines(cell), origin.number)
@@ -63,10 +71,8 @@ class SkyMagics(Magics):
             raise _hide_package_frames(self.shell, error) from None
         try:
             return session.run(cell, options, for_cell(self.shell), origin)
-        except (SyntaxError, BaseExceptionGroup) as error:
-            failure = _hide_package_frames(self.shell, error)
-        except KeyboardInterrupt as error:
-            raise _clean_interrupt(error) from None
+        except BaseException as error:
+            failure = _presentable(self.shell, error)
         raise failure  # here: IPython also looks for groups among the contexts of an exception
 
     def _show(self, value: Any, options: CellOptions) -> Any:
@@ -79,13 +85,15 @@ class SkyMagics(Magics):
             self.shell.displayhook.update_user_ns(value)
         return None
 
-    def _lines_above(self, line: str, body: str) -> list[str]:
-        """Return the notebook cell's lines above the body, so that line numbers agree with it."""
+    def _lines_above(self, body: str) -> list[str]:
+        """Return the notebook cell's lines above the body, so that line numbers agree with it.
+
+        There are none where the body is in no cell, but in the code of one.
+        """
         history = self.shell.history_manager
         raw = history.input_hist_raw[-1] if history and history.input_hist_raw else ""
         above, found, _ = raw.rpartition(body.rstrip("\n"))
-        known = found and "%%sky" in above
-        return above.rstrip("\n").split("\n") if known else [f"%%sky {line}".rstrip()]
+        return above.rstrip("\n").split("\n") if found and "%%sky" in above else []
 
     def _check_syntax(self, cell: str, number: int) -> None:
         """Raise a SyntaxError here and now, before any machine is up."""
@@ -105,6 +113,17 @@ def _call_verb(line: str) -> Any:
             f"%sky {line}: {str(error).lower()}", hint="every quote needs its closing quote"
         ) from None
     return verbs.call_verb(words)
+
+
+def _presentable(shell: Any, error: BaseException) -> BaseException:
+    """Return the error that IPython is to receive for the error of a cell."""
+    from ..executor.failures import RemoteFailure
+
+    if isinstance(error, RemoteFailure) and error.is_shown:
+        return skip_once(shell, ShownError.of(error))
+    if isinstance(error, SyntaxError | BaseExceptionGroup):
+        return _hide_package_frames(shell, error)
+    return _clean_interrupt(error) if isinstance(error, KeyboardInterrupt) else error
 
 
 def _clean_interrupt(error: KeyboardInterrupt) -> KeyboardInterrupt:

@@ -317,7 +317,35 @@ def no_place_error(need: Resources, own: Sequence[Offer]) -> SkyNoOffer | SkyPer
         return SkyPermission(
             f"--cloud {','.join(need.clouds)}: {check.found}", hint=check.fix or "see %sky check"
         )
-    return no_offer(need, own)
+    on_premises_only = need.clouds and set(need.clouds) <= set(clouds.ON_PREMISES)
+    return no_offer(need, own) if on_premises_only else _no_account_error(need)
+
+
+def no_account_reason(need: Resources) -> str:
+    """Say why a request cannot run, where no cloud that it allows can be used from here."""
+    own = set(need.clouds or clouds.ON_PREMISES) & set(clouds.ON_PREMISES)
+    rented = [name for name in need.clouds if name not in clouds.ON_PREMISES]
+    account = f"account of {' or '.join(rented)}" if rented else "account of a cloud"
+    reasons = ["this machine has less than that"] if own else []
+    return ", and ".join([*reasons, f"no {account} is set up here"])
+
+
+def _no_account_error(need: Resources) -> SkyNoOffer:
+    """Return the error that a request needs an account, with the cheapest offer on sale."""
+    from ..catalog import load
+    from ..catalog.nearest_offers import find_nearest
+
+    catalog = load()
+    cheapest = next(iter(catalog.filter(replace(need, spot=wants_spot(need)))), None)
+    if cheapest is None:
+        return no_offer(need, find_nearest(catalog, need))
+    asked = need.command_line()
+    return SkyNoOffer(
+        f"{asked} cannot run yet: {no_account_reason(need)}",
+        hint="set an account up: %sky check says how\n"
+        f"the cheapest place on sale: {cheapest.place}, {format_rate(cheapest.price)}; "
+        f"others: %sky plan {asked}",
+    )
 
 
 def _placement_hint(need: Resources) -> str:

@@ -8,6 +8,7 @@ import uuid
 from typing import Any
 
 from ..executor.display import Display, RunStatus
+from ..executor.payloads import page_text
 from .status_line import mimebundle, output_metadata, to_text
 
 
@@ -19,7 +20,7 @@ class CellDisplay:
     """
 
     def __init__(self, shell: Any) -> None:
-        self.kernel = shell.kernel
+        self.shell, self.kernel = shell, shell.kernel
         self.parent = self.kernel.get_parent("shell")
         self.number = shell.displayhook.prompt_count
         self._id = uuid.uuid4().hex
@@ -95,6 +96,18 @@ class CellDisplay:
             buffers=buffers,
         )
 
+    def payload(self, parts: list[dict[str, Any]]) -> None:
+        """Put a payload into the cell's reply; once that has gone, show its pages as outputs."""
+        for part in parts:
+            if self._awaits_reply():
+                self.shell.payload_manager.write_payload(part)
+            elif (text := page_text(part)) is not None:
+                self.send("display_data", {"data": {"text/plain": text}, "metadata": {}})
+
+    def _awaits_reply(self) -> bool:
+        is_running = self.kernel.get_parent("shell").get("header") == self.parent.get("header")
+        return is_running and threading.current_thread() is threading.main_thread()
+
     # -- widgets ---------------------------------------------------------------------------
 
     def comm(self, message: dict[str, Any], engine: str, client: Any) -> None:
@@ -117,7 +130,7 @@ class CellDisplay:
         if kind == "comm_open":
             self._register_proxy_comm(content, engine, client)
         elif kind == "comm_close":
-            self.kernel.comm_manager.comms.pop(content["comm_id"], None)
+            self._forget_proxy_comm(content["comm_id"])
         state = content.get("data", {}).get("state") if kind == "comm_msg" else None
         captures = None
         if isinstance(state, dict) and "msg_id" in state and (captures := bool(state["msg_id"])):
@@ -125,6 +138,11 @@ class CellDisplay:
             state["msg_id"] = parent["header"]["msg_id"]
         self._post(kind, content, message["metadata"], message.get("buffers"), parent)
         return captures
+
+    def _forget_proxy_comm(self, identity: str) -> None:
+        comm = self.kernel.comm_manager.comms.pop(identity, None)
+        if comm is not None:
+            comm._closed = True  # else its end would publish a comm_close of its own
 
     def _register_proxy_comm(self, content: dict[str, Any], engine: str, client: Any) -> None:
         """Register a comm that forwards the front end's messages to the engine."""
@@ -165,16 +183,66 @@ class _ReplyDisplay:
             self.display._post(kind, message["content"], message["metadata"], None, self.event)
 
 
+class PartlyCapturedDisplay:
+    """Display of a cell whose text or displays are captured, by ``%%capture`` and the like.
+
+    Parameters
+    ----------
+    shell
+        The shell; what captures is there when the object is made.
+    cell
+        Display of the cell, which shows the status line and all that is not captured.
+    """
+
+    def __init__(self, shell: Any, cell: CellDisplay) -> None:
+        self.cell, self._publisher = cell, captured_publisher(shell)
+        self._streams = captured_streams()
+
+    def status(self, status: RunStatus) -> None:
+        """Show or replace the status line, which is not the cell's own."""
+        self.cell.status(status)
+
+    def update_status(self, status: RunStatus) -> None:
+        """Replace the status line of a cell that has ended."""
+        self.cell.update_status(status)
+
+    def send(
+        self,
+        kind: str,
+        content: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        buffers: list[Any] | None = None,
+    ) -> None:
+        """Hand one message to what captures it, else show it."""
+        if kind == "stream" and (stream := self._streams.get(content["name"])) is not None:
+            stream.write(content["text"])
+        elif kind == "clear_output" and self._publisher is not None:
+            self._publisher.clear_output(content.get("wait", False))
+        elif "data" in content and self._publisher is not None:
+            _publish(self._publisher, kind, content)
+        else:
+            self.cell.send(kind, content, metadata, buffers)
+
+    def comm(self, message: dict[str, Any], engine: str, client: Any) -> None:
+        """Pass on a widget's message, which nothing captures."""
+        self.cell.comm(message, engine, client)
+
+    def payload(self, parts: list[dict[str, Any]]) -> None:
+        """Put a payload into the cell's reply."""
+        self.cell.payload(parts)
+
+
 class PlainDisplay:
-    """Display for terminals and ``%%capture``: plain text or IPython's publisher."""
+    """Display for terminals: plain text and IPython's publisher."""
 
     def __init__(self, shell: Any) -> None:
-        self.shell = shell
+        self.shell, self._publisher = shell, shell.display_pub
+        self._is_captured = captured_publisher(shell) is not None
 
     def status(self, status: RunStatus) -> None:
         """Print the final status only: printed lines cannot be replaced."""
-        if status.is_final:
-            self._print(sys.stdout, to_text(status) + "\n")
+        if status.is_final and not self._is_captured:
+            _print(sys.stdout, to_text(status) + "\n")
 
     def update_status(self, status: RunStatus) -> None:
         """Print nothing: a printed line cannot be replaced."""
@@ -188,31 +256,65 @@ class PlainDisplay:
     ) -> None:
         """Print or publish one message."""
         if kind == "stream":
-            self._print(getattr(sys, content["name"]), content["text"])
+            _print(getattr(sys, content["name"]), content["text"])
         elif kind == "error":
-            self._print(sys.stderr, "\n".join([*content["traceback"], ""]))
+            _print(sys.stderr, "\n".join([*content["traceback"], ""]))
         elif kind == "clear_output":
-            self.shell.display_pub.clear_output(content.get("wait", False))
+            self._publisher.clear_output(content.get("wait", False))
         else:
-            self.shell.display_pub.publish(
-                content["data"],
-                content.get("metadata", {}),
-                transient=content.get("transient", {}),
-                update=kind == "update_display_data",
-            )
-
-    @staticmethod
-    def _print(stream: Any, text: str) -> None:
-        stream.write(text)
-        stream.flush()
+            _publish(self._publisher, kind, content)
 
     def comm(self, message: dict[str, Any], engine: str, client: Any) -> None:
         """Ignore it: a terminal shows no widgets."""
 
+    def payload(self, parts: list[dict[str, Any]]) -> None:
+        """Show pages in the pager, and put an input below the cell."""
+        from IPython.core.page import page
+
+        for part in parts:
+            if (text := page_text(part)) is not None:
+                page(text, start=part.get("start", 0))
+            elif part["source"] == "set_next_input":
+                self.shell.set_next_input(part["text"], part.get("replace", False))
+
+
+def _print(stream: Any, text: str) -> None:
+    stream.write(text)
+    stream.flush()
+
+
+def _publish(publisher: Any, kind: str, content: dict[str, Any]) -> None:
+    publisher.publish(
+        content["data"],
+        content.get("metadata", {}),
+        transient=content.get("transient", {}),
+        update=kind == "update_display_data",
+    )
+
+
+def captured_publisher(shell: Any) -> Any:
+    """Return what captures the displays of a shell now, or None."""
+    publisher = shell.display_pub
+    return publisher if type(publisher).__name__ == "CapturingDisplayPublisher" else None
+
+
+def captured_streams() -> dict[str, Any]:
+    """Return what captures the text of this kernel now, by the names of the streams."""
+    from ipykernel.iostream import OutStream
+
+    streams = {"stdout": sys.stdout, "stderr": sys.stderr}
+    return {name: stream for name, stream in streams.items() if not isinstance(stream, OutStream)}
+
+
+def for_cards(shell: Any) -> Display:
+    """Return the display of cards in the cell that runs now; nothing captures them."""
+    return PlainDisplay(shell) if getattr(shell, "kernel", None) is None else CellDisplay(shell)
+
 
 def for_cell(shell: Any) -> Display:
-    """Return the display of the cell that runs now."""
-    capturing = type(shell.display_pub).__name__ == "CapturingDisplayPublisher"
-    if getattr(shell, "kernel", None) is None or capturing:
-        return PlainDisplay(shell)
-    return CellDisplay(shell)
+    """Return the display of the outputs of the cell that runs now."""
+    display = for_cards(shell)
+    is_captured = captured_publisher(shell) is not None or captured_streams()
+    if isinstance(display, CellDisplay) and is_captured:
+        return PartlyCapturedDisplay(shell, display)
+    return display

@@ -58,9 +58,9 @@ class ProgressCard:
     """Progress card in the outputs of the cell that runs when the object is made."""
 
     def __init__(self, shell: Any) -> None:
-        from .cell_display import for_cell
+        from .cell_display import for_cards
 
-        self._display = for_cell(shell)
+        self._display = for_cards(shell)
         self._id = uuid.uuid4().hex
         self._shown: dict[str, str] = {}
 

@@ -34,6 +34,14 @@ def _same_bound(_work: Any, _search: Any, rise: Any, low: float) -> tuple:
     return low, rise
 
 
+def _always_pairs(*_args: Any) -> float:
+    return float("inf")
+
+
+def _tree_or_pairs(rows: Any, shape: Any, tails: Any, heads: Any) -> float:
+    return rows._nodes(shape, tails, heads).size if hasattr(shape, "member") else float("inf")
+
+
 def _no_order(_search: Any) -> Any:
     order = import_module(f"{SOLVER}.elimination").EliminationOrder
     return order((), float("inf"), float("inf"))
@@ -48,6 +56,10 @@ PARTS: dict[str, tuple[str, str, Callable]] = {
     "pareto": ("bounds", "pareto_labels", _same_labels),
     "quick_plans": ("bounds", "DeadlineSearch._try_quick_plans", _no_plans),
     "sum_bound": ("bounds", "DeadlineSearch._bound_sum", _nothing),
+    "place_plans": ("bounds", "DeadlineSearch._try_places", _nothing),
+    "price_tree": ("model", "find_price_tree", _nothing),
+    "price_levels": ("transfer_rows", "TransferRows._size", _tree_or_pairs),
+    "price_structure": ("transfer_rows", "TransferRows._size", _always_pairs),
     "label_filter": ("bounds", "DeadlineSearch._filter_labels", _nothing),
     "lagrangian": ("bounds", "priced_plans", _no_plans),
     "time_expansion": ("constrained_solver", "bound_over_times", _same_bound),

@@ -174,6 +174,9 @@ class Shown:
     def comm(self, message: Any, engine: str, client: Any) -> None:
         pass
 
+    def payload(self, parts: Any) -> None:
+        pass
+
 
 # -- scenarios ------------------------------------------------------------------------------
 

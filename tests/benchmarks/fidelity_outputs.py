@@ -26,6 +26,7 @@ _REPLACED = (
     (re.compile(r"/[\w./-]*/ipykernel_\d+/\d+\.py"), "<cell>"),
     (re.compile(r"\(\d{5,}\.py, line"), "(<cell>, line"),
     (re.compile(r"0x[0-9a-fA-F]{5,}"), "ADDRESS"),
+    (re.compile(r"\bThread-\d+\b"), "Thread-N"),
     (re.compile(r"\bid=[\"']?[\w-]{20,}"), "id=ID"),
     (re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}"), "UUID"),
 )

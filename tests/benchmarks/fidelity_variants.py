@@ -61,8 +61,8 @@ def make_variant(sources: list[Source], mode: Mode, sync: bool) -> Variant:
         Whether the notebook has files beside it, which its cluster needs too.
     """
     new = nbformat.v4.new_code_cell
-    start = "pass" if mode == "plain" else f"{SKY_LINE}{' --sync .' if sync else ''}\npass"
-    cells = [new("%load_ext jupyter_sky"), new(start)]
+    start = f"{SKY_LINE}{' --sync .' if sync else ''}\npass"
+    cells = [new("%load_ext jupyter_sky"), new(f"# {start}" if mode == "plain" else start)]
     compared, remote = [], set()
     for position, source in enumerate(sources):
         line = _sky_line(sources, position, mode)

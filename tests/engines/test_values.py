@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import threading
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from IPython.utils.capture import capture_output
 
 from jupyter_sky.engines.wire.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
 from jupyter_sky.errors import SkyTransferError
@@ -152,6 +155,21 @@ def test_unpicklable_part_is_named(value: Any, words: str) -> None:
 def test_an_open_file_is_not_sent_as_its_content() -> None:
     with open(__file__) as file, pytest.raises(SkyTransferError, match="open file stays"):
         Parcel.of({"log": file}, "x")
+
+
+def test_streams_in_memory_are_sent() -> None:
+    text, data = io.StringIO("one"), io.BytesIO(b"two")
+    text.read(1)
+    found = Parcel.of([text, data]).load()
+    assert (found[0].read(), found[1].getvalue()) == ("ne", b"two")
+
+
+def test_captured_output_is_sent() -> None:
+    with capture_output() as captured:
+        print("shown")
+        print("error", file=sys.stderr)
+    found = Parcel.of(captured).load()
+    assert (found.stdout, found.stderr, found.outputs) == ("shown\n", "error\n", [])
 
 
 def test_a_global_of_a_function_is_named() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.conftest import Notebook
@@ -85,3 +87,51 @@ def test_after_a_restart_cells_run_again_from_the_top(notebook: Notebook) -> Non
     notebook.restart()
     ok(notebook, "total = 0")
     assert auto(notebook, "total += 1; total")[0] == "1"
+
+
+def test_functions_share_the_names_of_the_cells(notebook: Notebook) -> None:
+    ok(notebook, "_step = 2; count = 0; rates = {'a': 1}\nimport math")
+    ok(notebook, "def bump():\n    global count\n    count += _step\n    return rate_of('a')")
+    ok(notebook, "def rate_of(key):\n    return math.sqrt(rates[key])")
+    assert auto(notebook, "bump(); count")[0] == "2"
+    assert auto(notebook, "rates['a'] = 4; bump(), count")[0] == "(2.0, 4)"
+    assert ok(notebook, "count, rates") == "(0, {'a': 1})"
+    assert auto(notebook, "_step = 3; bump(); count")[0] == "7"
+    shown, line = auto(notebook, "bump(), count")
+    assert shown == "(2.0, 10)" and "bump has changed" not in line
+    ok(notebook, "def rate_of(key): return 'redefined'")
+    shown, line = auto(notebook, "bump(), __builtins__.__name__")
+    assert shown == "('redefined', 'builtins')" and "had changed" not in line
+    ok(notebook, "class Kind:\n    def get(self): return rates['a'], Kind is type(self)")
+    assert auto(notebook, "Kind().get()")[0] == "(4, True)"
+
+
+def test_a_function_that_came_from_the_engine_is_not_sent_back(notebook: Notebook) -> None:
+    ok(notebook, "%%sky -o tell\nlevel = 1\ndef tell(): return level")
+    assert ok(notebook, "tell()") == "1"
+    shown, line = auto(notebook, "level = 2; tell()")
+    assert shown == "2" and "has changed" not in line
+
+
+def test_results_of_the_notebook_are_read(fresh: Any) -> None:
+    notebook = fresh()
+    ok(notebook, "20")  # Out[2]
+    assert auto(notebook, "_ + 1")[0] == "21"
+    shown, line = auto(notebook, "_, __, _2, Out[2], Out[3]")
+    assert shown == "(21, 20, 20, 20, 21)" and "had changed" not in line
+    ok(notebook, "'five'")
+    assert auto(notebook, "_ + ''")[0] == "'five'"
+    assert auto(notebook, "_")[0] == "'five'"
+    assert ok(notebook, "%%sky\n7") == "7"
+    assert ok(notebook, "%%sky\n_") == "7"
+    ok(notebook, "_private = 3")
+    assert auto(notebook, "_private")[0] == "3"
+
+
+def test_a_figure_of_the_notebook_is_a_picture(fresh: Any) -> None:
+    notebook = fresh()
+    ok(notebook, "import matplotlib.pyplot as plt\nfig, ax = plt.subplots(figsize=(2, 2))")
+    ran = notebook.run("%%sky --auto\nax.plot([1, 2])\nfig")
+    assert [set(content["data"]) for content in ran.of("execute_result")] == [
+        {"image/png", "text/plain"}
+    ]

@@ -10,7 +10,28 @@ from jupyter_sky.errors import SkyTransferError, SkyUsageError
 from jupyter_sky.executor.cell_names import free_names
 from jupyter_sky.executor.inputs import collect_inputs
 
-NAMES = dict.fromkeys(["x", "y", "data", "f", "i", "max", "np", "_hidden", "In", "open"], 0)
+NAMES = dict.fromkeys(
+    [
+        "x",
+        "y",
+        "data",
+        "f",
+        "i",
+        "max",
+        "np",
+        "_hidden",
+        "_",
+        "_3",
+        "In",
+        "Out",
+        "open",
+        "_i",
+        "_i3",
+        "_oh",
+        "__name__",
+    ],
+    0,
+)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +75,9 @@ NAMES = dict.fromkeys(["x", "y", "data", "f", "i", "max", "np", "_hidden", "In",
         # what shadows a builtin; what is the shell's own
         ("max + 1", ["max"]),
         ("min(1, 2)", []),
-        ("In, open, _hidden", []),
+        ("In, open, get_ipython, _i, _i3, _oh, __name__, _exit_code", []),
+        ("_hidden, _, _3", ["_", "_3", "_hidden"]),
+        ("Out[3], Out[x], _oh[4], Out", ["_3", "x"]),
         # not only Python
         ("%time x + 1\n!ls\ny = !ls\ny, data", ["data", "x"]),
         ("x?\ndata", ["data", "x"]),
@@ -124,3 +147,21 @@ def test_auto_says_what_it_sends() -> None:
     sending = collect_inputs(CellOptions(auto=True), "x + y", {"x": 1, "y": 2, "z": 3}, Sky())
     assert sorted(sending.inline) == ["x", "y"]
     assert sending.notes == ("sent by --auto: x, y",)
+
+
+def test_what_functions_of_the_notebook_read_is_sent_by_auto() -> None:
+    namespace: dict[str, object] = {"__name__": "__main__", "_step": 2, "unread": 1, "named": 3}
+    exec(
+        "import numpy.linalg as la\n"
+        "def outer(): return inner() + named\n"
+        "def inner(): return [outer, _step, la]",
+        namespace,
+    )
+    options = CellOptions(inputs=(CellInput("named", "named"),), auto=True)
+    sending = collect_inputs(options, "outer()", namespace, Sky())
+    assert sending.notes == ("sent by --auto: outer, inner, _step, la",)
+    assert set(sending.inline) == {"named", "outer", "inner", "_step", "la"}
+    assert sending.modules == ("numpy.linalg",) and "named" not in sending.auto
+    own = collect_inputs(CellOptions(inputs=(CellInput("inner", "inner"),)), "", namespace, Sky())
+    assert set(own.inline) == {"inner"}  # with a copy of what it reads
+    assert own.inline["inner"]["sizes"][0] > sending.inline["inner"]["sizes"][0]

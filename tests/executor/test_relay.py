@@ -35,18 +35,33 @@ class Recorder:
 class Cell:
     """A relay with engines that print."""
 
-    def __init__(self, ranks: int = 1, cap: int = 10_000_000) -> None:
+    def __init__(
+        self, ranks: int = 1, cap: int = 10_000_000, shows_final_error: bool = True
+    ) -> None:
         self.display = Recorder()
-        self.relay = Relay(self.display, range(ranks), cap, "%sky logs 7")
+        self.relay = Relay(
+            self.display,
+            range(ranks),
+            cap,
+            "%sky logs 7",
+            shows_final_error,
+            lambda origin: f"install {origin['module']}" if "module" in origin else "",
+        )
         self.relay.release()
         self.sinks = [
             self.relay.engine_receiver(rank, f"engine{rank}", None) for rank in range(ranks)
         ]
 
-    def says(self, kind: str, content: dict[str, Any], rank: int = 0) -> None:
+    def says(self, kind: str, content: dict[str, Any], rank: int = 0, facts: Any = None) -> None:
         """Receive one message."""
-        message = {"header": {"msg_type": kind}, "content": content, "metadata": {}, "buffers": []}
+        metadata = {} if facts is None else {"sky": facts}
+        message = {"header": {"msg_type": kind}, "content": content, "metadata": metadata}
         self.sinks[rank](message)
+
+    def fails(self, name: str, rank: int = 0, final: bool = True, **origin: str) -> None:
+        """Receive an error."""
+        content = {"ename": name, "evalue": "", "traceback": [f"{name} on {rank}"]}
+        self.says("error", content, rank, {"final": final, "error": origin})
 
     def prints(self, text: str, rank: int = 0, name: str = "stdout") -> None:
         """Receive a piece of text."""
@@ -185,6 +200,49 @@ def test_several_results_say_whose_they_are_by_rank() -> None:
         c["text"] if kind == "stream" else c["data"]["text/plain"] for kind, c in cell.end().sent
     ]
     assert texts == ["[0]\na\nb", "[1]\n", "table", "[2] 1"]
+
+
+# -- errors --------------------------------------------------------------------------------------
+
+
+def test_errors_are_shown_where_they_stand() -> None:
+    cell = Cell()
+    cell.prints("one\n")
+    cell.fails("Shown", final=False)
+    cell.prints("two\n")
+    cell.fails("Final", module="absent")
+    cell.shows("figure")
+    sent = [(kind, content.get("traceback")) for kind, content in cell.end().sent]
+    assert sent == [
+        ("stream", None),
+        ("error", ["Shown on 0"]),
+        ("stream", None),
+        ("error", ["Final on 0", "install absent"]),
+        ("display_data", None),
+    ]
+    assert cell.relay.shown == 5
+
+
+def test_an_error_that_the_caller_receives_is_not_shown() -> None:
+    cell = Cell(shows_final_error=False)
+    cell.fails("Shown", final=False)
+    cell.fails("Final")
+    assert [content["ename"] for _, content in cell.end().sent] == ["Shown"]
+
+
+def test_one_error_of_several_engines_is_shown() -> None:
+    cell = Cell(ranks=3)
+    cell.fails("Final", rank=2)
+    cell.fails("Final", rank=1)
+    assert not cell.display.sent
+    assert [content["traceback"] for _, content in cell.end().sent] == [["Final on 1"]]
+
+
+@pytest.mark.parametrize("facts", [None, 5, {"final": True}, {"error": None}])
+def test_error_without_facts_is_shown(facts: Any) -> None:
+    cell = Cell()
+    cell.says("error", {"ename": "E", "evalue": "", "traceback": ["E"]}, 0, facts)
+    assert [kind for kind, _ in cell.end().sent] == ["error"]
 
 
 # -- floods --------------------------------------------------------------------------------------

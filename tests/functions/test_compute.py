@@ -13,6 +13,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.errors import SkyNoOffer, SkyUsageError
+from jupyter_sky.functions import result_stream
 from jupyter_sky.functions.active_pools import active
 from tests.conftest import processes_of, wait_until
 
@@ -80,6 +81,23 @@ def test_growth_and_shrinking(data: Path) -> None:
         wait_until(lambda: pool.ranks == [0], 30, "it has shrunk again")
         assert process() @ pool == [head], "to its controller"
     assert not sky.status().rows
+
+
+def test_pool_grows_under_a_stream_of_large_results(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_stream, "WINDOW_BYTES", 1000)
+
+    @sky.function
+    def slow(size: int) -> bytes:
+        time.sleep(2.0)
+        return bytes(size)
+
+    options = sky.Options(scale_up_after=0.3)
+    with sky.Compute(nodes=(1, 2), options=options) as pool:
+        results = sky.gather(*(slow(2000) for _ in range(6)), stream=True) >> pool
+        wait_until(lambda: len(pool.ranks) == 2, 30, "the pool has grown")
+        assert [len(result) for result in results] == [2000] * 6
 
 
 def test_a_pool_that_ends_while_it_grows(data: Path) -> None:

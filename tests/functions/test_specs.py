@@ -125,3 +125,9 @@ def test_growth_by_the_length_of_the_line() -> None:
     assert nodes_to_add(nodes=2, slots=2, waiting=5, most=8) == 3
     assert nodes_to_add(nodes=2, slots=1, waiting=100, most=8) == 6
     assert nodes_to_add(nodes=8, slots=1, waiting=100, most=8) == 0
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan")])
+def test_invalid_cancel_grace(seconds: float) -> None:
+    with pytest.raises(SkyUsageError, match="cancel_grace"):
+        sky.Options(cancel_grace=seconds)

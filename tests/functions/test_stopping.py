@@ -144,6 +144,15 @@ def test_cancelling_what_waits(compute: Pool, tmp_path: Path) -> None:
     assert not (tmp_path / "log").exists()
 
 
+def test_cancel_of_one_call_spares_others_of_its_batch(compute: Pool) -> None:
+    sky.gather(*(sleep(0.0) for _ in range(60))) >> compute  # quick calls travel together
+    futures = compute._send([(sleep(2.0), None)] * 6)
+    wait_until(futures[0].running, 10)
+    time.sleep(0.3)
+    assert futures[0].cancel()
+    assert [future.result(60) for future in futures[1:]] == [2.0] * 5
+
+
 def test_cancelling_what_has_ended(compute: Pool) -> None:
     future = process() > compute
     pid = future.result()

@@ -74,7 +74,7 @@ def test_dry_run_launches_nothing(notebook: Notebook, data_dir) -> None:
         ("%%sky --timeout 5\n1", "--timeout"),
         ("%%sky -i nothing_here\n1", "nothing_here"),
         ("%%sky --cpus 4096\n1", "--cpus 4096 cannot be met"),
-        ("%%sky --gpus V100:1\n1", "--gpus V100:1 cannot be met"),
+        ("%%sky --gpus V100:1\n1", "no account of a cloud is set up here"),
         ("%%sky --gpus V1000\n1", "V100"),
         ("%%sky --cloud moon\n1", "moon"),
         ("%%sky\n   \n", "no body"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from concurrent.futures import Future
 
-from ..controller.journal import RECORDED_TYPES
-from ..wire.messages import Message
+from ..wire.messages import COUNTED_TYPES, Message
 from .client import Sink
 
 
@@ -36,7 +35,7 @@ class CellExecution:
     def receive(self, message: Message) -> None:
         """Process one message of the cell."""
         self._sink(message)
-        if message["header"]["msg_type"] in RECORDED_TYPES:
+        if message["header"]["msg_type"] in COUNTED_TYPES:
             self._received += 1
             self._check_complete()
 

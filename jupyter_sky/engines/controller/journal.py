@@ -11,15 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-RECORDED_TYPES = {
-    "stream",
-    "display_data",
-    "update_display_data",
-    "execute_result",
-    "clear_output",
-    "error",
-}
-"""Message types worth replaying. Widgets' traffic is not: their live side is gone by then."""
+from ..wire.messages import RECORDED_TYPES
 
 INDEX_STEP_BYTES = 2**18
 """A place in the file is remembered about this often."""

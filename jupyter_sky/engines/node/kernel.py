@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from ipykernel.kernelbase import Kernel
 from ipyparallel.engine.kernel import IPythonParallelKernel
 
-from ..controller.journal import RECORDED_TYPES
 from ..wire.error_serialization import describe_error
 from ..wire.messages import Content, Message
 from ..wire.private_sockets import PrivateSockets
@@ -29,6 +28,8 @@ from . import threads
 from .cell_history import CellHistory
 from .current_cell import CurrentCellFile
 from .namespace import EngineNamespace
+from .output_counter import OutputCounter
+from .shown_errors import ShownErrors
 from .streams import BoundedOutStream
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class SkyKernel(Base):
             self.shell_channel_thread = _NoChannelThread()
         self.shell_handlers["sky_value"] = self.sky_value
         self._ports: list[int | str] = []
-        self._count_printed()
+        self.output_counter = OutputCounter(self.session)
+        self.iopub_socket.on_forwarded = self.output_counter.count_forwarded
         self._node_worker: NodeWorker | None = None
         self.shell_handlers["sky_blob"] = lambda *request: self.node_worker.receive_blob(*request)
         self._started_ids: deque[str] = deque(maxlen=1000)
@@ -76,7 +78,7 @@ class SkyKernel(Base):
         # IPython's own end the process, and with it every variable
         self.shell.user_ns.update(exit=sys.exit, quit=sys.exit)
         _set_module_attributes(self.shell.user_ns)
-        self.engine_namespace = EngineNamespace(self.shell.user_ns)
+        self.engine_namespace = EngineNamespace(self.shell.user_ns, self.shell.displayhook)
         self.cell_history = CellHistory(self.shell)
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         shell = self.shell
@@ -85,6 +87,8 @@ class SkyKernel(Base):
         threads.inherit_parents(
             lambda: (self, sys.stdout, sys.stderr, shell.displayhook, shell.display_pub)
         )
+        self._errors = ShownErrors(shell)
+        self.output_counter.describe_error = self._errors.describe
         shell.set_custom_exc((BaseExceptionGroup,), _show_group)
         # not the history of the machine's user: cells belong to a notebook somewhere else
         self.shell.history_manager.enabled = False
@@ -148,11 +152,12 @@ class SkyKernel(Base):
         if request is None:
             return await super().do_execute(*args, **kwargs)
         cell = self.get_parent("shell")["header"]["msg_id"]
-        self._printed[cell] = 0
+        self.output_counter.begin(cell)
+        self._errors.begin_cell()
         try:
             decisions = self.engine_namespace.bind_inputs(request.get("inputs", {}))
         except Exception as error:
-            return self._refused_reply(error, self._printed.pop(cell))
+            return self._refused_reply(error, self.output_counter.end(cell))
         number = request.get("cell", self.shell.execution_count)
         self.shell.execution_count = number
         processes = _child_usage()
@@ -160,31 +165,17 @@ class SkyKernel(Base):
         numbered = self.cell_history.at_cell(number, session, texts)
         with _environment(request.get("env", {})), numbered:
             reply = await super().do_execute(*args, **kwargs)
-        if _child_usage() != processes:
+        has_ended_processes = _child_usage() != processes
+        if has_ended_processes:
             BoundedOutStream.wait_for_processes()
+        if has_ended_processes or _has_children():
+            self.iopub_socket.wait_for_forks()
         reply["sky"] = self._outcome(request, reply) | {"decisions": decisions}
         # all that the cell has printed is on its way before it is counted
         sys.stdout.flush()
         sys.stderr.flush()
-        reply["sky"]["printed"] = self._printed.pop(cell)
+        reply["sky"]["printed"] = self.output_counter.end(cell)
         return reply
-
-    def _count_printed(self) -> None:
-        """Count the outputs of each cell, so that its notebook knows when all have arrived."""
-        send = self.session.send
-
-        def counted(stream: Any, msg_or_type: Any, *args: Any, **kwargs: Any) -> Any:
-            if isinstance(msg_or_type, dict) and _is_muted(msg_or_type):
-                return None
-            message = send(stream, msg_or_type, *args, **kwargs)
-            if message and message["header"]["msg_type"] in RECORDED_TYPES:
-                cell = message["parent_header"].get("msg_id")
-                if cell in self._printed:
-                    self._printed[cell] += 1
-            return message
-
-        self.session.send = counted
-        self._printed: dict[str, int] = {}
 
     def _refused_reply(self, error: Exception, printed: int) -> Content:
         return {
@@ -203,7 +194,9 @@ class SkyKernel(Base):
         result = self.shell.last_execution_result
         if reply["status"] != "ok":
             error = result and (result.error_before_exec or result.error_in_exec)
-            return {"error": describe_error(error) if error else None}
+            if final := self._errors.final:
+                error, reply["ename"], reply["evalue"] = final.error, final.name, final.text
+            return {"error": describe_error(error) if error else None, "shown": True}
         outcome: Content = {"outputs": {}}
         as_data = bool(request.get("as_data"))
         for name, keep in request.get("outputs", []):
@@ -289,12 +282,6 @@ def _set_module_attributes(namespace: MutableMapping[str, Any]) -> None:
         namespace.setdefault(name, value)
 
 
-def _is_muted(message: Message) -> bool:
-    """Return whether this is text that a function does not show on this node."""
-    muted = message["parent_header"].get("sky_mute")
-    return bool(muted) and message["content"].get("name") in muted.split()
-
-
 def _bind(source: Any) -> int:
     return source.bind_to_random_port("tcp://127.0.0.1")
 
@@ -306,6 +293,17 @@ def _child_usage() -> object:
     except ImportError:  # not everywhere
         return None
     return resource.getrusage(resource.RUSAGE_CHILDREN)
+
+
+def _has_children() -> bool:
+    """Return whether there are child processes, as far as the system tells."""
+    if not hasattr(os, "waitid"):
+        return True
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -338,5 +336,6 @@ def _show_group(shell: Any, _kind: Any, error: BaseException, trace: Any, **_: A
 
     text = "".join(traceback.format_exception(type(error), error, trace.tb_next))
     lines = re.sub(r'File "([^"\n]+)"', cell, text).splitlines()
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
     shell._showtraceback(type(error), error, lines)
     return lines

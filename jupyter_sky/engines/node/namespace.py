@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib
 import importlib.util
@@ -20,6 +21,7 @@ from ..wire.code_sources import register_sources, with_sources
 from ..wire.data_values import encode
 from ..wire.values import INLINE_BYTES, Parcel
 from . import environment, file_cache
+from .figures import enable_figures
 from .files import Workspace
 from .platforms import Platform
 from .sent_modules import sent_modules
@@ -55,10 +57,12 @@ class EngineNamespace:
     ----------
     namespace
         The variables of cells.
+    displayhook
+        IPython's hook that keeps the latest results under the names ``_``, ``__`` and ``___``.
     """
 
-    def __init__(self, namespace: MutableMapping[str, Any]) -> None:
-        self.namespace = namespace
+    def __init__(self, namespace: MutableMapping[str, Any], displayhook: Any = None) -> None:
+        self.namespace, self._displayhook = namespace, displayhook
         self.initial = set(namespace)
         self.refs: dict[str, Any] = {}
         self.parcels: dict[str, Parcel] = {}
@@ -133,8 +137,9 @@ class EngineNamespace:
     def _pack_variable(self, name: str, as_data: bool) -> dict[str, Any]:
         """Pack a variable that the notebook is to have as well."""
         described = self._pack(self.namespace[name], name, as_data)
-        if digest := described.pop("digest", ""):
-            self.sent.record(name, digest, state=digest)
+        if digest := described.get("digest"):
+            # functions are packed with their globals, without which they are compared
+            self.sent.record(name, digest, state="" if "sources" in described else digest)
         return described
 
     def bind_inputs(self, inputs: dict[str, dict[str, Any]]) -> dict[str, Decision]:
@@ -142,18 +147,35 @@ class EngineNamespace:
         decisions: dict[str, Decision] = {}
         for name, described in inputs.items():
             register_sources(described.get("sources", ()))
+            parcel = Parcel.from_inline(described)
+            digest = parcel.digest()
             if "auto" in described:
-                decisions[name] = self.sent.decide(name, AutoInput.from_json(described["auto"]))
+                offered = AutoInput.from_json(described["auto"])
+                digest = offered.digest
+                decisions[name] = self.sent.decide(name, offered)
             if decisions.get(name) not in ("same", "keep"):
-                parcel = Parcel.from_inline(described)
-                digest = parcel.digest()
-                self.namespace[name] = self._load(parcel, name)
+                self._bind(name, self._load(parcel, name))
                 self.sent.record(name, digest)
         return decisions
 
+    def _bind(self, name: str, value: Any) -> None:
+        """Bind a variable, or a result of the notebook."""
+        number = name[1:] if name[:1] == "_" else ""
+        if self._displayhook is None or not (number.isdecimal() or name in ("_", "__", "___")):
+            self.namespace[name] = value
+            return
+        # as if made here: IPython no longer updates the latest results where they are another's
+        self._displayhook.shell.push({name: value}, interactive=False)
+        if number.isdecimal():
+            self.namespace["_oh"][int(number)] = value
+        else:
+            setattr(self._displayhook, name, value)
+
     def _load(self, parcel: Parcel, name: str) -> Any:
         try:
-            return parcel.load()
+            value = parcel.load()
+            enable_figures()
+            return value
         except ModuleNotFoundError as error:
             raise SkyTransferError(
                 f"{name} cannot be opened on the engine: it needs the module {error.name!r}",
@@ -163,6 +185,8 @@ class EngineNamespace:
             raise SkyTransferError(
                 f"{name} cannot be opened on the engine: {type(error).__name__}: {error}"
             ) from error
+        finally:  # a function that cloudpickle makes leaves a dict there
+            self.namespace["__builtins__"] = builtins
 
     # -- requests ---------------------------------------------------------------------------
 
@@ -188,16 +212,14 @@ class EngineNamespace:
     def _op_end(self, content: dict, *_: object) -> None:
         name, parcel = content["name"], self.parcels.pop(content["id"])
         register_sources(content.get("sources", ()))
-        self.namespace[name] = self._load(parcel, name)
+        self._bind(name, self._load(parcel, name))
         self.sent.record(name, content["digest"])
 
     def _op_pack(self, content: dict, *_: object) -> dict:
         """Pack the value behind a name or a reference for fetching."""
         name, as_data = content["name"], bool(content.get("as_data"))
         if "ref" in content:
-            described = self._pack(self._dereference(content["ref"], name), name, as_data)
-            described.pop("digest", None)
-            return described
+            return self._pack(self._dereference(content["ref"], name), name, as_data)
         return self._pack_variable(name, as_data) if name in self.namespace else {"missing": True}
 
     def _op_fetch(self, content: dict, _received: list, buffers: list) -> dict:
@@ -218,7 +240,7 @@ class EngineNamespace:
             offered = AutoInput.from_json(content["auto"])
             decision = self.sent.decide_reference(name, value, offered)
         if decision != "keep":
-            self.namespace[name] = value
+            self._bind(name, value)
         return {"decision": decision}
 
     def _op_result(self, content: dict, *_: object) -> dict:

@@ -46,14 +46,14 @@ class SentValues:
     def record(self, name: str, digest: str, state: str = "") -> None:
         """Record that the notebook has the value of a name now, with the given hash."""
         value = self._namespace[name]
-        self._sent[name] = SentValue(digest, state or _state(value), id(value))
+        self._sent[name] = SentValue(digest, state or self._state(value), id(value))
 
     def has(self, name: str, digest: str) -> bool:
         """Return whether a name still holds the content that was last sent under it."""
         sent, value = self._sent.get(name), self._namespace.get(name)
         if sent is None or (sent.digest, sent.identity) != (digest, id(value)):
             return False
-        return sent.state == _state(value)  # it may have changed in place
+        return sent.state == self._state(value)  # it may have changed in place
 
     def decide(self, name: str, offered: AutoInput) -> Decision:
         """Decide whether a cell with ``--auto`` uses the notebook's value or that of this engine.
@@ -63,7 +63,7 @@ class SentValues:
         """
         if name not in self._namespace:
             return "bind"
-        sent, state = self._sent.get(name), _state(self._namespace[name])
+        sent, state = self._sent.get(name), self._state(self._namespace[name])
         if state == offered.digest:
             return "same"
         if sent is None:
@@ -82,10 +82,9 @@ class SentValues:
             return "same"
         return "replace" if offered.assigned_later else "keep"
 
-
-def _state(value: Any) -> str:
-    """Return a hash of the content of a value, or its identity where it cannot be pickled."""
-    try:
-        return Parcel.of(value).digest()
-    except SkyTransferError:
-        return f"object {id(value)}"
+    def _state(self, value: Any) -> str:
+        """Return a hash of the content of a value, or its identity where it cannot be pickled."""
+        try:
+            return Parcel.of(value, namespace=self._namespace).digest()
+        except SkyTransferError:
+            return f"object {id(value)}"

@@ -6,12 +6,14 @@ import os
 import select
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ipykernel.iostream import IOPubThread, OutStream
 
 PIECE_CHARS = 2**20
 SETTLE_SECONDS = 1.0
+FORK_SETTLE_SECONDS = 0.004
 
 
 class OutputPublisher(IOPubThread):
@@ -23,6 +25,25 @@ class OutputPublisher(IOPubThread):
 
     def __init__(self, socket: Any) -> None:
         super().__init__(socket, pipe=True)
+        self.on_forwarded: Callable[[list[bytes]], object] = lambda frames: None
+        """Called with each message of a forked process that is passed on."""
+        self._has_forked = False
+        os.register_at_fork(after_in_parent=self._mark_forked)
+
+    def _mark_forked(self) -> None:
+        self._has_forked = True
+
+    def _handle_pipe_msg(self, msg: list[bytes]) -> None:
+        super()._handle_pipe_msg(msg)
+        self.on_forwarded(msg[1:])
+
+    def wait_for_forks(self) -> None:
+        """Wait until the outputs of forked processes so far have been passed on."""
+        if self._has_forked:
+            time.sleep(FORK_SETTLE_SECONDS)  # ZeroMQ's own thread receives them first
+            done = threading.Event()
+            self.schedule(lambda: (self._pipe_in.flush(), done.set()))
+            done.wait(SETTLE_SECONDS)
 
     def schedule(self, f: Any) -> None:
         """Call `f` in this thread; at once if called from it.

@@ -14,6 +14,8 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
+from .call_hooks import BeforeCall
+
 
 def inherit_parents(holders: Callable[[], Iterable[Any]]) -> None:
     """Let threads and the tasks of thread pools inherit the parents that `holders` keep.
@@ -25,31 +27,28 @@ def inherit_parents(holders: Callable[[], Iterable[Any]]) -> None:
     """
     start, submit = threading.Thread.start, ThreadPoolExecutor.submit
 
-    def carry(function: Callable) -> Callable:
-        values = [
-            (value, value.get(None))
+    def carry(function: Callable, done: Callable[[], object] = lambda: None) -> Any:
+        variables = [
+            variable
             for holder in holders()
-            for value in getattr(holder, "__dict__", {}).values()
-            if isinstance(value, ContextVar)
+            for variable in getattr(holder, "__dict__", {}).values()
+            if isinstance(variable, ContextVar)
         ]
+        values = [(variable, variable.get(None)) for variable in variables]
 
-        def carried(*args: Any, **kwargs: Any) -> Any:
+        def set_values() -> None:
+            done()
             for variable, value in values:
                 if value is not None:
                     variable.set(value)
-            return function(*args, **kwargs)
 
-        return carried
+        return BeforeCall(function, set_values)
 
     @wraps(start)
     def carrying_start(self: threading.Thread) -> None:
-        run = carry(self.run)
-
-        def once() -> None:
-            del self.run  # the class's own again
-            run()
-
-        self.run = once
+        # once: afterwards it is the class's own method again
+        own = vars(self)
+        self.run = carry(self.run, lambda: own.pop("run", None))
         start(self)
 
     @wraps(submit)

@@ -27,18 +27,7 @@ def describe_error(error: BaseException, depth: int = 0) -> dict[str, Any]:
     `data_values` has it. Of anything else there is the text: the exception itself does not travel,
     since opening a pickle runs code of its author.
     """
-    classes = [
-        [base.__module__, base.__qualname__]
-        for base in type(error).__mro__
-        if issubclass(base, BaseException)
-    ]
-    described: dict[str, Any] = {"classes": classes, "text": _text(error)}
-    if isinstance(error, NameError):
-        described["name"] = error.name
-    if isinstance(error, ModuleNotFoundError):
-        described["module"] = error.name
-    if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
-        described["filename"] = error.filename
+    described = describe_origin(error) | {"text": _text(error)}
     more = {name: getattr(error, name, None) for name in _EXTRA_ATTRIBUTES}
     carried = {
         "args": [_data(value, depth, str) for value in error.args],
@@ -48,6 +37,23 @@ def describe_error(error: BaseException, depth: int = 0) -> dict[str, Any]:
     for state in (carried | {"dict": own}, carried):
         if len(json.dumps(state)) <= INLINE_BYTES:
             return described | state
+    return described
+
+
+def describe_origin(error: BaseException) -> dict[str, Any]:
+    """Return the classes of `error`, and the variable, module or file that it has not found."""
+    classes = [
+        [base.__module__, base.__qualname__]
+        for base in type(error).__mro__
+        if issubclass(base, BaseException)
+    ]
+    described: dict[str, Any] = {"classes": classes}
+    if isinstance(error, NameError):
+        described["name"] = error.name
+    if isinstance(error, ModuleNotFoundError):
+        described["module"] = error.name
+    if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
+        described["filename"] = error.filename
     return described
 
 

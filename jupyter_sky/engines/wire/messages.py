@@ -9,6 +9,21 @@ Message = dict[str, Any]
 Content = dict[str, Any]
 """Content of a message: of a request with its operation ``op``, or of the reply to one."""
 
+RECORDED_TYPES = frozenset(
+    {
+        "stream",
+        "display_data",
+        "update_display_data",
+        "execute_result",
+        "clear_output",
+        "error",
+    }
+)
+"""Types of outputs that a journal keeps. Widgets' traffic is not: their live side is gone by then.
+"""
+COUNTED_TYPES = RECORDED_TYPES | {"comm_open", "comm_msg", "comm_close"}
+"""Types of messages that the reply of a cell counts: the cell ends when all of them have come."""
+
 
 class ClusterConfig(TypedDict):
     """Configuration file of a controller, a node agent and their engines.

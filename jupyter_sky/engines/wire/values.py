@@ -12,6 +12,7 @@ import base64
 import io
 import mmap
 import pickle
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
@@ -35,6 +36,8 @@ class Parcel:
     ----------
     codes : tuple
         Code objects of the functions in it, where it was pickled here.
+    names : frozenset
+        Names that these functions read in a namespace which does not travel with them.
 
     Examples
     --------
@@ -44,10 +47,19 @@ class Parcel:
 
     segments: tuple[memoryview, ...]
     codes: tuple[CodeType, ...] = field(default=(), compare=False, repr=False)
+    names: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     @classmethod
-    def of(cls, value: Any, name: str = "value") -> Parcel:
+    def of(
+        cls, value: Any, name: str = "value", namespace: Mapping[str, Any] | None = None
+    ) -> Parcel:
         """Pickle `value` with cloudpickle.
+
+        Parameters
+        ----------
+        namespace
+            Variables of cells here. Functions of these cells become functions of the cells there,
+            without the variables that they read; others take a copy of their globals along.
 
         Raises
         ------
@@ -55,7 +67,7 @@ class Parcel:
             Naming the part of `value` that cannot be pickled, and why.
         """
         try:
-            return cls._pickle(value)
+            return cls._pickle(value, namespace=namespace)
         except SkyTransferError:  # it knows better, as a handle of a remote value does
             raise
         except Exception as error:
@@ -75,13 +87,19 @@ class Parcel:
         return parcel if parcel.nbytes <= limit else None
 
     @classmethod
-    def _pickle(cls, value: Any, stream: io.BytesIO | None = None) -> Parcel:
+    def _pickle(
+        cls,
+        value: Any,
+        stream: io.BytesIO | None = None,
+        namespace: Mapping[str, Any] | None = None,
+    ) -> Parcel:
         stream, buffers = stream or io.BytesIO(), []
         pickler = _pickler()(stream, protocol=5, buffer_callback=buffers.append)
+        pickler.namespace = namespace
         pickler.dump(value)
         views = [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
         segments = (view.cast("B") if view.nbytes else memoryview(b"") for view in views)
-        return cls(tuple(segments), tuple(pickler.codes))
+        return cls(tuple(segments), tuple(pickler.codes), frozenset(pickler.names))
 
     @property
     def sizes(self) -> list[int]:
@@ -178,6 +196,18 @@ class _BoundedBuffer(io.BytesIO):
         return super().write(data)
 
 
+class _CellNamespace:
+    """Stand-in in a pickle for the variables of cells, wherever it is loaded."""
+
+    def __reduce__(self) -> Any:
+        return cell_namespace, ()
+
+
+def cell_namespace() -> dict[str, Any]:
+    """Return the variables of the cells that run in this process."""
+    return vars(sys.modules["__main__"])
+
+
 def chunks(nbytes: int) -> Iterator[tuple[int, int]]:
     """Yield the flat ranges in which a parcel of `nbytes` travels."""
     for start in range(0, nbytes, CHUNK_BYTES):
@@ -208,14 +238,30 @@ def _pickler() -> Any:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.codes: list[CodeType] = []
+            self.names: set[str] = set()
+            self.namespace: Mapping[str, Any] | None = None
 
         def reducer_override(self, obj: Any) -> Any:
             # cloudpickle would send the contents of an open file as if it were the file.
-            if isinstance(obj, io.IOBase) and hasattr(obj, "fileno") and not obj.closed:
+            in_memory = isinstance(obj, io.StringIO | io.BytesIO)
+            if isinstance(obj, io.IOBase) and not in_memory and not obj.closed:
                 raise pickle.PicklingError("an open file stays on the machine that opened it")
             if isinstance(obj, CodeType):
                 self.codes.append(obj)
-            return super().reducer_override(obj)
+            reduced = super().reducer_override(obj)
+            is_in_cell = isinstance(obj, FunctionType) and obj.__globals__ is self.namespace
+            return self._reduce_in_cell(reduced) if is_in_cell else reduced
+
+        def _reduce_in_cell(self, reduced: Any) -> Any:
+            """Let a function have the variables of cells at its destination as globals."""
+            try:
+                make, (code, _, *more), (state, slots), *rest = reduced
+                names = slots["__globals__"].keys()
+            except (TypeError, ValueError, LookupError):  # by reference, or by another cloudpickle
+                return reduced
+            self.names |= names
+            arguments = (code, _CellNamespace(), *more)
+            return make, arguments, (state, {**slots, "__globals__": {}}), *rest
 
     global _pickler
     _pickler = lambda: ValuePickler  # noqa: E731 - made once, on first use

@@ -95,9 +95,10 @@ class CallBatch:
             out, final = list(self._out), not self.open_count
             self._out.clear()
         kernel = self.site.kernel
-        content = {"final": final, "printed": kernel._printed.get(self.id, 0)}
+        counter = kernel.output_counter
+        printed = counter.end(self.id) if final else counter.count(self.id)
+        content = {"final": final, "printed": printed}
         if final:
-            kernel._printed.pop(self.id, None)
             self.site.batches.pop(self.id, None)
         kernel.session.send(
             kernel.control_stream,
@@ -206,7 +207,7 @@ class NodeWorker:
 
     def _command_calls(self, ident: Any, message: dict, pool: str, commands: list[tuple]) -> None:
         batch = self.batches[message["header"]["msg_id"]] = CallBatch(ident, message, self)
-        self.kernel._printed[batch.id] = 0
+        self.kernel.output_counter.begin(batch.id)
         pool_executors = self.pools[pool]
         calls = [Call(pool_executors.context, command, batch.emit) for command in commands]
         for call in calls:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..pool import Pool
 
 START_SECONDS = 90.0
+SHUTDOWN_SECONDS = 5.0
 _clients: WeakKeyDictionary[Pool, Any] = WeakKeyDictionary()
 _ranks: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
 """Placement of workers: on every node, or on all but the first."""
@@ -91,7 +92,7 @@ def _start(pool: Pool) -> Client:
         security=security,
         set_as_default=False,
     )
-    pool.defer(lambda: _close(made))
+    pool.defer(lambda: _close(made, pool))
     pool.uses.append(lambda: _tasks(made))
     _ranks[made] = {*ranks}
     made.wait_for_workers(len(ranks), timeout=START_SECONDS)
@@ -123,6 +124,16 @@ def _tasks(known: Any) -> str:
     return f"{pending} task{'' if pending == 1 else 's'} of Dask" if pending else ""
 
 
-def _close(known: Any) -> None:
-    with contextlib.suppress(Exception):  # the scheduler may be gone already
+def _close(known: Any, pool: Pool) -> None:
+    """Shut down scheduler and workers, which remove their files; close the client."""
+
+    def shut_down() -> None:
+        with contextlib.suppress(Exception):  # the scheduler may be gone already
+            known.shutdown()
+
+    if not pool.cluster.connection.is_lost:
+        thread = threading.Thread(target=shut_down, name="sky-dask-shutdown", daemon=True)
+        thread.start()
+        thread.join(SHUTDOWN_SECONDS)
+    with contextlib.suppress(Exception):
         known.close(timeout=2)

@@ -34,7 +34,7 @@ def start_scheduler(secrets: dict[str, str]) -> tuple[str, int, int]:
 def start_worker(address: str, secrets: dict[str, str]) -> str:
     """Start a worker here; return its address."""
     info = instance_info()
-    config = {"role": "worker", "scheduler": address, "name": f"node-{info.node}"}
+    config: dict[str, Any] = {"role": "worker", "scheduler": address, "name": f"node-{info.node}"}
     hosts = [info.peers[info.node].private_ip]
     config["share"] = sum(peer.private_ip == hosts[0] for peer in info.peers)
     return _start_process({**config, "hosts": hosts, **secrets})["address"]
@@ -92,7 +92,8 @@ def worker_share(nodes: int) -> dict[str, int]:
     nodes
         Nodes of the pool on this machine.
     """
-    from distributed.system import CPU_COUNT, MEMORY_LIMIT
+    from dask.system import CPU_COUNT
+    from distributed.system import MEMORY_LIMIT
 
     own_cpus = hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) < (
         os.cpu_count() or 1
@@ -139,15 +140,16 @@ async def _serve_node(config: dict[str, Any], stack: ExitStack) -> None:
         if config["role"] == "scheduler":
             report["dashboard"] = node.services["dashboard"].port if node.services else 0
         print(_READY.decode() + json.dumps(report), flush=True)
-        await asyncio.gather(node.finished(), _end_with_stdin(node))
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=_end_with_stdin, args=(node, loop), daemon=True).start()
+        await node.finished()
 
 
-async def _end_with_stdin(node: Any) -> None:
+def _end_with_stdin(node: Any, loop: Any) -> None:
     """End this process with the engine that has started it."""
-    import asyncio
-
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
-    await node.close()
+    while os.read(0, 1):  # not by sys.stdin, whose lock the end of the interpreter needs
+        pass
+    loop.call_soon_threadsafe(lambda: loop.create_task(node.close()))
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from ..pool import Pool
+    from ..tasks import RemoteFuture
 
 NAME = "sky"
 
@@ -48,7 +50,7 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
     def __init__(self, *args: Any, pool: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._given = pool
-        self._under_way: set[Future[Any]] = set()
+        self._under_way: set[RemoteFuture[Any]] = set()
 
     @property
     def pool(self) -> Pool:
@@ -61,7 +63,7 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         """
         return self._given if self._given is not None else active_pools.current()
 
-    def configure(self, n_jobs: int = 1, *args: Any, **kwargs: Any) -> int:
+    def configure(self, n_jobs: int = 1, *args: Any, **kwargs: Any) -> Any:
         """Return how many calls can run at once.
 
         Raises
@@ -107,8 +109,9 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
         """Stop running calls: one has failed, or the user has interrupted."""
+        why = "cancel" if isinstance(sys.exc_info()[1], KeyboardInterrupt) else "group"
         for future in list(self._under_way):
-            future.cancel()
+            future.stop(why)
 
     def terminate(self) -> None:
         """Drop the reference to the pool, which goes on."""

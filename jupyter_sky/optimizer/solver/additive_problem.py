@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jupyter_sky.optimizer.solver.hierarchy import Hierarchy, find_hierarchy
+from jupyter_sky.optimizer.solver.pareto import first_minimum
 from jupyter_sky.optimizer.solver.problem import (
     Flags,
     Floats,
@@ -99,9 +100,9 @@ def make_additive(
             if factor:
                 values = values + factor * amounts
         values[~allowed[v] | ~np.isfinite(task.usd + task.hours + task.gco2)] = np.inf
-        order = np.lexsort((np.arange(len(task)), values))[::-1]
-        unary[v, task.place[order]] = values[order]  # written last, the best stays
-        label[v, task.place[order]] = order
+        order = np.argsort(task.place, kind="stable")
+        best = order[first_minimum(task.place[order], values[order])]
+        unary[v, task.place[best]], label[v, task.place[best]] = values[best], best
     everywhere = all(reachable_pairs(table).all() for table in problem.tables)
     if structure is None or not everywhere:  # what stands for infinite depends on the prices
         structure = find_hierarchy(_tables(problem, weight, unary), problem.places.levels)

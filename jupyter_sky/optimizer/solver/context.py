@@ -8,7 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from jupyter_sky.optimizer.solver.hierarchy import Hierarchy
-from jupyter_sky.optimizer.solver.problem import Floats, Ints, Objective, Problem, Solver
+from jupyter_sky.optimizer.solver.problem import (
+    Floats,
+    Ints,
+    Objective,
+    Problem,
+    ProblemSizes,
+    Solver,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +60,8 @@ class SolveContext:
         self.seconds: dict[str, float] = {}
         self.state = WarmStart(problem, objective, solver)
         self.used = "none"
-        self.labels = self.kept = self.open_tasks = self.variables = self.rows = 0
+        self.labels = sum(len(task) for task in problem.tasks)
+        self.kept = self.open_tasks = self.variables = self.rows = 0
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -79,6 +87,13 @@ class SolveContext:
     def is_over(self) -> bool:
         """Whether the time limit is reached."""
         return time.process_time() >= self.until
+
+    @property
+    def sizes(self) -> ProblemSizes:
+        """Sizes before and after reduction."""
+        tasks, edges = len(self.problem.tasks), len(self.problem.edges)
+        kept = (self.kept, self.open_tasks, self.variables, self.rows)
+        return ProblemSizes(tasks, edges, self.labels, *kept)
 
     def count_labels(self, kept: Sequence[Ints]) -> None:
         """Count the labels that are left."""

@@ -22,6 +22,15 @@ def is_installed() -> bool:
     return find_spec("swiglpk") is not None
 
 
+def check_installed() -> None:
+    """Raise SkyUsageError without swiglpk."""
+    if not is_installed():
+        raise SkyUsageError(
+            "GLPK was asked for, but swiglpk is not installed",
+            hint="pip install swiglpk (GPL-3), or leave the choice to solver='auto'",
+        )
+
+
 @lru_cache(maxsize=1)
 def glpk_solver() -> Any:
     """Return the solver to hand to CVXPY as `solver=`.
@@ -37,11 +46,7 @@ def glpk_solver() -> Any:
     >>> cp.Problem(cp.Minimize(x), [x >= 1]).solve(solver=glpk_solver())  # doctest: +SKIP
     1.0
     """
-    if not is_installed():
-        raise SkyUsageError(
-            "GLPK was asked for, but swiglpk is not installed",
-            hint="pip install swiglpk (GPL-3), or leave the choice to solver='auto'",
-        )
+    check_installed()
     from jupyter_sky.optimizer.solver.glpk_cvxpy import SwiGLPK
 
     return SwiGLPK()

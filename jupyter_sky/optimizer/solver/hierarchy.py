@@ -110,7 +110,7 @@ class Hierarchy:
             )
         if self.across[0].size:
             best = _group_minimum(h, self.row_class)
-            there = (best[:, :, None] + _times(scale[:, :, None], self.across[table])).min(1)
+            there = _least_across(best, scale, self.across, table)
             np.minimum(out, there[:, self.column_class], out=out)
         return out
 
@@ -121,7 +121,7 @@ class Hierarchy:
             np.minimum(out, best + scale * self.inside[table, level], out=out)
         if self.across[0].size:
             best = _group_minimum(h, self.column_class)
-            there = (best[:, None, :] + _times(scale[:, :, None], self.across[table])).min(2)
+            there = _least_across(best, scale, self.across.transpose(0, 2, 1), table)
             np.minimum(out, there[:, self.row_class], out=out)
         return out
 
@@ -203,12 +203,21 @@ def _classes(signatures: Floats) -> Ints:
     return np.array([known.setdefault(row, len(known)) for row in rows], np.int64)
 
 
-def _times(scale: Floats, across: Floats) -> Floats:
-    """Return the price of what moves; nothing costs nothing to move, whatever the price."""
-    if scale.all():
-        return scale * across
-    apart = np.isinf(across)
-    return np.where(apart, np.inf, scale * np.where(apart, 0.0, across))
+def _least_across(best: Floats, scale: Floats, across: Floats, table: Ints) -> Floats:
+    """Return min over r of best[e, r] + scale[e] across[table[e], r, c] for edges e, classes c.
+
+    What does not move costs nothing, whatever the price; ``inf`` stays.
+    """
+    apart = None if scale.all() else np.isinf(across)
+    prices = across if apart is None else np.where(apart, 0.0, across)
+    out = np.full((len(best), across.shape[2]), np.inf)
+    for r in range(best.shape[1]):  # one by one: all at once is more than fits a cache
+        there = scale * prices[table, r]
+        if apart is not None:
+            there[apart[table, r]] = np.inf
+        there += best[:, r, None]
+        np.minimum(out, there, out=out)
+    return out
 
 
 def _group_minimum(values: Floats, groups: Ints) -> Floats:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +18,13 @@ from jupyter_sky.optimizer.solver.additive_problem import criterion_weights, mak
 from jupyter_sky.optimizer.solver.additive_solver import reduce_problem
 from jupyter_sky.optimizer.solver.context import SolveContext, SolverResult, WarmStart
 from jupyter_sky.optimizer.solver.evaluator import evaluate, objective_value
-from jupyter_sky.optimizer.solver.glpk import is_installed
+from jupyter_sky.optimizer.solver.glpk import check_installed
 from jupyter_sky.optimizer.solver.problem import (
     Floats,
     Ints,
     LabelMask,
     Objective,
     Problem,
-    ProblemSizes,
     Solution,
     Solver,
 )
@@ -80,7 +80,6 @@ def solve(
         check_problem(problem)
         check_objective(objective)
         kept = [np.flatnonzero(flags) for flags in allowed_labels(problem)]
-        work.labels = sum(len(task) for task in problem.tasks)
         work.state = _find_warm_start(problem, objective, solver, warm)
     if not problem.tasks:
         return _certify(work, SolverResult("optimal", (), 0.0, "trivial"))
@@ -145,11 +144,8 @@ def resolve(
 def _check_request(solver: str, time_limit: float, gap: float) -> None:
     if solver not in ("auto", "glpk", "highs"):
         raise SkyUsageError(f"no solver {solver!r}", hint="choose auto, glpk or highs")
-    if solver == "glpk" and not is_installed():
-        raise SkyUsageError(
-            "GLPK was asked for, but swiglpk is not installed",
-            hint="pip install swiglpk (GPL-3), or leave the choice to solver='auto'",
-        )
+    if solver == "glpk":
+        check_installed()
     if not (time_limit > 0 and 0 <= gap < 1):
         raise SkyUsageError(
             f"a time limit of {time_limit} s with a gap of {gap} means nothing",
@@ -245,48 +241,16 @@ def _solve_lexicographic(work: SolveContext, kept: Sequence[Ints]) -> Solution:
 
 def _certify(work: SolveContext, answer: SolverResult, fastest: float = float("nan")) -> Solution:
     """Compute cost, time and carbon anew, and the certificate."""
+    same: dict[str, Any] = {"proof": answer.proof, "solver": work.used, "state": work.state}
+    same |= {"seconds": work.seconds, "sizes": work.sizes}
+    if answer.choice is None:
+        return Solution(answer.status, bound=answer.bound, **same)  # pyright: ignore[reportArgumentType]
     with work.stage("check"):
-        state = work.state
-        if answer.choice is None:
-            return Solution(
-                answer.status,  # pyright: ignore[reportArgumentType]
-                proof=answer.proof,
-                solver=work.used,
-                seconds=dict(work.seconds),
-                sizes=_sizes(work),
-                bound=answer.bound,
-                state=state,
-            )
         outcome = evaluate(work.problem, answer.choice)
         reached = objective_value(work.objective, outcome)
         proven = answer.status == "optimal"
         bound = reached if proven and not work.gap else min(answer.bound, reached)
         gap = max(0.0, (reached - bound) / max(abs(reached), 1e-9))
-    return Solution(
-        "optimal" if proven or gap <= 1e-9 else "feasible",
-        answer.choice,
-        outcome.cost,
-        outcome.hours,
-        outcome.gco2,
-        reached,
-        bound,
-        gap,
-        answer.proof,
-        work.used,
-        dict(work.seconds),
-        _sizes(work),
-        fastest,
-        state,
-    )
-
-
-def _sizes(work: SolveContext) -> ProblemSizes:
-    return ProblemSizes(
-        len(work.problem.tasks),
-        len(work.problem.edges),
-        work.labels,
-        work.kept,
-        work.open_tasks,
-        work.variables,
-        work.rows,
-    )
+    status = "optimal" if proven or gap <= 1e-9 else "feasible"
+    totals = (outcome.cost, outcome.hours, outcome.gco2)
+    return Solution(status, answer.choice, *totals, reached, bound, gap, fastest_h=fastest, **same)

@@ -1,10 +1,11 @@
 """A bound on the cost of plans under a deadline, from messages over labels and times.
 
-A state of a task is one of its labels and the step of time in which it ends. Durations are rounded
-down to whole steps, so that every plan within the deadline is a plan of the states, and the least
-cost over states is a bound. Sequential tree-reweighted message passing (Kolmogorov, IEEE PAMI
-28(10), 2006) bounds that cost, as `dual_bound` does without times. A relaxed model mixes a fast
-and a cheap label; states do not, and their bound is the higher one.
+A state of a task is one of its labels and the step of time in which it starts. From one start to
+the next, run and transfer together are rounded down to whole steps, so that every plan within the
+deadline is a plan of the states, and the least cost over states is a bound. Sequential
+tree-reweighted message passing (Kolmogorov, IEEE PAMI 28(10), 2006) bounds that cost, as
+`dual_bound` does without times. A relaxed model mixes a fast and a cheap label; states do not, and
+their bound is the higher one.
 """
 
 from __future__ import annotations
@@ -17,61 +18,88 @@ import numpy as np
 from jupyter_sky.optimizer.solver.hierarchy import Hierarchy, find_hierarchy
 from jupyter_sky.optimizer.solver.longest_paths import PathBounds, TimedPlan
 from jupyter_sky.optimizer.solver.model import transfer_amounts
-from jupyter_sky.optimizer.solver.problem import Floats, Ints, Problem
+from jupyter_sky.optimizer.solver.pareto import starts_of
+from jupyter_sky.optimizer.solver.problem import Flags, Floats, Ints, Problem
 
 _MARGIN = 1e-9  # of a step, so that rounding errors never make a duration longer
 _LATE_USD = 1e12  # what a label counts for that cannot keep the deadline
+_SIZES = np.unique([k << n for k in (2, 3) for n in range(24)] + [1])  # of bundles of ways
+
+
+@dataclass(frozen=True, eq=False)
+class _Bundle:
+    """Rows that equally many ways lead to.
+
+    Attributes
+    ----------
+    target : int array
+    source, shift : int arrays, targets x ways
+        Row that each way leaves, and which column of the padded values is its first.
+    usd : float array, targets x ways x 1
+    """
+
+    target: Ints
+    source: Ints
+    shift: Ints
+    usd: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class _Ways:
+    """Ways from rows of values at some steps to `count` rows of `width` steps."""
+
+    bundles: tuple[_Bundle, ...]
+    count: int
+    width: int
+
+    def lead(self, padded: Floats) -> Floats:
+        """Return for each row the least that ways bring to it; ``inf`` where none does."""
+        # a view made by hand: `sliding_window_view` takes as long as the copy itself
+        rows, columns = padded.shape
+        shape, (far, near) = (rows, columns - self.width + 1, self.width), padded.strides
+        view = np.ndarray(shape, padded.dtype, padded, 0, (far, near, near))
+        least = np.full((self.count, self.width), np.inf)
+        for one in self.bundles:
+            came = view[one.source, one.shift]
+            came += one.usd
+            least[one.target] = came.min(axis=1)
+        return least
 
 
 @dataclass(frozen=True, eq=False)
 class _TaskStates:
-    """Labels of a task in the order of their places.
+    """Labels of a task in the order of their places, and the steps in which it can start.
 
     Attributes
     ----------
-    place : int array
-        Of each label.
-    used, starts : int array
-        Each place once, and the first label of it.
-    run : int array
-        Steps that each label runs.
+    used : int array
+        Each place once.
+    row : int array
+        Index into `used` of each label.
+    to_places : _Ways
+        From labels to their places.
+    first : int
+        Step of the first column.
     unary : float array, labels x steps
-        USD; ``inf`` where the label cannot end in that step.
+        USD; ``inf`` where the label cannot start in that step.
     """
 
     labels: Ints
-    place: Ints
     used: Ints
-    starts: Ints
-    run: Ints
+    row: Ints
+    to_places: _Ways
+    first: int
     unary: Floats
 
 
 @dataclass(frozen=True, eq=False)
 class _Move:
-    """USD and steps of an edge, by level and place, and by the classes above all levels."""
+    """An edge: ways from labels of its tail to groups of places, and back."""
 
-    usd: Floats
-    steps: Ints
-    usd_across: Floats
-    steps_across: Ints
-
-
-class _Groups:
-    """Groups of places, and the least of the rows of each."""
-
-    def __init__(self, groups: Ints) -> None:
-        self.groups, self.order = groups, np.argsort(groups, kind="stable")
-        ordered = groups[self.order]
-        self.starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-
-    def minimum(self, values: Floats) -> Floats:
-        """Return the least of the rows of each group."""
-        return np.minimum.reduceat(values[self.order], self.starts, axis=0)
-
-    def spread(self, values: Floats) -> Floats:
-        """Return for each row the least of its group."""
-        return self.minimum(values)[self.groups]
+    there: _Ways
+    back: _Ways
+    groups_of_place: _Ways
+    places_of_group: _Ways
 
 
 class TimeExpandedBound:
@@ -87,8 +115,8 @@ class TimeExpandedBound:
         Most hours of a plan.
     steps : int
         How many steps the deadline is divided into.
-    tables : Hierarchy, optional
-        Structure of the USD of all transfer tables, then of their hours.
+    coarser : TimeExpandedBound, optional
+        Bound over fewer steps, of which these are parts: states that it closed stay closed.
 
     Attributes
     ----------
@@ -103,14 +131,13 @@ class TimeExpandedBound:
         paths: PathBounds,
         deadline: float,
         steps: int,
-        tables: Hierarchy | None = None,
+        coarser: TimeExpandedBound | None = None,
     ) -> None:
         self.problem, self.paths, self.deadline, self.steps = problem, paths, deadline, steps
-        self.tables = tables = tables or _find_tables(problem)
-        self.groups = [_Groups(nodes) for nodes in tables.nodes[1:]]
-        self.rows, self.columns = _Groups(tables.row_class), _Groups(tables.column_class)
+        self.tables = coarser.tables if coarser else _find_tables(problem)
         self.step_hours = deadline / steps
-        self.states = [self._make_states(v, labels) for v, labels in enumerate(kept)]
+        self.states = [self._make_states(v, labels, coarser) for v, labels in enumerate(kept)]
+        self.rises = [np.zeros_like(one.unary) for one in self.states]
         edges = problem.edges
         self.src, self.dst = edges.src.tolist(), edges.dst.tolist()
         self.plan = TimedPlan(problem, [one.labels for one in self.states])
@@ -123,53 +150,128 @@ class TimeExpandedBound:
         self.share = [1.0 / max(*pair, 1) for pair in sizes]
         self.edge_share = [1.0 / max(sum(pair), 1) for pair in sizes]
         self.moves = [self._make_move(e) for e in range(len(edges))]
-        self.into = [np.zeros_like(self.states[v].unary) for v in self.dst]
+        heads = [self.states[v] for v in self.dst]
+        self.into = [np.zeros((len(one.used), one.unary.shape[1])) for one in heads]
         self.back = [np.zeros_like(self.states[u].unary) for u in self.src]
         self.bound = -np.inf
 
-    def _make_states(self, v: int, labels: Ints) -> _TaskStates:
+    def _make_states(self, v: int, labels: Ints, coarser: TimeExpandedBound | None) -> _TaskStates:
         task, paths = self.problem.tasks[v], self.paths
         labels = labels[np.argsort(task.place[labels], kind="stable")]
         place, hours = task.place[labels], task.hours[labels]
-        used, starts = np.unique(place, return_index=True)
-        start = np.maximum(task.ready_hours[labels], paths.arrival[v, place])
-        early = self._round_down(start + hours)
-        late = (self.deadline - paths.after[v, place]) / self.step_hours + _MARGIN
-        times = np.arange(self.steps)
+        used, row = np.unique(place, return_inverse=True)
+        early = self._round_down(np.maximum(task.ready_hours[labels], paths.arrival[v, place]))
+        late = (self.deadline - paths.after[v, place] - hours) / self.step_hours + _MARGIN
+        late = np.floor(late).astype(np.int64)
+        first = min(early.min(initial=self.steps), self.steps - 1)
+        times = np.arange(first, max(late.max(initial=0), first) + 1)
         open_ = (times >= early[:, None]) & (times <= late[:, None])
+        if coarser is not None:
+            open_ &= coarser.find_open(v, labels, times, self.steps)
+            ends = np.flatnonzero(open_.any(0))
+            window = slice(ends[0], ends[-1] + 1) if len(ends) else slice(1)
+            first, times, open_ = (
+                first + window.start if len(ends) else first,
+                times[window],
+                open_[:, window],
+            )
         unary = np.where(open_, task.usd[labels][:, None], np.inf)
-        return _TaskStates(labels, place, used, starts, self._round_down(hours), unary)
+        to_places = _make_ways(np.arange(len(row)), row, (len(used), len(times)))
+        return _TaskStates(labels, used, row, to_places, int(first), unary)
 
     def _make_move(self, e: int) -> _Move:
-        """Return USD and steps of an edge: to leave a node of each level, and across classes."""
-        edges, shape = self.problem.edges, self.tables
-        k, scale = int(edges.table[e]), float(edges.scale[e])
-        count = len(self.problem.tables)
-        across = np.where(np.isfinite(shape.across), shape.across, 0.0)
+        """Return the ways along an edge, by level of separation and by the classes above."""
+        tail, head = self.states[self.src[e]], self.states[self.dst[e]]
+        shape, k, tables = self.tables, int(self.problem.edges.table[e]), len(self.problem.tables)
+        place, before, count = tail.used[tail.row], 0, 0
+        found: list[tuple] = []  # labels, groups, USD, h
+        pairs: list[tuple[Ints, Ints]] = []  # places, groups
+        for level, nodes in enumerate(shape.nodes):
+            known, member = np.unique(nodes[head.used], return_inverse=True)
+            group = np.minimum(np.searchsorted(known, nodes[place]), len(known) - 1)
+            size = np.where(known[group] == nodes[place], np.bincount(member)[group], 0)
+            rows = np.flatnonzero(size > before)  # others lead nowhere that a finer level does not
+            usd, hours = (shape.inside[n, level, place[rows]] for n in (k, tables + k))
+            found.append((rows, count + group[rows], usd, hours))
+            pairs.append((np.arange(len(member)), count + member))
+            before, count = size, count + len(known)
+        if shape.across[0].size:
+            known, member = np.unique(shape.column_class[head.used], return_inverse=True)
+            usd, hours = (
+                shape.across[n][np.ix_(shape.row_class[place], known)] for n in (k, tables + k)
+            )
+            rows, group = np.nonzero(np.isfinite(usd))
+            found.append((rows, count + group, usd[rows, group], hours[rows, group]))
+            pairs.append((np.arange(len(member)), count + member))
+            count += len(known)
+        label, group, usd, hours = (np.concatenate(part) for part in zip(*found, strict=True))
+        scale, run = float(self.problem.edges.scale[e]), self._hours(self.src[e])[label]
+        steps = self._round_down(run + scale * hours)
+        at, group_at = (np.concatenate(part) for part in zip(*pairs, strict=True))
+        ahead, widths = tail.first - head.first, (tail.unary.shape[1], head.unary.shape[1])
+        ends = widths[0] + widths[1]
         return _Move(
-            scale * shape.inside[k],
-            self._round_down(scale * shape.inside[count + k]),
-            np.where(np.isfinite(shape.across[k]), scale * across[k], np.inf),
-            self._round_down(scale * across[count + k]),
+            _make_ways(
+                label,
+                group,
+                (count, widths[1]),
+                scale * usd,
+                np.clip(widths[1] - ahead - steps, 0, ends),
+            ),
+            _make_ways(
+                group,
+                label,
+                (len(place), widths[0]),
+                scale * usd,
+                np.clip(widths[0] + ahead + steps, 0, ends),
+            ),
+            _make_ways(group_at, at, (len(head.used), widths[1])),
+            _make_ways(at, group_at, (count, widths[1])),
         )
+
+    def _hours(self, v: int) -> Floats:
+        return self.problem.tasks[v].hours[self.states[v].labels]
 
     def _round_down(self, hours: Floats) -> Ints:
         steps = np.floor(hours / self.step_hours - _MARGIN)
         return np.clip(steps, 0, self.steps).astype(np.int64)
 
+    def close_states(self, limit: float, low: float) -> None:
+        """Close states that raise the bound `low` of `find_rises` above a limit, USD."""
+        for one, rise in zip(self.states, self.rises, strict=True):
+            one.unary[low + rise > limit] = np.inf
+
     def refine(self, kept: Sequence[Ints], steps: int) -> TimeExpandedBound:
         """Return the bound over some of the labels and a multiple of the steps."""
-        finer = TimeExpandedBound(self.problem, kept, self.paths, self.deadline, steps, self.tables)
-        times = steps // self.steps
-        rows = [
-            np.flatnonzero(np.isin(old.labels, new.labels))
-            for old, new in zip(self.states, finer.states, strict=True)
-        ]
+        finer = TimeExpandedBound(self.problem, kept, self.paths, self.deadline, steps, self)
         for e, (u, v) in enumerate(zip(self.src, self.dst, strict=True)):
-            finer.into[e] = np.repeat(self.into[e][rows[v]], times, axis=1)
-            finer.back[e] = np.repeat(self.back[e][rows[u]], times, axis=1)
+            head, tail = (
+                self._columns(w, finer.states[w].first, finer.states[w].unary.shape[1], steps)
+                for w in (v, u)
+            )
+            places = np.searchsorted(self.states[v].used, finer.states[v].used)
+            labels = self._rows(u, finer.states[u].labels)
+            finer.into[e] = self.into[e][np.ix_(places, head)]
+            finer.back[e] = self.back[e][np.ix_(labels, tail)]
         finer.bound = self.bound
         return finer
+
+    def find_open(self, v: int, labels: Ints, times: Ints, steps: int) -> Flags:
+        """Return whether labels may start in steps of a finer bound."""
+        columns = self._columns(v, int(times[0]), len(times), steps)
+        return np.isfinite(self.states[v].unary[np.ix_(self._rows(v, labels), columns)])
+
+    def _rows(self, v: int, labels: Ints) -> Ints:
+        """Return the rows of labels, which are sorted by place."""
+        known = self.states[v].labels
+        order = np.argsort(known)
+        return order[np.searchsorted(known, labels, sorter=order)]
+
+    def _columns(self, v: int, first: int, count: int, steps: int) -> Ints:
+        """Return for steps of a finer bound the columns of the steps that they are parts of."""
+        one = self.states[v]
+        times = (first + np.arange(count)) * self.steps // steps
+        return np.clip(times - one.first, 0, one.unary.shape[1] - 1)
 
     def sweep(self) -> tuple[int, ...]:
         """Pass messages to the sinks and back; return the plan that they lead to."""
@@ -192,7 +294,7 @@ class TimeExpandedBound:
                 break
             theta = self.share[v] * (theta - least)
             for e in self.into_edges[v]:
-                message = self._backward(e, _difference(theta, self.into[e]))
+                message = self._backward(e, _difference(theta, self._at_labels(e)))
                 low = message.min()
                 total += float(low)
                 self.back[e] = message - (low if np.isfinite(low) else 0.0)
@@ -206,11 +308,12 @@ class TimeExpandedBound:
         that raises the bound least.
         """
         total, rises = 0.0, [np.zeros_like(one.unary) for one in self.states]
+        self.rises = rises
         thetas = [self._theta(v) for v in range(len(self.states))]
         for e, (u, v) in enumerate(zip(self.src, self.dst, strict=True)):
             at_tail = _difference(self.edge_share[u] * thetas[u], self.back[e])
-            at_head = _difference(self.edge_share[v] * thetas[v], self.into[e])
-            down = at_head + self._forward(e, at_tail)
+            at_head = _difference(self.edge_share[v] * thetas[v], self._at_labels(e))
+            down = at_head + self._forward(e, at_tail)[self.states[v].row]
             up = at_tail + self._backward(e, at_head)
             least = float(down.min())
             total += least
@@ -220,7 +323,7 @@ class TimeExpandedBound:
         for v, (one, rise) in enumerate(zip(self.states, rises, strict=True)):
             if not self.into_edges[v] and not self.out_edges[v]:
                 total += float(thetas[v].min())
-                rise = thetas[v] - thetas[v].min()
+                rise = rises[v] = thetas[v] - thetas[v].min()
             full = np.full(len(self.problem.tasks[v]), np.inf)
             full[one.labels] = rise.min(1)
             wide.append(full)
@@ -229,18 +332,24 @@ class TimeExpandedBound:
     def _theta(self, v: int) -> Floats:
         theta = self.states[v].unary.copy()
         for e in self.into_edges[v]:
-            theta += self.into[e]
+            theta += self._at_labels(e)
         for e in self.out_edges[v]:
             theta += self.back[e]
         return theta
 
+    def _at_labels(self, e: int) -> Floats:
+        """Return the message to the head of an edge, for each of its labels."""
+        return self.into[e][self.states[self.dst[e]].row]
+
     def _place(self, v: int) -> None:
         """Place a task of the plan by its costs and the messages of what follows."""
         one, task = self.states[v], self.problem.tasks[v]
-        where = one.place
-        ends = self.plan.start(v, task.ready_hours[one.labels], where) + task.hours[one.labels]
+        where = one.used[one.row]
+        begin = self.plan.start(v, task.ready_hours[one.labels], where)
+        ends = begin + task.hours[one.labels]
         usd = task.usd[one.labels] + self.plan.usd_in(v, where)
-        at = np.minimum((ends / self.step_hours).astype(np.int64), self.steps - 1)
+        at = (begin / self.step_hours).astype(np.int64) - one.first
+        at = np.clip(at, 0, one.unary.shape[1] - 1)
         for e in self.out_edges[v]:
             usd = usd + self.back[e][np.arange(len(at)), at]
         timely = ends + self.paths.after[v, where] <= self.deadline
@@ -248,37 +357,51 @@ class TimeExpandedBound:
         self.plan.set_label(v, int(one.labels[usd.argmin()]))
 
     def _forward(self, e: int, h: Floats) -> Floats:
-        """Return the least of h and of the move to each state of the head."""
-        tail, head, move = self.states[self.src[e]], self.states[self.dst[e]], self.moves[e]
-        best = self._spread(tail, np.minimum.accumulate(h, axis=1))
-        came = _delay(best, move.steps[0]) + move.usd[0][:, None]
-        for group, steps, usd in zip(self.groups, move.steps[1:], move.usd[1:], strict=True):
-            np.minimum(came, group.spread(_delay(best, steps) + usd[:, None]), out=came)
-        if move.usd_across.size:
-            rows = self.rows.minimum(best)[:, None]
-            there = (_delay(rows, move.steps_across) + move.usd_across[:, :, None]).min(0)
-            np.minimum(came, there[self.tables.column_class], out=came)
-        return _delay(came[head.place], head.run)
+        """Return the least of h and of the move to each place and step of the head."""
+        move, width = self.moves[e], self.states[self.dst[e]].unary.shape[1]
+        best = np.empty((len(h), h.shape[1] + 2 * width))
+        best[:, :width] = np.inf
+        np.minimum.accumulate(h, axis=1, out=best[:, width:-width])
+        best[:, -width:] = best[:, [-width - 1]]
+        return move.groups_of_place.lead(move.there.lead(best))
 
     def _backward(self, e: int, h: Floats) -> Floats:
         """Return the least of h and of the move from each state of the tail."""
-        tail, head, move = self.states[self.src[e]], self.states[self.dst[e]], self.moves[e]
-        best = self._spread(head, _advance(h, head.run))
-        best = np.minimum.accumulate(best[:, ::-1], axis=1)[:, ::-1]
-        left = _advance(best, move.steps[0]) + move.usd[0][:, None]
-        for group, steps, usd in zip(self.groups, move.steps[1:], move.usd[1:], strict=True):
-            np.minimum(left, _advance(group.spread(best), steps) + usd[:, None], out=left)
-        if move.usd_across.size:
-            columns = self.columns.minimum(best)[None]
-            there = (_advance(columns, move.steps_across) + move.usd_across[:, :, None]).min(1)
-            np.minimum(left, there[self.tables.row_class], out=left)
-        return left[tail.place]
+        head, move = self.states[self.dst[e]], self.moves[e]
+        width, steps = self.states[self.src[e]].unary.shape[1], h.shape[1]
+        least = head.to_places.lead(h)
+        np.minimum.accumulate(least[:, ::-1], axis=1, out=least[:, ::-1])
+        least = move.places_of_group.lead(least)
+        best = np.empty((len(least), steps + 2 * width))
+        best[:, width : width + steps] = least
+        best[:, :width], best[:, width + steps :] = least[:, :1], np.inf
+        return move.back.lead(best)
 
-    def _spread(self, one: _TaskStates, values: Floats) -> Floats:
-        """Return the least over the labels of each place; ``inf`` where there is none."""
-        wide = np.full((len(self.problem.places), self.steps), np.inf)
-        wide[one.used] = np.minimum.reduceat(values, one.starts, axis=0)
-        return wide
+
+def _make_ways(
+    source: Ints,
+    target: Ints,
+    shape: tuple[int, int],
+    usd: Floats | None = None,
+    shift: Ints | None = None,
+) -> _Ways:
+    """Return ways bundled by how many lead to a row: numpy is slow at groups of unequal sizes."""
+    order = np.argsort(target, kind="stable")
+    starts = starts_of(target[order])
+    counts = np.diff(np.r_[starts, len(order)])
+    sizes = _SIZES[np.searchsorted(_SIZES, counts)]
+    usd = np.zeros(len(order)) if usd is None else usd
+    shift = np.zeros(len(order), np.int64) if shift is None else shift
+    bundles = []
+    for size in np.unique(sizes):
+        here = sizes == size
+        # a way that is there twice changes nothing
+        ways = starts[here, None] + np.minimum(np.arange(size), counts[here, None] - 1)
+        ways = order[ways]
+        bundles.append(
+            _Bundle(target[ways[:, 0]], source[ways], shift[ways], usd[ways][:, :, None])
+        )
+    return _Ways(tuple(bundles), *shape)
 
 
 def _find_tables(problem: Problem) -> Hierarchy:
@@ -295,24 +418,3 @@ def _difference(theta: Floats, message: Floats) -> Floats:
     """Return theta without a message that is part of it; ``inf`` stays."""
     possible = np.isfinite(theta)
     return np.where(possible, theta - np.where(possible, message, 0.0), np.inf)
-
-
-def _delay(values: Floats, steps: Ints) -> Floats:
-    """Return rows moved to later times; `steps` has a number for each row, or for several."""
-    count = values.shape[-1]
-    return _windows(np.full_like(values, np.inf), values, count - steps)
-
-
-def _advance(values: Floats, steps: Ints) -> Floats:
-    """Return rows moved to earlier times; `steps` has a number for each row, or for several."""
-    return _windows(values, np.full_like(values, np.inf), steps)
-
-
-def _windows(first: Floats, second: Floats, start: Ints) -> Floats:
-    """Return of each row, followed by its row of `second`, as many values from `start` on."""
-    wide = np.concatenate([first, second], axis=-1)
-    *shape, count = first.shape
-    *strides, step = wide.strides
-    # a view made by hand: `sliding_window_view` takes as long as the copy itself
-    view = np.ndarray((*shape, count + 1, count), wide.dtype, wide, 0, (*strides, step, step))
-    return view[(*np.ogrid[tuple(slice(size) for size in shape)], start)]

@@ -1,0 +1,80 @@
+"""Errors that IPython shows while a cell runs: the exception that ends the cell, and others.
+
+A notebook shows all of them where they stand among the outputs. Some it must tell apart: of several
+engines that fail, one error is enough, and an exception that the notebook's own code handles is
+not shown at all.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from IPython.core.error import InputRejected
+
+from ..wire.error_serialization import describe_origin
+from ..wire.messages import Content
+from .call_hooks import BeforeCall
+
+
+@dataclass(frozen=True, slots=True)
+class FinalError:
+    """Exception that ends a cell, with its name and its text as they were shown.
+
+    The text of an exception may be another one each time that it is asked for.
+    """
+
+    error: BaseException
+    name: str
+    text: str
+
+
+class ShownErrors:
+    """Recognition of the exception that ends a cell, when an error is about to be shown.
+
+    Parameters
+    ----------
+    shell
+        The shell of the engine.
+
+    Attributes
+    ----------
+    final : FinalError or None
+        The exception that ends the current cell, once it has been shown.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+        self.final: FinalError | None = None
+        self._result: Any = None
+        # programs look at the name of the shell's class, so it is no subclass
+        shell.run_code = BeforeCall(shell.run_code, self._note_result)
+
+    def begin_cell(self) -> None:
+        """Forget the last cell."""
+        self.final = self._result = None
+
+    def describe(self, content: Content) -> Content:
+        """Return the metadata of an error message: whether it ends the cell, and its origin."""
+        error = getattr(sys, "last_value", None)  # IPython sets it before it shows an error
+        if not isinstance(error, BaseException):
+            return {}
+        is_final = self._ends_cell(error)
+        if is_final:
+            self.final = FinalError(error, content["ename"], content["evalue"])
+        return {"sky": {"final": is_final, "error": describe_origin(error)}}
+
+    def _note_result(self) -> None:
+        """Note the result of the cell when its code begins; magics run further cells within it."""
+        if self._result is None:
+            self._result = self.shell.displayhook.exec_result
+
+    def _ends_cell(self, error: BaseException) -> bool:
+        if self._result is None:  # before the code of the cell has begun
+            return isinstance(error, SyntaxError | InputRejected)
+        hook = self.shell.displayhook
+        is_displaying = getattr(hook, "msg", None) is not None
+        return error is self._result.error_in_exec or (
+            is_displaying and hook.exec_result is self._result
+        )

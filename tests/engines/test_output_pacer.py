@@ -1,0 +1,57 @@
+"""Pace of displays and widget messages."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from jupyter_sky.engines.node.output_pacer import BURST, RATE_PER_SECOND, OutputPacer
+from tests.conftest import Notebook
+
+
+def seconds(pacer: OutputPacer, count: int, kind: str = "display_data") -> float:
+    """Return the time that some messages take."""
+    begun = time.monotonic()
+    for _ in range(count):
+        pacer.wait(kind)
+    return time.monotonic() - begun
+
+
+def test_burst_goes_out_at_once_and_the_rest_at_the_rate() -> None:
+    pacer = OutputPacer(rate=1000, burst=100)
+    assert seconds(pacer, 100) < 0.05
+    assert seconds(pacer, 200) > 0.15
+
+
+def test_burst_is_available_again_after_a_pause() -> None:
+    pacer = OutputPacer(rate=1000, burst=100)
+    seconds(pacer, 100)
+    time.sleep(0.12)
+    assert seconds(pacer, 100) < 0.05
+
+
+def test_text_is_not_paced() -> None:
+    assert seconds(OutputPacer(rate=10, burst=1), 1000, "stream") < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from IPython.display import display\nwhile True: display(1)",
+        "from ipywidgets import IntText\nbox = IntText()\nwhile True: box.value += 1",
+    ],
+)
+def test_interrupt_of_endless_displays_is_not_behind_a_backlog(
+    notebook: Notebook, code: str
+) -> None:
+    assert notebook.run("%%sky\npass").status == "ok"
+    begun = time.monotonic()
+    sent = notebook.send(f"%%sky\n{code}")
+    time.sleep(4.0)
+    notebook.interrupt()
+    ran = notebook.collect(sent, 20)
+    assert ran.ename == "KeyboardInterrupt"
+    assert len(ran.messages) < BURST + RATE_PER_SECOND * (time.monotonic() - begun) * 1.05
+    assert notebook.run("%%sky\n1 + 1").result == "2"
