@@ -23,7 +23,7 @@ from .nodes import PoolNode
 from .output import OutputSink
 from .payload import Blobs, split
 from .specs import Nodes, NodeSpec, Worker
-from .tasks import CallPickler, CallTask, PackedCall, RemoteFuture
+from .tasks import CallPickler, CallTask, PackedCall, RemoteFuture, paused_collection
 from .topology import shared_state_endpoint, topology
 
 if TYPE_CHECKING:
@@ -371,16 +371,17 @@ class Pool(CallMethods):
         blobs: Blobs = {}
         sink = OutputSink(many=len(self._dispatcher.nodes) > 1)
         broadcast = uuid.uuid4().hex if len(wanted) > 1 and wanted[0][1] is not None else ""
-        for call, rank in wanted:
-            if id(call) not in packed:
-                packed[id(call)] = pickler.pack(call, collected)
-                blobs |= packed[id(call)].blobs
-            task = CallTask(call, packed[id(call)], RemoteFuture(), sink, rank)
-            task.broadcast, task.group = broadcast, group
-            task.timeout = call.timeout if call.timeout is not None else self.limit
-            for stream_sender in task.packed.stream_senders:
-                stream_sender.expected += 1
-            tasks.append(task)
+        with paused_collection():
+            for call, rank in wanted:
+                if id(call) not in packed:
+                    packed[id(call)] = pickler.pack(call, collected)
+                    blobs |= packed[id(call)].blobs
+                task = CallTask(call, packed[id(call)], RemoteFuture(), sink, rank)
+                task.broadcast, task.group = broadcast, group
+                task.timeout = call.timeout if call.timeout is not None else self.limit
+                for stream_sender in task.packed.stream_senders:
+                    stream_sender.expected += 1
+                tasks.append(task)
         self._blobs.upload(blobs)
         futures = [] if futures is None else futures
         futures += [task.future for task in tasks]

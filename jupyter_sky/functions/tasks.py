@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import linecache
 import pickle
 import re
 import sys
-from collections.abc import Generator
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -58,6 +60,10 @@ class RemoteFuture(Future[T]):
     >>> future.result(), await future  # doctest: +SKIP
     """
 
+    has_value: bool = False
+    """Whether it has ended with a result, or is about to."""
+    latch: Latch | None = None
+    """Waits for this future and others."""
     sent: SentCall | None = None
     """The call on its node; None before it is sent and after its end."""
     nbytes = 0
@@ -69,10 +75,14 @@ class RemoteFuture(Future[T]):
 
     def stop(self, why: StopReason) -> bool:
         """Stop the call for a reason, which says how patiently; return False if it has ended."""
+        if self.has_value:
+            return False
         cancelled = super().cancel()
         sent, self.sent = self.sent, None
         if cancelled and sent is not None:
             sent.stop(why)
+        if self.latch is not None:
+            self.latch.note(self)
         return cancelled
 
     def running(self) -> bool:
@@ -83,14 +93,21 @@ class RemoteFuture(Future[T]):
     def resolve(self, value: Any) -> None:
         """Set the result, unless cancelled."""
         self.sent = None
-        with contextlib.suppress(Exception):
+        self.has_value = True  # before those who wait for it can look
+        try:
             self.set_result(value)
+        except Exception:
+            self.has_value = False
+        if self.latch is not None:
+            self.latch.note(self)
 
     def fail(self, error: BaseException) -> None:
         """Set the error, unless cancelled."""
         self.sent = None
         with contextlib.suppress(Exception):
             self.set_exception(error)
+        if self.latch is not None:
+            self.latch.note(self)
 
     def __await__(self) -> Generator[Any, None, T]:
         return asyncio.wrap_future(self).__await__()
@@ -161,6 +178,8 @@ class CallPickler:
     def __init__(self, modules: LocalModules) -> None:
         self.modules = modules
         self._functions: dict[int, tuple[Function, Payload, Archives, Blobs]] = {}
+        self._plain: dict[int, tuple[Payload, Blobs]] = {}
+        """Functions whose plain arguments need no analysis."""
 
     def _function(
         self, function: Function, blobs: ArgumentBlobs
@@ -184,7 +203,7 @@ class CallPickler:
         SkyTransferError
             A part of it cannot be pickled.
         """
-        from .streams import streamed
+        from .streams import streamed, streams_arguments
 
         if (quick := self._pack_plain(call)) is not None:
             return quick
@@ -195,18 +214,19 @@ class CallPickler:
             parcel = pack_arguments(local, call.function.name, args, kwargs)
             # those of the function again: a node unpickles each function once
             others = self.modules.needed_by(parcel.segments[0], None, module)
+        if not archives and not streams_arguments(local):
+            self._plain[id(call.function)] = function, shared
         arguments = with_modules(parcel, merge(archives, others), blobs)
         return PackedCall(function, arguments, stream_inputs, stream_senders, shared | blobs.take())
 
     def _pack_plain(self, call: PendingFunction[Any]) -> PackedCall | None:
         """Pickle a further call of a function if its arguments are numbers and short texts."""
-        from .streams import streams_arguments
-
-        packed = self._functions.get(id(call.function))
-        if packed is None or packed[2] or streams_arguments(call.function.local):
+        known = self._plain.get(id(call.function))
+        if known is None:
             return None
-        data = plain_pickle((*call.args, *call.kwargs.values()), (call.args, call.kwargs))
-        return None if data is None else PackedCall(packed[1], (data,), (), [], packed[3])
+        args, kwargs = call.args, call.kwargs
+        data = plain_pickle((*args, *kwargs.values()) if kwargs else args, (args, kwargs))
+        return None if data is None else PackedCall(known[0], (data,), (), [], known[1])
 
 
 def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:
@@ -317,15 +337,56 @@ def _main_names() -> dict[str, Any]:
     return vars(sys.modules["__main__"])
 
 
-def results_of(futures: list[Future[Any]], timeout: float | None = None) -> list[Any]:
+@contextlib.contextmanager
+def paused_collection() -> Iterator[None]:
+    """Pause the collection of garbage while many objects are made, none of which is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class Latch:
+    """Wait for futures that costs less than `concurrent.futures.wait` where they are many."""
+
+    def __init__(self, futures: Sequence[RemoteFuture[Any]]) -> None:
+        self._left = {id(future) for future in futures}
+        self._over = threading.Event()
+        for future in futures:
+            future.latch = self
+            if future.has_value or future.done():
+                self.note(future)
+        if not futures:
+            self._over.set()
+
+    def note(self, future: RemoteFuture[Any]) -> None:
+        """Note that a future has ended; all is over with the last one, and with a failure."""
+        self._left.discard(id(future))
+        if not self._left or not future.has_value:
+            self._over.set()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until all have ended or one has failed; return False if that takes too long."""
+        return self._over.wait(timeout)
+
+
+def results_of(futures: list[RemoteFuture[Any]], timeout: float | None = None) -> list[Any]:
     """Return all results, or raise the first error; wait for at most `timeout` seconds."""
-    done, unfinished = wait(futures, timeout, return_when=FIRST_EXCEPTION)
+    Latch(futures).wait(timeout)
+    if all(future.has_value for future in futures):
+        return [future.result() for future in futures]
+    unfinished = 0
     for future in futures:
-        if future in done and (future.cancelled() or future.exception()):
+        if not future.done():
+            unfinished += 1
+        elif not future.has_value:
             future.result()
     if unfinished:
         raise SkyTimeout(
-            f"{len(unfinished)} of {len(futures)} calls had not ended after "
+            f"{unfinished} of {len(futures)} calls had not ended after "
             f"{format_elapsed(timeout or 0)}, and were stopped",
             hint="allow more: timeout=SECONDS, or None to wait for all",
         )

@@ -63,7 +63,7 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         """
         return self._given if self._given is not None else active_pools.current()
 
-    def configure(self, n_jobs: int = 1, *args: Any, **kwargs: Any) -> int:
+    def configure(self, n_jobs: int = 1, *args: Any, **kwargs: Any) -> Any:
         """Return how many calls can run at once.
 
         Raises
