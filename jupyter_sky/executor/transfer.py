@@ -20,7 +20,7 @@ from ..errors import SkyTransferError
 
 if TYPE_CHECKING:
     from ..engines.wire.auto_inputs import Decision
-    from .clusters import ClusterHandle
+    from .cluster import ClusterHandle
 
 _RECEIVED: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """Hashes of functions and classes that came from engines."""

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..engines.wire.values import Parcel
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
@@ -29,9 +29,16 @@ from .topology import shared_state_endpoint, topology
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
     from ..executor.cluster import ClusterHandle
-    from .autoscaler import Autoscaler
 
 T = TypeVar("T")
+
+
+class NodeScaler(Protocol):
+    """Part of a pool that changes the number of its nodes."""
+
+    def resize(self, nodes: Nodes) -> None:
+        """Add or remove nodes until there are as many as asked for."""
+        ...
 
 
 class Pool(CallMethods):
@@ -76,7 +83,7 @@ class Pool(CallMethods):
         """Modules of this machine that its image includes: they are not sent with calls."""
         self.closed = ""
         self._ended = False
-        self.scaler: Autoscaler | None = None
+        self.scaler: NodeScaler | None = None
         """Changes the number of nodes."""
         self.shows_progress = True
         """Whether the progress of calls is shown."""
