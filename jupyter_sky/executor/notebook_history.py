@@ -20,6 +20,7 @@ _HISTORY_NAME = re.compile(r"In|_ih|_i{1,3}|_i\d+|history_manager")
 _HISTORY_MAGICS = frozenset(
     "edit hist history load loadpy logstart macro notebook pastebin recall rep rerun save".split()
 )
+_CANDIDATE = re.compile(rf"\b(?:{_HISTORY_NAME.pattern}|{'|'.join(_HISTORY_MAGICS)})\b")
 _SKY_LINE = re.compile(r"^[ \t]*%%sky\b.*$", re.MULTILINE)
 _WORD = re.compile(r"[^\W\d]\w*")
 
@@ -47,9 +48,9 @@ class NotebookHistory:
             Whether a cell of the notebook assigns the name after the last cell on a cluster that
             mentions it, and whether one mentions it after that.
         """
-        pending = dict.fromkeys(names, (False, False))
+        pending: dict[str, tuple[bool, bool]] = dict.fromkeys(names, (False, False))
         found: dict[str, tuple[bool, bool]] = {}
-        for cell in reversed(self.cells[-RECENT_CELLS:]):
+        for cell in reversed(self.cells[-RECENT_CELLS:] if pending else ()):
             is_sent, assigned, mentioned = _analyse(cell)
             for name in mentioned & pending.keys():
                 if is_sent:
@@ -102,6 +103,8 @@ def reads_history(code: str) -> bool:
     >>> reads_history("history = model.fit(x)")
     False
     """
+    if not _CANDIDATE.search(code):  # most cells: they need not be parsed
+        return False
     try:
         tree = ast.parse(to_plain_python(code))
     except SyntaxError:  # a magic without its percent sign

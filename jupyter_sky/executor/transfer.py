@@ -20,7 +20,7 @@ from ..errors import SkyTransferError
 
 if TYPE_CHECKING:
     from ..engines.wire.auto_inputs import Decision
-    from .clusters import ClusterHandle
+    from .cluster import ClusterHandle
 
 _RECEIVED: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """Hashes of functions and classes that came from engines."""
@@ -111,7 +111,8 @@ def send_value(
     set of Decision
         Decisions of the engines.
     """
-    link, digest = cluster.connection, parcel.digest()
+    link = cluster.connection
+    digest = policy.get("auto", {}).get("digest") or parcel.digest()
     ask = {"name": name, "digest": digest, **policy}
     decisions = {rank: link.ask_engine(rank, "same", **ask)["decision"] for rank in ranks}
     wanting = [rank for rank in ranks if decisions[rank] in ("bind", "replace")]

@@ -204,8 +204,9 @@ class Reply:
     def parse(cls, rank: int, content: Mapping[str, Any]) -> Reply:
         """Return the reply that is the content of an ``execute_reply``."""
         status, described = content["status"], content.get("sky") or {}
+        decisions = described.get("decisions")
         common: dict[str, Any] = {
-            "decisions": described.get("decisions") or {},
+            "decisions": decisions if isinstance(decisions, Mapping) else {},
             "payload": content.get("payload") or (),
         }
         if status == "ok":

@@ -26,26 +26,42 @@ InstanceProvisioned InstanceReplaced InstanceRequested Log Metric NodeId NodeIns
 Request RequestId ShutdownCompleted ShutdownRequested TaskCompleted TaskStarted
 """
 
+_CLOUDS = "JarvisLabs MassedCompute Novita Salad Scaleway TensorDock Vultr"
+
 REASONS = {
     **dict.fromkeys(_EVENTS.split(), _EVENT),
-    **dict.fromkeys("JarvisLabs Novita Scaleway TensorDock Vultr".split(), _CLOUD),
+    **dict.fromkeys(
+        "JarvisLabs MassedCompute Novita Salad Scaleway TensorDock Vultr".split(), _CLOUD
+    ),
     **dict.fromkeys("Storage storage".split(), _STORAGE),
+    "Accelerator": "its place is sky.accelerators.Accelerator",
     "App": "an application is not needed around pools: with sky.Compute(...) as compute: ...",
     "Cluster": "clusters are records: sky.status() lists them, sky.up(...) gives a pool",
     "ComputePool": "its older name: sky.Compute",
+    "Executor": "its name: sky.Worker(concurrency=..., executor=...)",
+    "Group": "its name: sky.PendingFunctionGroup",
+    "HealthChecker": "nodes are checked by their heartbeat alone; lost ones are replaced",
     "Instance": "machines are records: sky.status() lists them, sky.instance_info() is a node's",
     "LogConfig": "messages go to the logger 'jupyter_sky': logging.getLogger('jupyter_sky')",
+    "Lost": "lost calls are sent again by sky.function(retry=...), or raise sky.SkyTaskLost",
     "OfferRepository": "sky.offers(...) gives a table, which filters and sorts like any other",
+    "Pending": "its name: sky.PendingFunction",
     "PendingCompute": "its older name: sky.PendingFunction",
     "PendingComputeGroup": "its older name: sky.PendingFunctionGroup",
     "PoolSpec": "what a pool asks for is sky.Spec(...), and the pool itself sky.Compute(...)",
+    "Provider": "clouds are values: sky.AWS(region=...); jupyter_sky.provider adds others",
     "ProviderConfig": "clouds are values: sky.AWS(region=...); jupyter_sky.provider adds others",
     "Session": "a session is not needed: several pools may be up at once, each by sky.Compute(...)",
     "SpecKwargs": "a type of keywords: those of sky.Spec, which checkers know by its signature",
+    "Streaming": "functions that yield stream by themselves: sky.function",
+    "TaskFailedError": "a call raises the exception of its function, with the node's traceback",
     "compute": "its older name: sky.function",
+    "emit": "what a function prints is shown; values that tasks share are in sky.dict(...)",
     "integrations": "its older name: sky.plugins",
     "main": "no entry point is needed: call functions below if __name__ == '__main__'",
     "metrics": "nodes always report processors, memory and accelerators: sky.status(), the panel",
+    "registry": "values that tasks share by name are in sky.dict(...)",
+    "stream": "functions that yield stream by themselves: sky.function",
     "pool": "its older name: with sky.Compute(...) as compute, or compute = sky.up(...)",
 }
 """Reason of each name, and what to use instead."""

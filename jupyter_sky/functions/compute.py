@@ -205,10 +205,11 @@ class Compute(CallTarget):
             self._set_up_pool(pool)
             count = len(pool.ranks)
             nodes = nodes or Nodes(min=count, desired=count)
-            pool.scaler = Autoscaler(pool, nodes, start, self.options, self._prepare_nodes)
+            scaler = Autoscaler(pool, nodes, start, self.options, self._prepare_nodes)
+            pool.scaler = scaler
             if nodes.limit > nodes.ready:
                 pool.max_nodes = nodes.limit
-                pool.scaler.begin()
+                scaler.begin()
         except BaseException:
             pool.down()
             raise
@@ -254,7 +255,9 @@ class Compute(CallTarget):
     def _prepare_nodes(self, pool: Pool, ranks: Sequence[int]) -> None:
         """Prepare nodes for calls."""
         if self._resolved_image is not None:
-            self._resolved_image.bootstrap(pool, ranks)
+            from .image_bootstrap import prepare_nodes
+
+            prepare_nodes(self._resolved_image, pool, ranks)
 
     # -- choice of machines ------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 BATCH_SECONDS = 0.05
 BATCH_CALLS = 1000
+MIN_BATCH_SECONDS = 0.005
 MIN_CALL_SECONDS = 2e-5
 """Least duration of a call with its overhead (s)."""
 
@@ -48,6 +49,29 @@ class BatchedCall:
     def stop(self, why: StopReason) -> None:
         """Request that it stops."""
         self.dispatcher.stop(self.batch, [self.key], why)
+
+
+def batch_size(waiting: int, slots: int, seconds: float) -> int:
+    """Return the most calls that the next message to a node should have.
+
+    Parameters
+    ----------
+    waiting
+        Calls that wait after the first one.
+    slots
+        Slots of all nodes.
+    seconds
+        Duration of a call.
+
+    Examples
+    --------
+    >>> batch_size(10_000, 2, 1e-4), batch_size(100, 2, 1e-4), batch_size(100, 2, 0.02)
+    (1000, 50, 25)
+    """
+    share = -(-waiting // max(slots, 1))
+    # the rest is spread over the nodes, but not in messages that cost more than their calls
+    least = min(share, int(MIN_BATCH_SECONDS / seconds))
+    return min(BATCH_CALLS, max(-(-share // 2), least))
 
 
 class Dispatcher:
@@ -182,7 +206,10 @@ class Dispatcher:
 
     def _next_node(self) -> PoolNode | None:
         """Return the free node with the least load; ties go round."""
-        free = [node for node in self.nodes.values() if node.free_slots > 0 and not node.joining]
+        ready = [node for node in self.nodes.values() if not node.joining]
+        free = [node for node in ready if node.free_slots > 0]
+        if not free and self._is_quick(self._queue[0]):
+            free = [node for node in ready if node.takes_ahead]
         if not free:
             return None
         count = max(self.nodes) + 1
@@ -198,8 +225,8 @@ class Dispatcher:
         if first.isolated or not self._is_quick(first):
             return [first]
         slots = sum(node.slots for node in self.nodes.values() if node.engine)
-        most = min(BATCH_CALLS, -(-len(self._queue) // (2 * max(slots, 1))))
         taken, seconds = [first], self._seconds(first)
+        most = batch_size(len(self._queue), slots, seconds)
         while len(taken) < most and self._queue:
             task = self._queue[0]
             if task.isolated or not self._is_quick(task):
@@ -230,7 +257,7 @@ class Dispatcher:
                 self._fail(task, error)
 
     def _send_batch(self, node: PoolNode, tasks: list[CallTask]) -> None:
-        batch = SentBatch(node, {task.key: task for task in tasks})
+        batch = SentBatch(node, {task.key: task for task in tasks}, count=len(tasks))
         context = self.describe(node)
         commands: list[tuple] = []
         if node.sent_context != (node.engine, context):

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..engines.node import file_cache
 from ..engines.node.file_cache import FileTree
-from ..engines.node.platforms import Platform
-from ..errors import SkyBootstrapError, SkyError, SkyUsageError, SkyVersionError
+from ..errors import SkyBootstrapError, SkyUsageError, SkyVersionError
 from ..remote.environment_spec import python_minor_version
 from ..remote.package_names import check_package
 from .image_packages import ImagePackages, PipIndex, image_packages
@@ -25,12 +22,8 @@ from .node import image_install
 from .node.image_install import ProcessSetup
 
 if TYPE_CHECKING:
-    from ..clouds.ssh_slot import Slot
-    from .pool import Pool
+    pass
 
-HEAD_START_SECONDS = 15.0
-"""Time for which the first node is prepared alone: a missing package is noticed by then."""
-BATCH_BYTES = 8 * 2**20
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]*(=[A-Za-z0-9.+:~-]+)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -173,8 +166,8 @@ class Image:
                 "travel between equal minor versions only",
                 hint=f'python="auto", or a kernel of Python {self.python}',
             )
-        self._layout()
-        request = self._packages().request
+        self.layout()
+        request = self.packages().request
         settings = [tuple(request.settings.items())] if self.pip_indexes else []
         if request.packages and (
             why := image_install.resolution_error(request.packages, request.without, *settings)
@@ -184,109 +177,22 @@ class Image:
                 hint="no machine was asked for",
             )
 
-    def _layout(self) -> FileTree:
+    def layout(self) -> FileTree:
+        """Return the files that `includes` brings."""
         return image_install.included_files(Path.cwd(), self.includes, self.excludes)
 
-    def _packages(self) -> ImagePackages:
+    def packages(self) -> ImagePackages:
+        """Return the packages that `pip` names, installed from an index or sent."""
         return image_packages(self.pip, self.pip_indexes)
 
     def setup(self) -> ProcessSetup:
         """Return the setup that every new process of a node runs before its first call."""
-        packages = self._packages()
-        trees = [self._layout().digest] if self.includes else []
+        packages = self.packages()
+        trees = [self.layout().digest] if self.includes else []
         trees += [package.tree.digest for package in packages.sent]
         return ProcessSetup(
             dict(self.env), packages.without_credentials(), tuple(trees), dict(self.shell_vars)
         )
-
-    # -- on nodes ----------------------------------------------------------------------------
-
-    def bootstrap(self, pool: Pool, ranks: Iterable[int]) -> None:
-        """Prepare nodes; skip steps that a node has done before.
-
-        The first node begins alone: what fails everywhere fails there, and is paid for once.
-
-        Raises
-        ------
-        SkyBootstrapError
-            Says which node, and the last lines of what was tried there.
-        """
-        if self.pip:
-            pool.cluster.ensure_package_installer()
-        layout, packages, waiting = self._layout(), self._packages(), [*ranks]
-        begun: dict[Future[Any], int] = {}
-        try:
-            while waiting or begun:
-                first = waiting[:1] if not begun else waiting
-                for rank in first:
-                    begun[self._begin(pool, rank, layout, packages)] = rank
-                waiting = [rank for rank in waiting if rank not in first]
-                timeout = HEAD_START_SECONDS if waiting else None
-                done, _ = wait(begun, timeout=timeout, return_when=FIRST_EXCEPTION)
-                for future in done:
-                    self._check_result(pool, begun.pop(future), future)
-                if waiting and not begun:  # the first has succeeded: all others at once
-                    begun = {self._begin(pool, rank, layout, packages): rank for rank in waiting}
-                    waiting = []
-        finally:
-            for future in begun:
-                future.cancel()
-
-    def _begin(
-        self, pool: Pool, rank: int, layout: FileTree, packages: ImagePackages
-    ) -> Future[Any]:
-        """Send missing files to a node, and start its installation."""
-        _send(pool, rank, layout)
-        if any(package.is_compiled for package in packages.sent):
-            packages.check_platform(rank, pool.call_on(rank, Platform.current).result())
-        for package in packages.sent:
-            _send(pool, rank, package.tree)
-        node = _offline(pool, rank) if packages.requirements else None
-        if node is not None:
-            with image_install.install_for_platform(node, packages.requirements) as tree:
-                _send(pool, rank, tree, packages.requirements)
-        limit = self.bootstrap_timeout
-        return pool.call_on(
-            rank, image_install.install_image, tuple(self.apt), packages.request, timeout=limit
-        )
-
-    def _check_result(self, pool: Pool, rank: int, future: Future[Any]) -> None:
-        try:
-            future.result()
-        except SkyError as error:
-            raise SkyBootstrapError(f"node {rank}: {error.message}", hint=error.hint) from None
-        except TimeoutError:
-            raise SkyBootstrapError(
-                f"node {rank} was not ready within {self.bootstrap_timeout:g} s",
-                hint="allow more: Image(bootstrap_timeout=3600)",
-            ) from None
-
-
-def _send(pool: Pool, rank: int, layout: FileTree, pip: tuple[str, ...] = ()) -> None:
-    """Send the files that a node lacks."""
-    if not layout.files:
-        return
-    missing = pool.call_on(rank, file_cache.missing_digests, layout.entries).result()
-    paths, batch = layout.by_digest(), dict[str, bytes]()
-    for digest in missing:
-        batch[digest] = paths[digest].read_bytes()
-        if sum(map(len, batch.values())) > BATCH_BYTES:
-            pool.call_on(rank, file_cache.store_contents, batch).result()
-            batch = {}
-    if batch:
-        pool.call_on(rank, file_cache.store_contents, batch).result()
-    pool.call_on(rank, image_install.build_folder, layout.entries, pip).result()
-
-
-def _offline(pool: Pool, rank: int) -> Slot | None:
-    """Return the machine of a rank where it reaches no package index."""
-    from ..clouds.base import SshAccessibleCloud
-
-    cloud = pool.cluster.cloud
-    nodes = (
-        cloud.recorded_slots(pool.cluster.machines) if isinstance(cloud, SshAccessibleCloud) else []
-    )
-    return next((node for node in nodes if node.rank == rank and node.offline), None)
 
 
 def _restore(values: dict[str, Any]) -> Image:

@@ -281,6 +281,12 @@ class PendingFunctionGroup:
     ----------
     calls : tuple of PendingFunction
         The calls.
+
+    Examples
+    --------
+    >>> add = function(lambda a, b: a + b)
+    >>> len((add(1, 2) & add(3, 4)).calls)
+    2
     """
 
     __slots__ = ()

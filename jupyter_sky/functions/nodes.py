@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from .tasks import CallTask
 
 
+AHEAD_SECONDS = 0.08
+"""Age of a batch after which no other waits behind it: one of its calls is not quick after all."""
+
+
 @dataclass(slots=True, eq=False)
 class PoolNode:
     """Node that takes calls.
@@ -43,6 +47,14 @@ class PoolNode:
         if not self.engine or self.reserved or not self.is_alive:
             return 0
         return self.slots - len(self.batches)
+
+    @property
+    def takes_ahead(self) -> bool:
+        """Whether quick calls may wait there: it is about to end the quick calls that it has."""
+        if not self.engine or self.reserved or not self.is_alive or len(self.batches) != self.slots:
+            return False
+        since = time.monotonic() - AHEAD_SECONDS
+        return all(batch.count > 1 and batch.sent > since for batch in self.batches.values())
 
     @property
     def is_alive(self) -> bool:
@@ -79,6 +91,8 @@ class SentBatch:
     node: PoolNode
     tasks: dict[int, CallTask]
     id: str = ""
+    count: int = 0
+    """Number of calls when it was sent; several are quick."""
     sent: float = field(default_factory=time.monotonic)
     printed: int = 0
     held_results: deque[tuple[int, list[tuple]]] = field(default_factory=deque)

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..engines.wire.values import Parcel
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
@@ -23,15 +23,22 @@ from .nodes import PoolNode
 from .output import OutputSink
 from .payload import Blobs, split
 from .specs import Nodes, NodeSpec, Worker
-from .tasks import CallPickler, CallTask, PackedCall, RemoteFuture
+from .tasks import CallPickler, CallTask, PackedCall, RemoteFuture, paused_collection
 from .topology import shared_state_endpoint, topology
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
     from ..executor.cluster import ClusterHandle
-    from .autoscaler import Autoscaler
 
 T = TypeVar("T")
+
+
+class NodeScaler(Protocol):
+    """Part of a pool that changes the number of its nodes."""
+
+    def resize(self, nodes: Nodes) -> None:
+        """Add or remove nodes until there are as many as asked for."""
+        ...
 
 
 class Pool(CallMethods):
@@ -76,7 +83,7 @@ class Pool(CallMethods):
         """Modules of this machine that its image includes: they are not sent with calls."""
         self.closed = ""
         self._ended = False
-        self.scaler: Autoscaler | None = None
+        self.scaler: NodeScaler | None = None
         """Changes the number of nodes."""
         self.shows_progress = True
         """Whether the progress of calls is shown."""
@@ -371,16 +378,17 @@ class Pool(CallMethods):
         blobs: Blobs = {}
         sink = OutputSink(many=len(self._dispatcher.nodes) > 1)
         broadcast = uuid.uuid4().hex if len(wanted) > 1 and wanted[0][1] is not None else ""
-        for call, rank in wanted:
-            if id(call) not in packed:
-                packed[id(call)] = pickler.pack(call, collected)
-                blobs |= packed[id(call)].blobs
-            task = CallTask(call, packed[id(call)], RemoteFuture(), sink, rank)
-            task.broadcast, task.group = broadcast, group
-            task.timeout = call.timeout if call.timeout is not None else self.limit
-            for stream_sender in task.packed.stream_senders:
-                stream_sender.expected += 1
-            tasks.append(task)
+        with paused_collection():
+            for call, rank in wanted:
+                if id(call) not in packed:
+                    packed[id(call)] = pickler.pack(call, collected)
+                    blobs |= packed[id(call)].blobs
+                task = CallTask(call, packed[id(call)], RemoteFuture(), sink, rank)
+                task.broadcast, task.group = broadcast, group
+                task.timeout = call.timeout if call.timeout is not None else self.limit
+                for stream_sender in task.packed.stream_senders:
+                    stream_sender.expected += 1
+                tasks.append(task)
         self._blobs.upload(blobs)
         futures = [] if futures is None else futures
         futures += [task.future for task in tasks]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import linecache
 import pickle
 import re
 import sys
-from collections.abc import Generator
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from ..errors import SkyTaskLost, SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
+from .edited_modules import definition, is_edited
 from .local_modules import Archives, LocalModules, merge, missing_module_advice, with_modules
 from .payload import (
     ArgumentBlobs,
@@ -57,6 +60,10 @@ class RemoteFuture(Future[T]):
     >>> future.result(), await future  # doctest: +SKIP
     """
 
+    has_value: bool = False
+    """Whether it has ended with a result, or is about to."""
+    latch: Latch | None = None
+    """Waits for this future and others."""
     sent: SentCall | None = None
     """The call on its node; None before it is sent and after its end."""
     nbytes = 0
@@ -68,10 +75,14 @@ class RemoteFuture(Future[T]):
 
     def stop(self, why: StopReason) -> bool:
         """Stop the call for a reason, which says how patiently; return False if it has ended."""
+        if self.has_value:
+            return False
         cancelled = super().cancel()
         sent, self.sent = self.sent, None
         if cancelled and sent is not None:
             sent.stop(why)
+        if self.latch is not None:
+            self.latch.note(self)
         return cancelled
 
     def running(self) -> bool:
@@ -82,14 +93,21 @@ class RemoteFuture(Future[T]):
     def resolve(self, value: Any) -> None:
         """Set the result, unless cancelled."""
         self.sent = None
-        with contextlib.suppress(Exception):
+        self.has_value = True  # before those who wait for it can look
+        try:
             self.set_result(value)
+        except Exception:
+            self.has_value = False
+        if self.latch is not None:
+            self.latch.note(self)
 
     def fail(self, error: BaseException) -> None:
         """Set the error, unless cancelled."""
         self.sent = None
         with contextlib.suppress(Exception):
             self.set_exception(error)
+        if self.latch is not None:
+            self.latch.note(self)
 
     def __await__(self) -> Generator[Any, None, T]:
         return asyncio.wrap_future(self).__await__()
@@ -160,6 +178,8 @@ class CallPickler:
     def __init__(self, modules: LocalModules) -> None:
         self.modules = modules
         self._functions: dict[int, tuple[Function, Payload, Archives, Blobs]] = {}
+        self._plain: dict[int, tuple[Payload, Blobs]] = {}
+        """Functions whose plain arguments need no analysis."""
 
     def _function(
         self, function: Function, blobs: ArgumentBlobs
@@ -167,10 +187,10 @@ class CallPickler:
         """Pickle a function with its options and the local modules that it needs."""
         packed = self._functions.get(id(function))
         if packed is None:
-            local = function.local
-            blobs: Blobs = {}
-            parcel = pack_function(local, function.shown, function.name)
-            archives = self.modules.needed_by(parcel.segments[0], local, _module_of(local))
+            local, module = function.local, _sent_module(function.local)
+            named = local if module else definition(local)
+            parcel = pack_function(named, function.shown, function.name)
+            archives = self.modules.needed_by(parcel.segments[0], local, module)
             payload = with_modules(parcel, archives, blobs)
             packed = self._functions[id(function)] = function, payload, archives, blobs.take()
         return packed[1:]
@@ -183,29 +203,30 @@ class CallPickler:
         SkyTransferError
             A part of it cannot be pickled.
         """
-        from .streams import streamed
+        from .streams import streamed, streams_arguments
 
         if (quick := self._pack_plain(call)) is not None:
             return quick
-        local = call.function.local
+        local, module = call.function.local, _sent_module(call.function.local)
         args, kwargs, stream_inputs, stream_senders = streamed(local, call, self.modules)
-        with pickled_by_value(_module_of(local)):
+        with pickled_by_value(module):
             function, archives, shared = self._function(call.function, blobs)
             parcel = pack_arguments(local, call.function.name, args, kwargs)
             # those of the function again: a node unpickles each function once
-            others = self.modules.needed_by(parcel.segments[0], None, _module_of(local))
+            others = self.modules.needed_by(parcel.segments[0], None, module)
+        if not archives and not streams_arguments(local):
+            self._plain[id(call.function)] = function, shared
         arguments = with_modules(parcel, merge(archives, others), blobs)
         return PackedCall(function, arguments, stream_inputs, stream_senders, shared | blobs.take())
 
     def _pack_plain(self, call: PendingFunction[Any]) -> PackedCall | None:
         """Pickle a further call of a function if its arguments are numbers and short texts."""
-        from .streams import streams_arguments
-
-        packed = self._functions.get(id(call.function))
-        if packed is None or packed[2] or streams_arguments(call.function.local):
+        known = self._plain.get(id(call.function))
+        if known is None:
             return None
-        data = plain_pickle((*call.args, *call.kwargs.values()), (call.args, call.kwargs))
-        return None if data is None else PackedCall(packed[1], (data,), (), [], packed[3])
+        args, kwargs = call.args, call.kwargs
+        data = plain_pickle((*args, *kwargs.values()) if kwargs else args, (args, kwargs))
+        return None if data is None else PackedCall(known[0], (data,), (), [], known[1])
 
 
 def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:
@@ -225,8 +246,10 @@ def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:
     return None
 
 
-def _module_of(function: Any) -> str | None:
-    return getattr(function, "__module__", None)
+def _sent_module(function: Any) -> str | None:
+    """Return the module whose definitions travel by value with a function; None for no such."""
+    module = getattr(function, "__module__", None)
+    return None if is_edited(module) else module
 
 
 def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseException:
@@ -314,15 +337,56 @@ def _main_names() -> dict[str, Any]:
     return vars(sys.modules["__main__"])
 
 
-def results_of(futures: list[Future[Any]], timeout: float | None = None) -> list[Any]:
+@contextlib.contextmanager
+def paused_collection() -> Iterator[None]:
+    """Pause the collection of garbage while many objects are made, none of which is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class Latch:
+    """Wait for futures that costs less than `concurrent.futures.wait` where they are many."""
+
+    def __init__(self, futures: Sequence[RemoteFuture[Any]]) -> None:
+        self._left = {id(future) for future in futures}
+        self._over = threading.Event()
+        for future in futures:
+            future.latch = self
+            if future.has_value or future.done():
+                self.note(future)
+        if not futures:
+            self._over.set()
+
+    def note(self, future: RemoteFuture[Any]) -> None:
+        """Note that a future has ended; all is over with the last one, and with a failure."""
+        self._left.discard(id(future))
+        if not self._left or not future.has_value:
+            self._over.set()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until all have ended or one has failed; return False if that takes too long."""
+        return self._over.wait(timeout)
+
+
+def results_of(futures: list[RemoteFuture[Any]], timeout: float | None = None) -> list[Any]:
     """Return all results, or raise the first error; wait for at most `timeout` seconds."""
-    done, unfinished = wait(futures, timeout, return_when=FIRST_EXCEPTION)
+    Latch(futures).wait(timeout)
+    if all(future.has_value for future in futures):
+        return [future.result() for future in futures]
+    unfinished = 0
     for future in futures:
-        if future in done and (future.cancelled() or future.exception()):
+        if not future.done():
+            unfinished += 1
+        elif not future.has_value:
             future.result()
     if unfinished:
         raise SkyTimeout(
-            f"{len(unfinished)} of {len(futures)} calls had not ended after "
+            f"{unfinished} of {len(futures)} calls had not ended after "
             f"{format_elapsed(timeout or 0)}, and were stopped",
             hint="allow more: timeout=SECONDS, or None to wait for all",
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from weakref import WeakSet
 
 from .notices import unread_notice
+from .streams import ItemBuffer
 from .tasks import CallTask
 
 
@@ -13,10 +15,13 @@ class UnreadStreams:
 
     def __init__(self) -> None:
         self._tasks: list[CallTask] = []
+        self._noted: WeakSet[ItemBuffer] = WeakSet()
 
     def add(self, task: CallTask) -> None:
         """Add a call whose node has reported that its stream is not read."""
-        self._tasks.append(task)
+        if task.stream is not None and task.stream not in self._noted:
+            self._noted.add(task.stream)
+            self._tasks.append(task)
 
     def report(self, waiting: CallTask) -> None:
         """Say, in the output of a call that waits for a node, which streams keep nodes busy."""
@@ -24,9 +29,12 @@ class UnreadStreams:
             return
         tasks, self._tasks = self._tasks, []
         for task in tasks:
-            rank = task.stream.unread_on if task.stream is not None else None
-            if rank is not None:  # else it has been read since
-                text = unread_notice(repr(task.call), rank, repr(waiting.call))
-                # in a thread: the caller holds a lock, and sys.stderr may be the user's own
-                arguments = rank, "stderr", text
-                threading.Thread(target=waiting.sink.write, args=arguments, daemon=True).start()
+            assert task.stream is not None
+            rank = task.stream.unread_on
+            if rank is None:  # it has been read since
+                self._noted.discard(task.stream)
+                continue
+            text = unread_notice(repr(task.call), rank, repr(waiting.call))
+            # in a thread: the caller holds a lock, and sys.stderr may be the user's own
+            arguments = rank, "stderr", text
+            threading.Thread(target=waiting.sink.write, args=arguments, daemon=True).start()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -315,13 +316,11 @@ class Market:
 
     def _apply_observed_prices(self, pool: OfferPool) -> OfferPool:
         """Return spot prices last seen, where these are newer than the catalog's."""
-        from datetime import UTC, datetime
-
         table, price = self.catalog.offers, pool.price.copy()
         types, dates = table.values("instance_type")[pool.row], table.values("spot_date")[pool.row]
         words = table.categories("spot_date")
         for place, seen in self.prices.items():
-            day = datetime.fromtimestamp(seen.at, UTC).date().isoformat()
+            day = _format_date(seen.at)
             site = self.at.get((place.cloud, place.region, place.zone), -1)
             mine = pool.spot & (pool.site == site)
             mine &= types == table.code("instance_type", place.instance_type)
@@ -382,8 +381,6 @@ class Market:
 
 
 def _format_date(at: float) -> str:
-    from datetime import UTC, datetime
-
     return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 

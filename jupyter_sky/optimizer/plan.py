@@ -193,17 +193,10 @@ class Plan:
             data = json.loads(text)
             if data.pop("format") != FORMAT:
                 raise KeyError("format")
-            data["tasks"] = tuple(_read_task(one) for one in data["tasks"])
-            data["moves"] = tuple(PlannedTransfer(**one) for one in data["moves"])
             data["certificate"] = Certificate(**data["certificate"])
             data["notes"] = tuple(data["notes"])
-            if "reasons_" in data:
-                data["reasons_"] = tuple(_read_reason(one) for one in data["reasons_"])
-            if "alternatives_" in data:
-                known = data["alternatives_"]
-                data["alternatives_"] = tuple(_read_alternative(one) for one in known)
-            if "compared_" in data:
-                data["compared_"] = tuple(PlanComparison(**one) for one in data["compared_"])
+            for key in _PARTS.keys() & data.keys():
+                data[key] = tuple(_read_part(_PARTS[key], one) for one in data[key])
             return cls(**data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SkyUsageError(
@@ -252,21 +245,16 @@ def _to_json_value(value: Any) -> Any:
     return asdict(value) if hasattr(value, "__dataclass_fields__") else value
 
 
-def _read_offer(data: dict[str, Any]) -> Offer:
-    data["packages"] = tuple(data["packages"])
-    return Offer(**data)
+_PARTS: dict[str, type] = {
+    "tasks": PlannedTask,
+    "moves": PlannedTransfer,
+    "reasons_": Reason,
+    "alternatives_": Alternative,
+    "compared_": PlanComparison,
+}
 
 
-def _read_task(data: dict[str, Any]) -> PlannedTask:
-    data["offer"] = _read_offer(data["offer"])
-    return PlannedTask(**data)
-
-
-def _read_reason(data: dict[str, Any]) -> Reason:
-    data["offer"] = data["offer"] and _read_offer(data["offer"])
-    return Reason(**data)
-
-
-def _read_alternative(data: dict[str, Any]) -> Alternative:
-    data["offer"] = _read_offer(data["offer"])
-    return Alternative(**data)
+def _read_part(kind: type, data: dict[str, Any]) -> Any:
+    if offer := data.get("offer"):
+        data["offer"] = Offer(**offer | {"packages": tuple(offer["packages"])})
+    return kind(**data)

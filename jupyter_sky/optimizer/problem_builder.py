@@ -178,9 +178,7 @@ class ProblemBuilder:
         tags = self._tags(one) + ([refused] if explain else [])
         group, order = one.pool.site, np.arange(len(one))
         if tags:
-            order = np.lexsort([*reversed(tags), group])
-            stack = np.stack([group, *tags])[:, order]
-            group = np.cumsum(np.r_[False, (stack[:, 1:] != stack[:, :-1]).any(axis=0)])
+            order, group = pareto.sort_into_groups([group, *tags])
         chosen = pareto.find_front(group, [values[order] for values in criteria])
         which = np.sort(order[chosen])
         return one.take(which), refused[which]

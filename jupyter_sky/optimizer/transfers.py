@@ -13,8 +13,9 @@ Prices are those of the catalog, tier by tier. Where they rest on nothing better
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,8 +66,6 @@ class TransferPrices:
     _regional: dict[tuple[int, int, int], float] = field(default_factory=dict)
     _rates: dict[tuple[int, int], float] = field(default_factory=dict)
     _abroad: dict[tuple, float | None] = field(default_factory=dict)
-    _zonal: dict[tuple[int, int], float] = field(default_factory=dict)
-    _assumed: float | None = None
 
     def __post_init__(self) -> None:
         self.tier_bounds = find_tier_bounds(self.catalog)
@@ -102,19 +101,14 @@ class TransferPrices:
         return base + slope * (gb - low)
 
     def _grid(self, sources: Ints, targets: Ints, knot: int) -> Floats:
-        values = [[self._price(a, b, knot) for b in targets.tolist()] for a in sources.tolist()]
-        return np.array(values, np.float64).reshape(len(sources), len(targets))
+        return _tabulate(lambda a, b: self._price(a, b, knot), sources, targets)
 
     def _price(self, a: int, b: int, knot: int) -> float:
         if a == b:
             return 0.0
         key = (a, b, knot)
         if key not in self._regional:
-            gb = (
-                self.tier_bounds[knot]
-                if knot < len(self.tier_bounds)
-                else self.tier_bounds[-1] + 1024.0
-            )
+            gb = [*self.tier_bounds, 1024.0 + max(self.tier_bounds, default=0.0)][knot]
             here, there = self._places[a], self._places[b]
             if here.cloud == there.cloud and not here.is_own:
                 found = self.catalog.egress(here, there, gb).usd
@@ -131,21 +125,18 @@ class TransferPrices:
             self._abroad[key] = self.catalog.egress(here, there, gb).usd
         return self._abroad[key]
 
-    @property
+    @cached_property
     def assumed_usd_per_gb(self) -> float:
         """USD per GB out of a cloud whose price is not known."""
-        if self._assumed is None:
-            clouds: dict[str, list[float]] = {}
-            for row in self.catalog.rows("egress"):
-                if row["destination"] == "internet":
-                    clouds.setdefault(row["cloud"], []).append(row["usd_per_gb"])
-            self._assumed = max((float(np.median(each)) for each in clouds.values()), default=0.12)
-        return self._assumed
+        clouds: dict[str, list[float]] = {}
+        for row in self.catalog.rows("egress"):
+            if row["destination"] == "internet":
+                clouds.setdefault(row["cloud"], []).append(row["usd_per_gb"])
+        return max((float(np.median(each)) for each in clouds.values()), default=0.12)
 
     def hours_per_gb(self, sources: Ints, targets: Ints) -> Floats:
         """Return hours for one GB from each source region to each target, itself included."""
-        values = [[self._rate(a, b) for b in targets.tolist()] for a in sources.tolist()]
-        return np.array(values, np.float64).reshape(len(sources), len(targets))
+        return _tabulate(self._rate, sources, targets)
 
     def _rate(self, a: int, b: int) -> float:
         if (a, b) not in self._rates:
@@ -188,6 +179,11 @@ class TransferPrices:
     def has_tiers(self, gb: float) -> bool:
         """Return whether so much data has a price per GB of its own."""
         return bool(self.tier_bounds) and gb > self.tier_bounds[0]
+
+
+def _tabulate(price: Callable[[int, int], float], sources: Ints, targets: Ints) -> Floats:
+    values = [[price(a, b) for b in targets.tolist()] for a in sources.tolist()]
+    return np.array(values, np.float64).reshape(len(sources), len(targets))
 
 
 _last: list[TransferPrices] = []

@@ -260,7 +260,9 @@ def lines(compute, quick: bool) -> dict:
 
 
 def main(quick: bool = False) -> dict[str, float]:
+    import functions_local
     import functions_memory
+    import peer_tests
 
     figures = functions_memory.main(quick)
     with pool() as compute, raw() as client, dask() as other:
@@ -271,8 +273,9 @@ def main(quick: bool = False) -> dict[str, float]:
         figures |= broadcast(compute, client, other, quick)
         figures |= streams(compute, quick)
         figures |= lines(compute, quick)
+        figures |= functions_local.local(compute, quick)
         say(f"load: {os.getloadavg()[0]:.1f}")
-    return figures
+    return figures | peer_tests.run(quick)
 
 
 if __name__ == "__main__":

@@ -160,7 +160,11 @@ def missing_sections(value: Any) -> list[str]:
         missing.append("Parameters")
     returns = str(signature.return_annotation)
     nothing = {"None", "<class 'inspect._empty'>"}
-    if not inspect.isclass(value) and returns not in nothing and not text["Returns"]:
+    if (
+        not inspect.isclass(value)
+        and returns not in nothing
+        and not (text["Returns"] or text["Yields"])
+    ):
         missing.append("Returns")
     exception = inspect.isclass(value) and issubclass(value, BaseException)
     return missing if text["Examples"] or exception else [*missing, "Examples"]

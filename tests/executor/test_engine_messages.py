@@ -165,6 +165,15 @@ def test_outputs_of_forked_processes_come_before_the_end(notebook: Notebook) -> 
     notebook.run("%%sky\npool.terminate()")
 
 
+def test_text_for_file_descriptors_comes_before_the_end(notebook: Notebook) -> None:
+    code = (
+        "import os, sys\nos.write(1, b'raw\\n')\nprint('buffered', file=sys.__stdout__, flush=True)"
+    )
+    for _ in range(20):
+        ran = notebook.run(f"%%sky\n{code};")
+        assert ran.stdout.splitlines() == ["raw", "buffered"], ran
+
+
 # -- captured cells ------------------------------------------------------------------------------
 
 

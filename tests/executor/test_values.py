@@ -60,6 +60,9 @@ def test_replies_are_read_by_their_status() -> None:
     assert failed.error == content and failed.refused == "" and failed.outputs == {}
     assert Reply.parse(0, {"status": "aborted"}).refused is None
     assert Reply.parse(0, {"status": "ok", "sky": None}).value is None
+    kept = Reply.parse(0, {"status": "error", "sky": {"decisions": {"x": "keep"}}})
+    assert kept.decisions == {"x": "keep"}
+    assert Reply.parse(0, {"status": "ok", "sky": {"decisions": ["x"]}}).decisions == {}
 
 
 def test_environment_goes_into_the_request_of_the_engine() -> None:

@@ -193,7 +193,7 @@ def test_conflicting_included_names(project: Path, tmp_path: Path) -> None:
 def test_a_process_that_is_set_up(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
     image = Image(includes=["mine", "./tool.py"], env={"KERAS_BACKEND": "jax"})
-    laid_out(image._layout())
+    laid_out(image.layout())
     setup = pickle.dumps(image.setup())
     code = (
         f"import pickle, os; pickle.loads({setup!r})(); import mine, tool; "

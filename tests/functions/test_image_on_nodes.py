@@ -12,6 +12,7 @@ from jupyter_sky.engines.node.instance import InstanceInfo, instance_info
 from jupyter_sky.errors import SkyBootstrapError
 from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.image import Image
+from jupyter_sky.functions.image_bootstrap import prepare_nodes
 from jupyter_sky.functions.lazy_calls import function
 from jupyter_sky.functions.pool import Pool
 from tests.emulators.hosts import USABLE, SshHost
@@ -112,7 +113,7 @@ def test_failing_installation_uses_one_machine(hosts: list[SshHost]) -> None:
     with Compute(provider="ssh", nodes=2) as pool:
         begun = time.monotonic()
         with pytest.raises(SkyBootstrapError) as caught:
-            Image(pip=["surely-no-such-package-9"]).bootstrap(pool, pool.ranks)
+            prepare_nodes(Image(pip=["surely-no-such-package-9"]), pool, pool.ranks)
         assert time.monotonic() - begun < 60
     assert "node 0" in str(caught.value) and "surely-no-such-package-9" in str(caught.value)
     assert "not found" in str(caught.value) or "No matching" in str(caught.value)

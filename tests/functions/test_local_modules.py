@@ -24,6 +24,7 @@ from jupyter_sky.functions.local_modules import LocalModules
 from jupyter_sky.functions.plugins import joblib as joblib_plugin
 from jupyter_sky.functions.pool import Pool
 from jupyter_sky.package_sync import plan
+from tests.emulators.hosts import USABLE, SshHost
 from tests.package_sync.installed_packages import install
 
 slow = pytest.mark.slow
@@ -217,6 +218,40 @@ def test_next_call_sees_an_edit(executors: Pool, project: Project) -> None:
 
 
 @slow
+def test_next_call_of_a_function_of_a_module_sees_an_edit(
+    executors: Pool, project: Project
+) -> None:
+    text = """
+    import jupyter_sky as sky
+
+    class Point:
+        def __init__(self, x):
+            self.x = x
+
+    def plain(point):
+        return point.x, isinstance(point, Point), {0}
+
+    @sky.function
+    def lazy(point):
+        return plain(point)
+
+    class Model:
+        @sky.function
+        def fit(self, point):
+            return plain(point)
+    """
+    project.write("local_helper.py", text.format(1))
+    helper = project.load("local_helper")
+    point, model = helper.Point(5), helper.Model()
+    for number in (1, 23, 456):
+        project.write("local_helper.py", text.format(number))
+        expected = (5, True, number)
+        assert executors.map(helper.plain, [point]) == [expected]
+        assert helper.lazy(point) >> executors == expected
+        assert model.fit(point) >> executors == expected
+
+
+@slow
 def test_import_inside_a_function(compute: Pool, project: Project) -> None:
     project.write("local_lazy.py", "VALUE = 7")
     f = function(by_value("def f():\n    import local_lazy\n    return local_lazy.VALUE")["f"])
@@ -286,6 +321,23 @@ def test_image_that_includes_a_module_has_it(data: Path, project: Project) -> No
         before = f() >> pool
         file.write_text("VALUE = 2")
         assert f() >> pool == before
+
+
+@slow
+@pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
+def test_machine_elsewhere(data: Path, project: Project) -> None:
+    project.write("local_helper.py", HELPER)
+    helper = project.load("local_helper")
+    f = function(by_value("import local_helper\ndef f(p): return local_helper.twice(p.x)")["f"])
+    host = SshHost(67)
+    (data / "hosts.toml").write_text(host.toml("elsewhere"))
+    try:
+        with Compute(provider="ssh", nodes=1) as pool:
+            assert f(helper.Point(21)) >> pool == 42
+            project.write("local_helper.py", HELPER.replace("2 * x", "3 * x"))
+            assert f(helper.Point(21)) >> pool == 63
+    finally:
+        host.close()
 
 
 @slow

@@ -176,6 +176,26 @@ def test_joblib_without_a_pool(data: Any, monkeypatch: pytest.MonkeyPatch) -> No
         Parallel()(delayed(abs)(1) for _ in range(3))
 
 
+def test_joblib_on_a_node_runs_its_calls_there(compute: Pool) -> None:
+    from joblib import Parallel, delayed
+
+    plugins.joblib()
+
+    def inner(x: int) -> list[int]:
+        return Parallel(n_jobs=2, backend="sky")(delayed(abs)(-n) for n in range(x))
+
+    found = Parallel(n_jobs=2, backend="sky")(delayed(inner)(n) for n in (2, 3))
+    assert found == [[0, 1], [0, 1, 2]]
+
+
+def test_joblib_with_no_jobs_is_refused_in_joblib_s_words(compute: Pool) -> None:
+    from joblib import Parallel
+
+    plugins.joblib()
+    with pytest.raises(ValueError, match="n_jobs == 0 in Parallel has no meaning"):
+        Parallel(n_jobs=0, backend="sky")([])
+
+
 def test_memory_cannot_be_shared_by_nodes(compute: Pool) -> None:
     from joblib import Parallel, delayed, parallel_backend
 

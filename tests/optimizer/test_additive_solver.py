@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jupyter_sky.optimizer.solver.additive_problem import TIE, make_additive
-from jupyter_sky.optimizer.solver.additive_solver import reduce_problem
+from jupyter_sky.optimizer.solver.additive_solver import AdditiveSearch, reduce_problem
 from jupyter_sky.optimizer.solver.dominance import find_undominated
 from jupyter_sky.optimizer.solver.dual_bound import DualBound
 from jupyter_sky.optimizer.solver.elimination import eliminate, elimination_order
@@ -65,6 +65,14 @@ def test_bounds_stay_below_the_best_and_no_best_label_goes(seed):
         rows = np.arange(len(x))
         assert (low + rise[rows, x] <= best + 1e-9).all()
         assert not dual.find_removable(1e-9)[rows, x].any() or dual.best > best
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_search_begins_at_the_best_single_place(seed):
+    _, sums = a_sum(seed, tasks=6, places=4)
+    together = [sums.value(np.full(6, place)) for place in range(4)]
+    assert AdditiveSearch(sums, False, None).dual.best <= min(together) + 1e-9
+    assert np.isfinite(min(together))
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -338,6 +338,16 @@ def test_one_cluster_pays_for_one_spin_up() -> None:
     assert made["b"].spin_up_hours == 0.0
 
 
+def test_tasks_of_one_cluster_without_an_offer_have_no_plan() -> None:
+    offers = [Offer("aws", "us-east-1", "a", 8, 32, price=1.0)]
+    with sky.Dag() as dag:
+        a, b = (sky.Task(name).set_time_estimator(1.0) for name in "ab")
+        a >> b
+        dag.same_cluster(a, b)
+    with pytest.raises(SkyNoPlan, match="cannot hold together"):
+        plan(dag, offers=offers, tracked=False, constraints=[c.Only(spot=True)])
+
+
 @pytest.mark.parametrize("solver", ["glpk", "highs"])
 def test_the_model_alone_comes_to_the_same(solver) -> None:
     rng = random.Random(11)

@@ -8,8 +8,16 @@ import pytest
 from jupyter_sky.optimizer.solver import constrained_solver
 from jupyter_sky.optimizer.solver.bounds import DeadlineSearch
 from jupyter_sky.optimizer.solver.evaluator import evaluate
-from jupyter_sky.optimizer.solver.longest_paths import bound_paths
-from jupyter_sky.optimizer.solver.problem import LabelMask, Objective, Problem
+from jupyter_sky.optimizer.solver.longest_paths import PathBounds, bound_paths
+from jupyter_sky.optimizer.solver.problem import (
+    LabelMask,
+    Objective,
+    Places,
+    Problem,
+    TransferTable,
+    make_edges,
+    make_task_labels,
+)
 from jupyter_sky.optimizer.solver.pruning import allowed_labels
 from jupyter_sky.optimizer.solver.solve import solve
 from jupyter_sky.optimizer.solver.time_expanded import TimeExpandedBound
@@ -57,6 +65,38 @@ def test_the_rise_of_a_label_is_a_bound_on_plans_with_it(seed: int) -> None:
             mask = LabelMask("only", v, np.arange(len(task)) == label)
             forced, _ = best_by_trying(replace(problem, masks=(mask,)), goal)
             assert low + rises[v][label] <= forced + 1e-9 or np.isinf(forced)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("factor", [1.0, 1.3, 2.0])
+def test_closed_states_are_in_no_better_plan(seed: int, factor: float) -> None:
+    problem, goal, states = made(seed, factor, 20)
+    best, _ = best_by_trying(problem, goal)
+    for steps in (40, 160, 640):
+        for _ in range(3):
+            states.sweep()
+        low, _ = states.find_rises()
+        assert low <= best + 1e-9
+        before = sum(np.isfinite(one.unary).sum() for one in states.states)
+        states.close_states(best * (1 + 1e-9) + 1e-9, low)
+        after = sum(np.isfinite(one.unary).sum() for one in states.states)
+        assert 0 < after <= before
+        states = states.refine([one.labels for one in states.states], steps)
+    assert states.bound <= best + 1e-9
+
+
+def test_a_run_and_the_transfer_after_it_are_rounded_once() -> None:
+    tasks = tuple(make_task_labels(f"t{k}", [0, 1], [1.0, 1.0], 0.6) for k in range(4))
+    table = TransferTable(np.zeros((2, 2)), np.full((2, 2), 0.6))
+    edges = make_edges([(k, k + 1, 1.0) for k in range(3)])
+    problem = Problem(Places(("a", "b")), tasks, edges, (table,))
+    kept = [np.arange(2)] * 4
+    paths = PathBounds(np.zeros((4, 2)), np.zeros((4, 2)), 0.0)  # of no help
+    for deadline, bound in ((3.0, np.inf), (5.0, 4.0)):  # a plan takes 4.2 h, in steps of an hour
+        states = TimeExpandedBound(problem, kept, paths, deadline, int(deadline))
+        for _ in range(3):
+            states.sweep()
+        assert states.bound == pytest.approx(bound)
 
 
 def test_times_bound_higher_than_a_mix_of_a_fast_and_a_cheap_label() -> None:

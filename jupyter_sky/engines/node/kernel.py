@@ -166,7 +166,7 @@ class SkyKernel(Base):
         with _environment(request.get("env", {})), numbered:
             reply = await super().do_execute(*args, **kwargs)
         has_ended_processes = _child_usage() != processes
-        if has_ended_processes:
+        if has_ended_processes or BoundedOutStream.has_unread():
             BoundedOutStream.wait_for_processes()
         if has_ended_processes or _has_children():
             self.iopub_socket.wait_for_forks()

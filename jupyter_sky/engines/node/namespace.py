@@ -147,11 +147,13 @@ class EngineNamespace:
         decisions: dict[str, Decision] = {}
         for name, described in inputs.items():
             register_sources(described.get("sources", ()))
+            parcel = Parcel.from_inline(described)
+            digest = parcel.digest()
             if "auto" in described:
-                decisions[name] = self.sent.decide(name, AutoInput.from_json(described["auto"]))
+                offered = AutoInput.from_json(described["auto"])
+                digest = offered.digest
+                decisions[name] = self.sent.decide(name, offered)
             if decisions.get(name) not in ("same", "keep"):
-                parcel = Parcel.from_inline(described)
-                digest = parcel.digest()
                 self._bind(name, self._load(parcel, name))
                 self.sent.record(name, digest)
         return decisions

@@ -115,10 +115,15 @@ class BoundedOutStream(OutStream):
         quiet, deadline = 0, time.monotonic() + SETTLE_SECONDS
         while quiet < 2 and time.monotonic() < deadline:
             time.sleep(0.004)  # also lets those threads run
-            files: list[Any] = [
-                each._fid for each in cls._all if getattr(each, "_fid", None) is not None
-            ]
-            quiet = 0 if select.select(files, [], [], 0)[0] else quiet + 1
+            quiet = 0 if cls.has_unread() else quiet + 1
+
+    @classmethod
+    def has_unread(cls) -> bool:
+        """Return whether something was written to the file descriptors that nobody has read yet."""
+        files: list[Any] = [
+            each._fid for each in cls._all if getattr(each, "_fid", None) is not None
+        ]
+        return bool(select.select(files, [], [], 0)[0])
 
     def flush(self) -> None:
         """Send buffered text, if any."""

@@ -73,15 +73,18 @@ class CallBatch:
             self.site.control_loop.add_callback(self.send_results)
 
     def return_unstarted(self) -> None:
-        """Return calls that have not begun, once another has; and send results."""
+        """Return calls that have not begun while another call runs; and send results."""
+        is_blocked = self.has_started or self.site.runs_call()
         with self._lock:
             waiting = [key for key, call in self.calls.items() if not call.is_assigned]
-            waiting = waiting if self.has_started else []
-            for key in waiting:
+            returned = waiting if is_blocked else []
+            for key in returned:
                 del self.calls[key]
-            self.open_count -= len(waiting)
-            if waiting:
-                self._out.append(("returned", waiting))
+            self.open_count -= len(returned)
+            if returned:
+                self._out.append(("returned", returned))
+        if waiting and not returned:  # a cell is in their way
+            self.site.control_loop.call_later(RETURN_SECONDS, self.return_unstarted)
         if self._out:
             self.send_results()
 
@@ -168,6 +171,8 @@ class NodeWorker:
         self.batches: dict[str, CallBatch] = {}
         self._is_watching = False
         self._busy_batch: CallBatch | None = None
+        self._attributed: CallBatch | None = None
+        """Batch that outputs of the main thread belong to, if none of them is dropped."""
 
     # -- commands, in the thread of the control channel ------------------------------------------
 
@@ -206,7 +211,7 @@ class NodeWorker:
         pool_executors = self.pools[pool]
         calls = [Call(pool_executors.context, command, batch.emit) for command in commands]
         for call in calls:
-            call.on_mute = lambda names: self.attribute_output(batch, names)
+            call.on_mute = lambda names: self.mute_output(batch, names)
         batch.calls = {call.key: call for call in calls}
         batch.open_count = len(calls)
         pool_executors.add(batch, calls)
@@ -298,6 +303,11 @@ class NodeWorker:
             batch.return_unstarted()
         batch.emit(call.failed(Stopped(), stuck=stuck))
 
+    def runs_call(self) -> bool:
+        """Return whether an executor runs a call."""
+        pools = list(self.pools.values())
+        return any(executor.call is not None for pool in pools for executor in pool.executors)
+
     # -- services for executors --------------------------------------------------------------------
 
     def mark_busy(self, batch: CallBatch) -> None:
@@ -308,10 +318,13 @@ class NodeWorker:
             self._busy_batch = batch
             facts = {"run": f"calls-{batch.id}", "rank": self.rank, "ranks": [self.rank]}
             kernel.cell_file.write(batch.id, json.dumps({**facts, "call": True}))
-        self.attribute_output(batch)
+        if self._attributed is not batch:
+            self.attribute_output(batch)
+            self._attributed = batch
 
     def mark_idle(self) -> None:
         """Tell the controller that the main thread is idle."""
+        self._attributed = None
         if self._busy_batch is not None:
             self._busy_batch = None
             self.kernel.cell_file.clear()
@@ -322,6 +335,11 @@ class NodeWorker:
         if muted:
             parent = {**parent, "header": {**parent["header"], "sky_mute": " ".join(muted)}}
         self.kernel.shell.set_parent(parent)
+
+    def mute_output(self, batch: CallBatch, names: list[str]) -> None:
+        """Drop outputs of this thread to some streams until the next call."""
+        self._attributed = None
+        self.attribute_output(batch, names)
 
     def show(self, batch: CallBatch, name: str, text: str) -> None:
         """Publish outputs of a process."""

@@ -9,7 +9,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from joblib import parallel_config, register_parallel_backend
-from joblib._parallel_backends import AutoBatchingMixin, ParallelBackendBase
+from joblib._parallel_backends import (
+    AutoBatchingMixin,
+    FallbackToBackend,
+    ParallelBackendBase,
+    SequentialBackend,
+)
 
 from ...errors import SkyUsageError
 from .. import active_pools
@@ -58,10 +63,24 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         """
         return self._given if self._given is not None else active_pools.current()
 
+    def configure(self, n_jobs: int = 1, *args: Any, **kwargs: Any) -> Any:
+        """Return how many calls can run at once.
+
+        Raises
+        ------
+        FallbackToBackend
+            This is a node, which sends no calls: they run here, one after the other.
+        """
+        if self._given is None and active_pools.active() is None and active_pools.is_on_node():
+            raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
+        return super().configure(n_jobs, *args, **kwargs)
+
     def effective_n_jobs(self, n_jobs: int | None) -> int:  # type: ignore[override]
         """Return how many calls can run at once: all slots of the pool, or as many as asked for."""
         if n_jobs == 0:
-            raise SkyUsageError("n_jobs=0: nothing would run", hint="n_jobs=-1 is all of the pool")
+            raise SkyUsageError(
+                "n_jobs == 0 in Parallel has no meaning", hint="n_jobs=-1 is all of the pool"
+            )
         slots = len(self.pool.ranks) * self.pool.worker.concurrency
         if n_jobs is None or n_jobs < 0:
             return max(slots + 1 + (-1 if n_jobs is None else n_jobs), 1)

@@ -47,7 +47,6 @@ class ReducedProblem:
     proof: str
     open: Flags
     messages: tuple[Floats, Floats]
-    sweeps: int = 0
 
     @property
     def labels(self) -> int:
@@ -69,6 +68,7 @@ class AdditiveSearch:
             messages = tuple(part[:, self.places] for part in warm)
         self.dual = DualBound(full.take(self.places), messages)  # pyright: ignore[reportArgumentType]
         self.sweeps = 0
+        self.dual.try_one_place()
 
     @property
     def is_closed(self) -> bool:
@@ -140,7 +140,7 @@ class AdditiveSearch:
         messages[0][:, self.places], messages[1][:, self.places] = dual.into, dual.back
         bound = min(dual.bound, dual.best)
         x = self.places[dual.x]
-        return ReducedProblem(x, dual.best, bound, proof, still, messages, self.sweeps)  # pyright: ignore
+        return ReducedProblem(x, dual.best, bound, proof, still, messages)  # pyright: ignore
 
 
 def reduce_problem(

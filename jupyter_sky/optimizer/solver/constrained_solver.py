@@ -24,13 +24,14 @@ from jupyter_sky.optimizer.solver.time_expanded import TimeExpandedBound
 
 _SMALL = 150  # labels from which bounding first pays
 _TOO_LARGE = 25_000  # labels beyond which a model would not be solved within any limit
-_STEPS = (25, 50, 100, 200, 400, 800)  # into which a deadline is divided, one after the other
+_STEPS = (100, 400, 800, 1600, 3200, 6400)  # into which a deadline is divided, one after the other
 _FEW_LABELS = 1_000
 """So many labels a model solves sooner than messages over times can bound them."""
 _NUMBERS = 12_000_000  # that messages over labels and steps may have
-_STEPS_NEAR = 100  # steps from which the rises of labels tell the good ones
-_SWEEPS = 16  # at most, for each number of steps
+_SWEEPS = (4, 40)  # at least and at most, for each number of steps
 _LEAST_RISE = 0.01  # of the gap, by which a sweep raises the bound as long as sweeps go on
+_SHARE = 0.75  # of the seconds left, for bounds over times
+_SHARE_NEAR = 0.15  # for each search near them
 _NEIGHBOURHOODS = (6, 12, 24)  # labels of a task, on average, in each neighbourhood
 
 
@@ -166,20 +167,24 @@ def bound_over_times(
     """
     deadline, paths = work.objective.deadline_h, search.paths
     assert deadline is not None and paths is not None
-    states = None
-    pause = time.process_time() + 0.6 * work.seconds_left
+    states, sweep = None, 0.0
+    pause = time.process_time() + _SHARE * work.seconds_left
     for steps in _STEPS:
         with work.stage("reduce"):
             search.drop_labels(rise, low)
-            done = search.is_closed() or not search.has_labels() or time.process_time() > pause
-            if done or steps * _count_ends(search) > _NUMBERS:
+            if search.is_closed() or not search.has_labels():
                 break
             if states is None:
+                if steps * _count_ends(search) > _NUMBERS:
+                    break
                 limit = deadline * (1 + 1e-9)
                 states = TimeExpandedBound(work.problem, search.kept, paths, limit, steps)
             else:
+                more = steps // states.steps
+                if time.process_time() + _SWEEPS[0] * sweep * more > pause:
+                    break
                 states = states.refine(search.kept, steps)
-            _sweep(search, states, pause)
+            sweep = _sweep(search, states, pause)
             if np.isinf(states.bound):  # no plan is within the deadline
                 search.kept = [labels[:0] for labels in search.kept]
                 break
@@ -189,8 +194,9 @@ def bound_over_times(
             if bound >= low:
                 low, rise = bound, rises
             search.low = max(search.low, low)
-        if steps >= _STEPS_NEAR and search.has_labels():
-            _try_near(work, search, rises, _NEIGHBOURHOODS[0])
+            states.close_states(search.best * (1 + 1e-9), bound)
+        if search.has_labels():
+            _try_near(work, search, rises, _NEIGHBOURHOODS[0], _SHARE_NEAR)
     return low, rise
 
 
@@ -200,17 +206,27 @@ def _count_ends(search: DeadlineSearch) -> int:
     return int((sizes[edges.src] + sizes[edges.dst]).sum())
 
 
-def _sweep(search: DeadlineSearch, states: TimeExpandedBound, pause: float) -> None:
-    """Pass messages, and try the plans that they lead to, as long as the bound rises."""
-    for _ in range(_SWEEPS):
-        before, plan = states.bound, states.sweep()
+def _sweep(search: DeadlineSearch, states: TimeExpandedBound, pause: float) -> float:
+    """Pass messages, and try the plans that they lead to, as long as the bound rises.
+
+    Returns
+    -------
+    CPU seconds of a sweep.
+    """
+    seconds = 0.0
+    for count in range(_SWEEPS[1]):
+        before, begin = states.bound, time.process_time()
+        plan = states.sweep()
+        seconds = time.process_time() - begin
         search.try_plan(plan)
         search.try_plan(reduce_cost(search.problem, search.kept, plan, states.deadline))
         search.low = max(search.low, states.bound * (1 - 1e-9))
         gap = min(search.best, 2 * states.bound) - states.bound
-        slow = states.bound - before < _LEAST_RISE * gap
-        if np.isinf(states.bound) or search.is_closed() or slow or time.process_time() > pause:
+        slow = count >= _SWEEPS[0] and states.bound - before < _LEAST_RISE * gap
+        over = time.process_time() + seconds > pause
+        if np.isinf(states.bound) or search.is_closed() or slow or over:
             break
+    return seconds
 
 
 def _finish_near(
@@ -243,12 +259,16 @@ def _search_neighbourhoods(
 
 
 def _try_near(
-    work: SolveContext, search: DeadlineSearch, rise: Sequence[Floats], mean: int
+    work: SolveContext,
+    search: DeadlineSearch,
+    rise: Sequence[Floats],
+    mean: int,
+    share: float = 0.2,
 ) -> tuple[int, str]:
     """Try the best plan of the labels that raise the bound least, so many a task on average."""
     near = _near_labels(search.kept, rise, mean, search.choice)
     size = sum(len(labels) for labels in near)
-    answer = solve_by_model(work, near, search.best, 0.2 * work.seconds_left, search.choice)
+    answer = solve_by_model(work, near, search.best, share * work.seconds_left, search.choice)
     search.try_plan(answer.choice)
     return size, answer.status
 

@@ -101,6 +101,13 @@ class DualBound:
         if value < self.best:
             self.best, self.x = value, x.copy()
 
+    def try_one_place(self) -> None:
+        """Try the plan that has all tasks at one place: the best start where transfers are dear."""
+        p = self.problem
+        moved = np.bincount(p.table, p.scale, minlength=len(p.hier.tables))
+        totals = p.unary.sum(0) + moved @ p.hier.inside[:, 0]
+        self.try_plan(np.full(len(self.x), totals.argmin()))
+
     def _theta(self, batch: TaskLevel) -> Floats:
         theta = self.problem.unary[batch.tasks].copy()
         if len(batch.entering):

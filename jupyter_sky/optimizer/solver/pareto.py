@@ -30,6 +30,22 @@ def starts_of(group: Ints) -> Ints:
     return np.concatenate([[0], np.flatnonzero(group[1:] != group[:-1]) + 1])
 
 
+def sort_into_groups(tags: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Return an order in which members with equal tags stand together, and their groups in it.
+
+    Examples
+    --------
+    >>> order, group = sort_into_groups([np.array([2, 1, 2]), np.array([7, 7, 7])])
+    >>> order.tolist(), group.tolist()
+    ([1, 0, 2], [0, 1, 1])
+    """
+    order = np.lexsort(tags[::-1])
+    group = np.zeros(len(order), np.int64)
+    ordered = np.stack(tags)[:, order]
+    group[1:] = np.cumsum((ordered[:, 1:] != ordered[:, :-1]).any(axis=0))
+    return order, group
+
+
 def first_minimum(group: Ints, values: Floats) -> Ints:
     """Return the first smallest of each group; groups are sorted.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jupyter_sky.optimizer.solver.pareto import find_front
+from jupyter_sky.optimizer.solver.pareto import find_front, sort_into_groups
 from jupyter_sky.optimizer.solver.problem import Flags, Floats, Ints, Objective, Problem
 
 _BATCH = 200_000  # labels that are compared in one go
@@ -117,24 +117,19 @@ def _front(
 ) -> list[Ints]:
     pairs = list(zip(tasks, kept, strict=True))
     sizes = [len(labels) for labels in kept]
-    tags = [np.concatenate([equal[problem.tasks[v].place[labels]] for v, labels in pairs])]
+    tags = [np.repeat(np.arange(len(kept)), sizes)]
+    tags.append(np.concatenate([equal[problem.tasks[v].place[labels]] for v, labels in pairs]))
     for same in problem.same:
         parts = [
             problem.tag(v, same.by)[labels] if v in same.tasks else 0 * labels
             for v, labels in pairs
         ]
         tags.append(np.concatenate(parts))
-    group = np.repeat(np.arange(len(kept)), sizes)
-    for tag in tags:
-        number = np.unique(tag, return_inverse=True)[1].reshape(-1)
-        group = group * (number.max(initial=0) + 1) + number
-        group = np.unique(group, return_inverse=True)[1].reshape(-1)
-    if group.max(initial=-1) + 1 == len(group):
+    order, group = sort_into_groups(tags)
+    if not len(group) or group[-1] + 1 == len(group):
         return list(kept)
-    order = np.argsort(group, kind="stable")
     columns = [values[order] for values in _criteria(problem, objective, tasks, kept)]
-    columns = columns or [np.zeros(len(group))]
     left = np.zeros(len(group), bool)
-    left[order[find_front(group[order], columns)]] = True
+    left[order[find_front(group, columns or [np.zeros(len(group))])]] = True
     parts = np.split(left, np.cumsum(sizes)[:-1])
     return [labels[part] for labels, part in zip(kept, parts, strict=True)]

@@ -18,52 +18,11 @@ import numpy as np
 from jupyter_sky.optimizer.solver.hierarchy import Hierarchy, find_hierarchy
 from jupyter_sky.optimizer.solver.longest_paths import PathBounds, TimedPlan
 from jupyter_sky.optimizer.solver.model import transfer_amounts
-from jupyter_sky.optimizer.solver.pareto import starts_of
-from jupyter_sky.optimizer.solver.problem import Floats, Ints, Problem
+from jupyter_sky.optimizer.solver.problem import Flags, Floats, Ints, Problem
+from jupyter_sky.optimizer.solver.time_ways import Ways, make_ways
 
 _MARGIN = 1e-9  # of a step, so that rounding errors never make a duration longer
 _LATE_USD = 1e12  # what a label counts for that cannot keep the deadline
-_SIZES = np.unique([k << n for k in (2, 3) for n in range(24)] + [1])  # of bundles of ways
-
-
-@dataclass(frozen=True, eq=False)
-class _Bundle:
-    """Rows that equally many ways lead to.
-
-    Attributes
-    ----------
-    target : int array
-    source, shift : int arrays, targets x ways
-        Row that each way leaves, and which column of the padded values is its first.
-    usd : float array, targets x ways x 1
-    """
-
-    target: Ints
-    source: Ints
-    shift: Ints
-    usd: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class _Ways:
-    """Ways from rows of values at some steps to `count` rows of `width` steps."""
-
-    bundles: tuple[_Bundle, ...]
-    count: int
-    width: int
-
-    def lead(self, padded: Floats) -> Floats:
-        """Return for each row the least that ways bring to it; ``inf`` where none does."""
-        # a view made by hand: `sliding_window_view` takes as long as the copy itself
-        rows, columns = padded.shape
-        shape, (far, near) = (rows, columns - self.width + 1, self.width), padded.strides
-        view = np.ndarray(shape, padded.dtype, padded, 0, (far, near, near))
-        least = np.full((self.count, self.width), np.inf)
-        for one in self.bundles:
-            came = view[one.source, one.shift]
-            came += one.usd
-            least[one.target] = came.min(axis=1)
-        return least
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +35,7 @@ class _TaskStates:
         Each place once.
     row : int array
         Index into `used` of each label.
-    to_places : _Ways
+    to_places : Ways
         From labels to their places.
     first : int
         Step of the first column.
@@ -87,7 +46,7 @@ class _TaskStates:
     labels: Ints
     used: Ints
     row: Ints
-    to_places: _Ways
+    to_places: Ways
     first: int
     unary: Floats
 
@@ -96,10 +55,10 @@ class _TaskStates:
 class _Move:
     """An edge: ways from labels of its tail to groups of places, and back."""
 
-    there: _Ways
-    back: _Ways
-    groups_of_place: _Ways
-    places_of_group: _Ways
+    there: Ways
+    back: Ways
+    groups_of_place: Ways
+    places_of_group: Ways
 
 
 class TimeExpandedBound:
@@ -115,8 +74,8 @@ class TimeExpandedBound:
         Most hours of a plan.
     steps : int
         How many steps the deadline is divided into.
-    tables : Hierarchy, optional
-        Structure of the USD of all transfer tables, then of their hours.
+    coarser : TimeExpandedBound, optional
+        Bound over fewer steps, of which these are parts: states that it closed stay closed.
 
     Attributes
     ----------
@@ -131,12 +90,13 @@ class TimeExpandedBound:
         paths: PathBounds,
         deadline: float,
         steps: int,
-        tables: Hierarchy | None = None,
+        coarser: TimeExpandedBound | None = None,
     ) -> None:
         self.problem, self.paths, self.deadline, self.steps = problem, paths, deadline, steps
-        self.tables = tables = tables or _find_tables(problem)
+        self.tables = coarser.tables if coarser else _find_tables(problem)
         self.step_hours = deadline / steps
-        self.states = [self._make_states(v, labels) for v, labels in enumerate(kept)]
+        self.states = [self._make_states(v, labels, coarser) for v, labels in enumerate(kept)]
+        self.rises = [np.zeros_like(one.unary) for one in self.states]
         edges = problem.edges
         self.src, self.dst = edges.src.tolist(), edges.dst.tolist()
         self.plan = TimedPlan(problem, [one.labels for one in self.states])
@@ -154,7 +114,7 @@ class TimeExpandedBound:
         self.back = [np.zeros_like(self.states[u].unary) for u in self.src]
         self.bound = -np.inf
 
-    def _make_states(self, v: int, labels: Ints) -> _TaskStates:
+    def _make_states(self, v: int, labels: Ints, coarser: TimeExpandedBound | None) -> _TaskStates:
         task, paths = self.problem.tasks[v], self.paths
         labels = labels[np.argsort(task.place[labels], kind="stable")]
         place, hours = task.place[labels], task.hours[labels]
@@ -165,8 +125,17 @@ class TimeExpandedBound:
         first = min(early.min(initial=self.steps), self.steps - 1)
         times = np.arange(first, max(late.max(initial=0), first) + 1)
         open_ = (times >= early[:, None]) & (times <= late[:, None])
+        if coarser is not None:
+            open_ &= coarser.find_open(v, labels, times, self.steps)
+            ends = np.flatnonzero(open_.any(0))
+            window = slice(ends[0], ends[-1] + 1) if len(ends) else slice(1)
+            first, times, open_ = (
+                first + window.start if len(ends) else first,
+                times[window],
+                open_[:, window],
+            )
         unary = np.where(open_, task.usd[labels][:, None], np.inf)
-        to_places = _make_ways(np.arange(len(row)), row, (len(used), len(times)))
+        to_places = make_ways(np.arange(len(row)), row, (len(used), len(times)))
         return _TaskStates(labels, used, row, to_places, int(first), unary)
 
     def _make_move(self, e: int) -> _Move:
@@ -201,22 +170,22 @@ class TimeExpandedBound:
         ahead, widths = tail.first - head.first, (tail.unary.shape[1], head.unary.shape[1])
         ends = widths[0] + widths[1]
         return _Move(
-            _make_ways(
+            make_ways(
                 label,
                 group,
                 (count, widths[1]),
                 scale * usd,
                 np.clip(widths[1] - ahead - steps, 0, ends),
             ),
-            _make_ways(
+            make_ways(
                 group,
                 label,
                 (len(place), widths[0]),
                 scale * usd,
                 np.clip(widths[0] + ahead + steps, 0, ends),
             ),
-            _make_ways(group_at, at, (len(head.used), widths[1])),
-            _make_ways(at, group_at, (count, widths[1])),
+            make_ways(group_at, at, (len(head.used), widths[1])),
+            make_ways(at, group_at, (count, widths[1])),
         )
 
     def _hours(self, v: int) -> Floats:
@@ -226,23 +195,42 @@ class TimeExpandedBound:
         steps = np.floor(hours / self.step_hours - _MARGIN)
         return np.clip(steps, 0, self.steps).astype(np.int64)
 
+    def close_states(self, limit: float, low: float) -> None:
+        """Close states that raise the bound `low` of `find_rises` above a limit, USD."""
+        for one, rise in zip(self.states, self.rises, strict=True):
+            one.unary[low + rise > limit] = np.inf
+
     def refine(self, kept: Sequence[Ints], steps: int) -> TimeExpandedBound:
         """Return the bound over some of the labels and a multiple of the steps."""
-        finer = TimeExpandedBound(self.problem, kept, self.paths, self.deadline, steps, self.tables)
+        finer = TimeExpandedBound(self.problem, kept, self.paths, self.deadline, steps, self)
         for e, (u, v) in enumerate(zip(self.src, self.dst, strict=True)):
-            head, tail = (self._columns(w, finer.states[w], steps) for w in (v, u))
+            head, tail = (
+                self._columns(w, finer.states[w].first, finer.states[w].unary.shape[1], steps)
+                for w in (v, u)
+            )
             places = np.searchsorted(self.states[v].used, finer.states[v].used)
-            labels = np.flatnonzero(np.isin(self.states[u].labels, finer.states[u].labels))
+            labels = self._rows(u, finer.states[u].labels)
             finer.into[e] = self.into[e][np.ix_(places, head)]
             finer.back[e] = self.back[e][np.ix_(labels, tail)]
         finer.bound = self.bound
         return finer
 
-    def _columns(self, v: int, finer: _TaskStates, steps: int) -> Ints:
-        """Return for each step of a finer bound the column of the step that it is part of."""
-        times = finer.first + np.arange(finer.unary.shape[1])
+    def find_open(self, v: int, labels: Ints, times: Ints, steps: int) -> Flags:
+        """Return whether labels may start in steps of a finer bound."""
+        columns = self._columns(v, int(times[0]), len(times), steps)
+        return np.isfinite(self.states[v].unary[np.ix_(self._rows(v, labels), columns)])
+
+    def _rows(self, v: int, labels: Ints) -> Ints:
+        """Return the rows of labels, which are sorted by place."""
+        known = self.states[v].labels
+        order = np.argsort(known)
+        return order[np.searchsorted(known, labels, sorter=order)]
+
+    def _columns(self, v: int, first: int, count: int, steps: int) -> Ints:
+        """Return for steps of a finer bound the columns of the steps that they are parts of."""
         one = self.states[v]
-        return np.clip(times * self.steps // steps - one.first, 0, one.unary.shape[1] - 1)
+        times = (first + np.arange(count)) * self.steps // steps
+        return np.clip(times - one.first, 0, one.unary.shape[1] - 1)
 
     def sweep(self) -> tuple[int, ...]:
         """Pass messages to the sinks and back; return the plan that they lead to."""
@@ -279,6 +267,7 @@ class TimeExpandedBound:
         that raises the bound least.
         """
         total, rises = 0.0, [np.zeros_like(one.unary) for one in self.states]
+        self.rises = rises
         thetas = [self._theta(v) for v in range(len(self.states))]
         for e, (u, v) in enumerate(zip(self.src, self.dst, strict=True)):
             at_tail = _difference(self.edge_share[u] * thetas[u], self.back[e])
@@ -293,7 +282,7 @@ class TimeExpandedBound:
         for v, (one, rise) in enumerate(zip(self.states, rises, strict=True)):
             if not self.into_edges[v] and not self.out_edges[v]:
                 total += float(thetas[v].min())
-                rise = thetas[v] - thetas[v].min()
+                rise = rises[v] = thetas[v] - thetas[v].min()
             full = np.full(len(self.problem.tasks[v]), np.inf)
             full[one.labels] = rise.min(1)
             wide.append(full)
@@ -346,32 +335,6 @@ class TimeExpandedBound:
         best[:, width : width + steps] = least
         best[:, :width], best[:, width + steps :] = least[:, :1], np.inf
         return move.back.lead(best)
-
-
-def _make_ways(
-    source: Ints,
-    target: Ints,
-    shape: tuple[int, int],
-    usd: Floats | None = None,
-    shift: Ints | None = None,
-) -> _Ways:
-    """Return ways bundled by how many lead to a row: numpy is slow at groups of unequal sizes."""
-    order = np.argsort(target, kind="stable")
-    starts = starts_of(target[order])
-    counts = np.diff(np.r_[starts, len(order)])
-    sizes = _SIZES[np.searchsorted(_SIZES, counts)]
-    usd = np.zeros(len(order)) if usd is None else usd
-    shift = np.zeros(len(order), np.int64) if shift is None else shift
-    bundles = []
-    for size in np.unique(sizes):
-        here = sizes == size
-        # a way that is there twice changes nothing
-        ways = starts[here, None] + np.minimum(np.arange(size), counts[here, None] - 1)
-        ways = order[ways]
-        bundles.append(
-            _Bundle(target[ways[:, 0]], source[ways], shift[ways], usd[ways][:, :, None])
-        )
-    return _Ways(tuple(bundles), *shape)
 
 
 def _find_tables(problem: Problem) -> Hierarchy:

@@ -1,0 +1,113 @@
+"""Preparation of a pool's nodes for an image: files are sent, packages installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from typing import TYPE_CHECKING, Any
+
+from ..engines.node import file_cache
+from ..engines.node.file_cache import FileTree
+from ..engines.node.platforms import Platform
+from ..errors import SkyBootstrapError, SkyError
+from .image import Image
+from .image_packages import ImagePackages
+from .node import image_install
+
+if TYPE_CHECKING:
+    from ..clouds.ssh_slot import Slot
+    from .pool import Pool
+
+HEAD_START_SECONDS = 15.0
+"""Time for which the first node is prepared alone: a missing package is noticed by then."""
+BATCH_BYTES = 8 * 2**20
+
+
+def prepare_nodes(image: Image, pool: Pool, ranks: Iterable[int]) -> None:
+    """Prepare nodes; skip steps that a node has done before.
+
+    The first node begins alone: what fails everywhere fails there, and is paid for once.
+
+    Raises
+    ------
+    SkyBootstrapError
+        Says which node, and the last lines of what was tried there.
+    """
+    if image.pip:
+        pool.cluster.ensure_package_installer()
+    layout, packages, waiting = image.layout(), image.packages(), [*ranks]
+    begun: dict[Future[Any], int] = {}
+    try:
+        while waiting or begun:
+            first = waiting[:1] if not begun else waiting
+            for rank in first:
+                begun[_begin(image, pool, rank, layout, packages)] = rank
+            waiting = [rank for rank in waiting if rank not in first]
+            timeout = HEAD_START_SECONDS if waiting else None
+            done, _ = wait(begun, timeout=timeout, return_when=FIRST_EXCEPTION)
+            for future in done:
+                _check_result(image, begun.pop(future), future)
+            if waiting and not begun:  # the first has succeeded: all others at once
+                begun = {_begin(image, pool, rank, layout, packages): rank for rank in waiting}
+                waiting = []
+    finally:
+        for future in begun:
+            future.cancel()
+
+
+def _begin(
+    image: Image, pool: Pool, rank: int, layout: FileTree, packages: ImagePackages
+) -> Future[Any]:
+    """Send missing files to a node, and start its installation."""
+    _send(pool, rank, layout)
+    if any(package.is_compiled for package in packages.sent):
+        packages.check_platform(rank, pool.call_on(rank, Platform.current).result())
+    for package in packages.sent:
+        _send(pool, rank, package.tree)
+    node = _offline(pool, rank) if packages.requirements else None
+    if node is not None:
+        with image_install.install_for_platform(node, packages.requirements) as tree:
+            _send(pool, rank, tree, packages.requirements)
+    limit = image.bootstrap_timeout
+    return pool.call_on(
+        rank, image_install.install_image, tuple(image.apt), packages.request, timeout=limit
+    )
+
+
+def _check_result(image: Image, rank: int, future: Future[Any]) -> None:
+    try:
+        future.result()
+    except SkyError as error:
+        raise SkyBootstrapError(f"node {rank}: {error.message}", hint=error.hint) from None
+    except TimeoutError:
+        raise SkyBootstrapError(
+            f"node {rank} was not ready within {image.bootstrap_timeout:g} s",
+            hint="allow more: Image(bootstrap_timeout=3600)",
+        ) from None
+
+
+def _send(pool: Pool, rank: int, layout: FileTree, pip: tuple[str, ...] = ()) -> None:
+    """Send the files that a node lacks."""
+    if not layout.files:
+        return
+    missing = pool.call_on(rank, file_cache.missing_digests, layout.entries).result()
+    paths, batch = layout.by_digest(), dict[str, bytes]()
+    for digest in missing:
+        batch[digest] = paths[digest].read_bytes()
+        if sum(map(len, batch.values())) > BATCH_BYTES:
+            pool.call_on(rank, file_cache.store_contents, batch).result()
+            batch = {}
+    if batch:
+        pool.call_on(rank, file_cache.store_contents, batch).result()
+    pool.call_on(rank, image_install.build_folder, layout.entries, pip).result()
+
+
+def _offline(pool: Pool, rank: int) -> Slot | None:
+    """Return the machine of a rank where it reaches no package index."""
+    from ..clouds.base import SshAccessibleCloud
+
+    cloud = pool.cluster.cloud
+    nodes = (
+        cloud.recorded_slots(pool.cluster.machines) if isinstance(cloud, SshAccessibleCloud) else []
+    )
+    return next((node for node in nodes if node.rank == rank and node.offline), None)
