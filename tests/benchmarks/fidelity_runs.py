@@ -18,6 +18,8 @@ from notebook_client import end_processes, own_folders
 
 CELL_SECONDS = 30
 """A cell is interrupted after this time."""
+FOREIGN = {"JPY_SESSION_NAME", "PYTHONUNBUFFERED"}
+"""Variables that a kernel started by a front end does not have."""
 
 
 class Recorder(NotebookClient):
@@ -107,7 +109,7 @@ def kernel_folders(home: Path) -> Iterator[dict[str, str]]:
     """Yield the environment of a kernel that writes below `home`; end its processes afterwards."""
     base = home / "kernel"
     base.mkdir(parents=True)
-    outside = {name: value for name, value in os.environ.items() if name != "JPY_SESSION_NAME"}
+    outside = {name: value for name, value in os.environ.items() if name not in FOREIGN}
     try:
         yield outside | own_folders(base) | {"PYTHONHASHSEED": "0"}
     finally:
