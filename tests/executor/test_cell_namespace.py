@@ -21,7 +21,8 @@ def test_the_module_of_cells_is_that_of_a_kernel(notebook: Notebook) -> None:
     here = notebook.run(DUNDERS).stdout
     there = notebook.run("%%sky\n" + DUNDERS).stdout
     assert there == here and "__spec__" in here and "__loader__" in here
-    assert notebook.run("%%sky\n__doc__").result == notebook.run("__doc__").result
+    docs = "import __main__; __doc__, __main__.__doc__"
+    assert notebook.run(f"%%sky\n{docs}").result == notebook.run(docs).result
 
 
 def test_a_secret_is_in_no_message_that_a_cell_can_see(notebook: Notebook) -> None:

@@ -11,7 +11,7 @@ import time
 import traceback
 import uuid
 from collections import deque
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import lru_cache
 from pathlib import Path
@@ -77,7 +77,7 @@ class SkyKernel(Base):
         self._abort_lock = threading.Lock()
         # IPython's own end the process, and with it every variable
         self.shell.user_ns.update(exit=sys.exit, quit=sys.exit)
-        _set_module_attributes(self.shell.user_ns)
+        _set_module_attributes(self.shell)
         self.engine_namespace = EngineNamespace(self.shell.user_ns, self.shell.displayhook)
         self.cell_history = CellHistory(self.shell)
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
@@ -275,11 +275,13 @@ class SkyKernel(Base):
         return None
 
 
-def _set_module_attributes(namespace: MutableMapping[str, Any]) -> None:
+def _set_module_attributes(shell: Any) -> None:
     """Set the attributes that the module of a kernel's cells has, and that of an engine lacks."""
     doc = "Automatically created module for IPython interactive environment"
     for name, value in vars(ModuleType("__main__", doc)).items():
-        namespace.setdefault(name, value)
+        shell.user_ns.setdefault(name, value)
+    # past IPython's own, which puts attributes of the module among the variables
+    object.__setattr__(shell.user_module, "__doc__", doc)
 
 
 def _bind(source: Any) -> int:
