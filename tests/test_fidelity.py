@@ -132,9 +132,11 @@ def test_every_notebook_of_others_names_its_source() -> None:
 def test_every_difference_by_design_is_one() -> None:
     from fidelity import DATA, QUICK, RULES, compare_notebook
     from fidelity_comparison import explain, read_rules
+    from fidelity_variants import Mode
 
     rules = read_rules(RULES)
-    rows = compare_notebook(DATA / QUICK, QUICK, "remote")
+    modes: tuple[Mode, ...] = ("remote", "mixed")
+    rows = [row for mode in modes for row in compare_notebook(DATA / QUICK, QUICK, mode)]
     assert [row for row in rows if row.differences and not explain(row, rules)] == []
     needless = [
         rule.reason

@@ -22,6 +22,8 @@ VISIBLE = {"ename", "evalue", "traceback"}
 
 _NUMBER = re.compile(r"[-+]?(\d[\d,]*(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 _DURATION = re.compile(r"\b\d[\d.,]*(e[-+]?\d+)?\s*(ns|us|µs|μs|ms|s|min)\b")
+_SLOWEST_RUN = re.compile(r"The slowest run took .* being cached\.\n")
+"""Remark of ``%timeit`` that depends on the load of the machine."""
 _FILLING = re.compile(r"[\s#|█▏▎▍▌▋▊▉.…-]+")
 
 Same = Callable[[str, str], bool]
@@ -190,7 +192,7 @@ def same_shape(one: str, other: str) -> bool:
 
 def _shape(text: str) -> str:
     text = _DURATION.sub("DURATION", ANSI.sub("", text))
-    text = re.sub(r"\bloops\b", "loop", text)
+    text = re.sub(r"\bloops\b", "loop", _SLOWEST_RUN.sub("", text))
     return _FILLING.sub(" ", _NUMBER.sub("#", text))
 
 

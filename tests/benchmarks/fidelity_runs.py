@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import DeadKernelError
 from notebook_client import end_processes, own_folders
 
-CELL_SECONDS = 30
+CELL_SECONDS = 60
 """A cell is interrupted after this time."""
 FOREIGN = {"JPY_SESSION_NAME", "PYTHONUNBUFFERED"}
 """Variables that a kernel started by a front end does not have."""
