@@ -95,6 +95,31 @@ class Display(Protocol):
         ...
 
 
+class WrappedDisplay:
+    """Display that passes the status line and payloads to another; subclasses handle outputs.
+
+    Parameters
+    ----------
+    display
+        Display of the cell.
+    """
+
+    def __init__(self, display: Display) -> None:
+        self.display = display
+
+    def status(self, status: RunStatus) -> None:
+        """Show or replace the status line."""
+        self.display.status(status)
+
+    def update_status(self, status: RunStatus) -> None:
+        """Replace the status line of a cell that has ended."""
+        self.display.update_status(status)
+
+    def payload(self, parts: list[dict[str, Any]]) -> None:
+        """Put the payload of a reply into the reply of the cell."""
+        self.display.payload(parts)
+
+
 class NoDisplay:
     """A display that shows nothing."""
 

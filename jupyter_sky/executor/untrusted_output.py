@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..store.store import Store
-from .display import Display, RunStatus
+from .display import Display, WrappedDisplay
 
 INERT_MIME_TYPES = frozenset({"text/plain", "image/png", "image/jpeg", "image/gif"})
 """Kinds of output that a front end only draws."""
@@ -35,8 +35,10 @@ def filter_output(content: Any) -> dict[str, Any]:
     }
 
 
-class InertDisplay:
+class InertDisplay(WrappedDisplay):
     """Display of a cell that filters the outputs of a machine that is not trusted.
+
+    Its payloads were reduced by `filter_payload`.
 
     Parameters
     ----------
@@ -47,15 +49,8 @@ class InertDisplay:
     """
 
     def __init__(self, display: Display, run: str) -> None:
-        self.display, self.run = display, run
-
-    def status(self, status: RunStatus) -> None:
-        """Show the status line, which is ours."""
-        self.display.status(status)
-
-    def update_status(self, status: RunStatus) -> None:
-        """Replace the status line of a cell that has ended."""
-        self.display.update_status(status)
+        super().__init__(display)
+        self.run = run
 
     def send(
         self,
@@ -83,10 +78,6 @@ class InertDisplay:
 
     def comm(self, message: dict[str, Any], engine: str, client: Any) -> None:
         """Leave out widgets: their state comes from the machine."""
-
-    def payload(self, parts: list[dict[str, Any]]) -> None:
-        """Pass on a payload, which `filter_payload` has reduced."""
-        self.display.payload(parts)
 
 
 def _error_text(content: Mapping[str, Any]) -> dict[str, Any]:

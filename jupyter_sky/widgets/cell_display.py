@@ -7,7 +7,7 @@ import threading
 import uuid
 from typing import Any
 
-from ..executor.display import Display, RunStatus
+from ..executor.display import Display, RunStatus, WrappedDisplay
 from ..executor.payloads import page_text
 from .status_line import mimebundle, output_metadata, to_text
 
@@ -183,7 +183,7 @@ class _ReplyDisplay:
             self.display._post(kind, message["content"], message["metadata"], None, self.event)
 
 
-class PartlyCapturedDisplay:
+class PartlyCapturedDisplay(WrappedDisplay):
     """Display of a cell whose text or displays are captured, by ``%%capture`` and the like.
 
     Parameters
@@ -195,16 +195,8 @@ class PartlyCapturedDisplay:
     """
 
     def __init__(self, shell: Any, cell: CellDisplay) -> None:
-        self.cell, self._publisher = cell, captured_publisher(shell)
-        self._streams = captured_streams()
-
-    def status(self, status: RunStatus) -> None:
-        """Show or replace the status line, which is not the cell's own."""
-        self.cell.status(status)
-
-    def update_status(self, status: RunStatus) -> None:
-        """Replace the status line of a cell that has ended."""
-        self.cell.update_status(status)
+        super().__init__(cell)
+        self._publisher, self._streams = captured_publisher(shell), captured_streams()
 
     def send(
         self,
@@ -221,15 +213,11 @@ class PartlyCapturedDisplay:
         elif "data" in content and self._publisher is not None:
             _publish(self._publisher, kind, content)
         else:
-            self.cell.send(kind, content, metadata, buffers)
+            self.display.send(kind, content, metadata, buffers)
 
     def comm(self, message: dict[str, Any], engine: str, client: Any) -> None:
         """Pass on a widget's message, which nothing captures."""
-        self.cell.comm(message, engine, client)
-
-    def payload(self, parts: list[dict[str, Any]]) -> None:
-        """Put a payload into the cell's reply."""
-        self.cell.payload(parts)
+        self.display.comm(message, engine, client)
 
 
 class PlainDisplay:
