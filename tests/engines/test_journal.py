@@ -70,6 +70,12 @@ def test_bytes_that_are_no_text_end_no_reading(journal: Journal) -> None:
     assert texts(journal.read("r", 0)[0]) == ["Zo\ufffd", "next"]
 
 
+def test_content_on_several_lines_is_one_entry(journal: Journal) -> None:
+    journal.append("r", 0, "stream", b'{"name": "stdout",\n "text": "indented"}')
+    journal.append("r", 0, *stream("next"))
+    assert texts(journal.read("r", 0)[0]) == ["indented", "next"]
+
+
 def test_large_output_is_not_copied(journal: Journal) -> None:
     kind, content = stream("x" * 20_000_000)
     tracemalloc.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
@@ -61,6 +62,8 @@ class Journal:
         """
         if kind not in RECORDED_TYPES:
             return
+        if re.search(rb"\n", content):  # no session packs it so, but a program may
+            content = bytes(content).replace(b"\n", b" ")  # between tokens: in texts it is escaped
         facts = {"time": time.time(), "rank": rank, "type": kind}
         start = json.dumps(facts, separators=(",", ":")).encode()[:-1] + b',"content":'
         try:
