@@ -148,14 +148,12 @@ class EngineNamespace:
         for name, described in inputs.items():
             register_sources(described.get("sources", ()))
             parcel = Parcel.from_inline(described)
-            digest = parcel.digest()
-            if "auto" in described:
-                offered = AutoInput.from_json(described["auto"])
-                digest = offered.digest
+            offered = AutoInput.from_json(described["auto"]) if "auto" in described else None
+            if offered is not None:
                 decisions[name] = self.sent.decide(name, offered)
             if decisions.get(name) not in ("same", "keep"):
                 self._bind(name, self._load(parcel, name))
-                self.sent.record(name, digest)
+                self.sent.record(name, offered.digest if offered else parcel.digest())
         return decisions
 
     def _bind(self, name: str, value: Any) -> None:
