@@ -325,7 +325,7 @@ def with_modules(parcel: Parcel, archives: Archives, blobs: ArgumentBlobs) -> Pa
     """Return a payload that puts modules on the import path, then unpickles the parcel."""
     if not archives:
         return split(parcel, blobs)
-    segments = [*split(Parcel._pickle(_WithModules(parcel.segments, archives)), blobs)]
+    segments = [*split(Parcel.pickled(_WithModules(parcel.segments, archives)), blobs)]
     for place, archive in enumerate(archives, 1):
         # a blob whatever its size: a node has it once, each call names it
         segments[place] = blobs.put(archive.blob, archive.data)

@@ -22,7 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..engines.wire.values import Parcel, _pickler
+from ..engines.wire.values import Parcel, pickler_class
 from ..errors import SkyTransferError
 from .memory_files import FileName, MemoryFile
 
@@ -136,7 +136,7 @@ def dumps(value: Any) -> bytes:
     if type(value) in _PLAIN:
         return pickle.dumps(value, protocol=5)
     stream = io.BytesIO()
-    _pickler()(stream, protocol=5).dump(value)
+    pickler_class()(stream, protocol=5).dump(value)
     return stream.getvalue()
 
 
@@ -213,7 +213,7 @@ def pack_arguments(
         One of them cannot be pickled; says which one, and where inside it.
     """
     try:
-        return Parcel._pickle((args, dict(kwargs)))
+        return Parcel.pickled((args, dict(kwargs)))
     except Exception as error:
         for label, value in _label_arguments(function, args, kwargs):
             Parcel.of(value, f"argument {label} of {name}")
@@ -229,7 +229,7 @@ def pack_function(function: Callable[..., Any], options: dict[str, Any], name: s
         Something that it uses cannot be pickled.
     """
     try:
-        return Parcel._pickle((function, options))
+        return Parcel.pickled((function, options))
     except Exception:
         Parcel.of(function, f"function {name}")
         raise

@@ -15,6 +15,7 @@ import pickle
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -67,7 +68,7 @@ class Parcel:
             Naming the part of `value` that cannot be pickled, and why.
         """
         try:
-            return cls._pickle(value, namespace=namespace)
+            return cls.pickled(value, namespace=namespace)
         except SkyTransferError:  # it knows better, as a handle of a remote value does
             raise
         except Exception as error:
@@ -81,20 +82,21 @@ class Parcel:
     def small(cls, value: Any, limit: int) -> Parcel | None:
         """Pickle `value` if that takes at most about `limit` bytes; else return None."""
         try:
-            parcel = cls._pickle(value, _BoundedBuffer(limit))
+            parcel = cls.pickled(value, _BoundedBuffer(limit))
         except Exception:
             return None
         return parcel if parcel.nbytes <= limit else None
 
     @classmethod
-    def _pickle(
+    def pickled(
         cls,
         value: Any,
         stream: io.BytesIO | None = None,
         namespace: Mapping[str, Any] | None = None,
     ) -> Parcel:
+        """Pickle `value`; errors are those of its parts."""
         stream, buffers = stream or io.BytesIO(), []
-        pickler = _pickler()(stream, protocol=5, buffer_callback=buffers.append)
+        pickler = pickler_class()(stream, protocol=5, buffer_callback=buffers.append)
         pickler.namespace = namespace
         pickler.dump(value)
         views = [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
@@ -231,7 +233,9 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _pickler() -> Any:
+@cache
+def pickler_class() -> Any:
+    """Return the class of picklers of values; cloudpickle is imported at the first use."""
     import cloudpickle
 
     class ValuePickler(cloudpickle.Pickler):
@@ -263,8 +267,6 @@ def _pickler() -> Any:
             arguments = (code, _CellNamespace(), *more)
             return make, arguments, (state, {**slots, "__globals__": {}}), *rest
 
-    global _pickler
-    _pickler = lambda: ValuePickler  # noqa: E731 - made once, on first use
     return ValuePickler
 
 
@@ -273,7 +275,7 @@ def _find_unpicklable(
 ) -> str | None:
     """Find the innermost part of `value` that does not pickle, as ``path is a type (why)``."""
     try:
-        Parcel._pickle(value)
+        Parcel.pickled(value)
         return None
     except Exception as error:
         reason = str(error)
