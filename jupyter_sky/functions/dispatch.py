@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
+from .call_durations import BATCH_SECONDS, CallDurations, batch_size
 from .engine_restart import restart_engine
 from .nodes import PoolNode, SentBatch, StopRequest
 from .notices import restart_notice
@@ -26,12 +27,6 @@ from .unread_streams import UnreadStreams
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
-
-BATCH_SECONDS = 0.05
-BATCH_CALLS = 1000
-MIN_BATCH_SECONDS = 0.005
-MIN_CALL_SECONDS = 2e-5
-"""Least duration of a call with its overhead (s)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +44,6 @@ class BatchedCall:
     def stop(self, why: StopReason) -> None:
         """Request that it stops."""
         self.dispatcher.stop(self.batch, [self.key], why)
-
-
-def batch_size(waiting: int, slots: int, seconds: float) -> int:
-    """Return the most calls that the next message to a node should have.
-
-    Parameters
-    ----------
-    waiting
-        Calls that wait after the first one.
-    slots
-        Slots of all nodes.
-    seconds
-        Duration of a call.
-
-    Examples
-    --------
-    >>> batch_size(10_000, 2, 1e-4), batch_size(100, 2, 1e-4), batch_size(100, 2, 0.02)
-    (1000, 50, 25)
-    """
-    share = -(-waiting // max(slots, 1))
-    # the rest is spread over the nodes, but not in messages that cost more than their calls
-    least = min(share, int(MIN_BATCH_SECONDS / seconds))
-    return min(BATCH_CALLS, max(-(-share // 2), least))
 
 
 class Dispatcher:
@@ -95,7 +67,7 @@ class Dispatcher:
         self._queue: deque[CallTask] = deque()
         self._keys = itertools.count(1)
         self._last = -1
-        self._mean_seconds: dict[str, float] = {}
+        self._durations = CallDurations()
         self._recent: deque[tuple[ClusterConnection, str]] = deque()
         self.timeouts = TimeoutMonitor(self.abandon_batch)
         self.results = ResultHandler(self)
@@ -242,10 +214,10 @@ class Dispatcher:
     def _is_quick(self, task: CallTask) -> bool:
         if task.call.retry.losses <= 1:  # alone, so that it is known to have begun
             return False
-        return task.replayable and task.call.function.name in self._mean_seconds
+        return task.replayable and self._durations.is_known(task.call.function.name)
 
     def _seconds(self, task: CallTask) -> float:
-        return max(self._mean_seconds.get(task.call.function.name, 1.0), MIN_CALL_SECONDS)
+        return self._durations.mean(task.call.function.name)
 
     def _send(self, node: PoolNode, tasks: list[CallTask]) -> None:
         """Send tasks to a node; an error on the way is their result."""
@@ -277,7 +249,7 @@ class Dispatcher:
         commands.append(("calls", context["pool"], calls))
         for task in tasks:
             task.attempts += 1
-            self._bind_future(task, batch)
+            task.future.sent = BatchedCall(self, batch, task.key)
         client = node.connection.client
         batch.id = client.send_command(
             node.engine,
@@ -293,10 +265,6 @@ class Dispatcher:
                 stream_sender.join(
                     (batch.id, task.key), self._feed(batch, task, stream_sender.number)
                 )
-
-    def _bind_future(self, task: CallTask, batch: SentBatch) -> None:
-        """Bind the future of a task to its batch, through which it is stopped."""
-        task.future.sent = BatchedCall(self, batch, task.key)
 
     def send_command(self, node: PoolNode, engine: str, command: tuple) -> None:
         """Send a command to a node, unless its engine is another by now."""
@@ -342,9 +310,7 @@ class Dispatcher:
         for stream_sender in task.packed.stream_senders:
             stream_sender.leave((batch.id, key))
         if seconds is not None:
-            name = task.call.function.name
-            before = self._mean_seconds.get(name, seconds)
-            self._mean_seconds[name] = 0.8 * before + 0.2 * seconds
+            self._durations.record(task.call.function.name, seconds)
         task.future.sent = None
         return task
 

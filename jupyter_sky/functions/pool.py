@@ -213,9 +213,13 @@ class Pool(CallMethods):
     def drain(self, cluster: ClusterHandle) -> None:
         """Send no more calls to the nodes of a cluster; those that run there go on."""
         with self._dispatcher.lock:
-            for node in self._dispatcher.nodes.values():
-                if node.connection is cluster.connection:
-                    node.joining = True
+            for node in self._nodes_of(cluster):
+                node.joining = True
+
+    def _nodes_of(self, cluster: ClusterHandle) -> list[PoolNode]:
+        """Return the nodes that a cluster has in the pool."""
+        nodes = self._dispatcher.nodes.values()
+        return [node for node in nodes if node.connection is cluster.connection]
 
     def resize(self, nodes: NodeSpec) -> None:
         """Change the number of nodes, and wait for those with which work can begin.
@@ -252,10 +256,7 @@ class Pool(CallMethods):
     def busy(self, cluster: ClusterHandle) -> bool:
         """Return whether nodes of a cluster run calls."""
         with self._dispatcher.lock:
-            nodes = self._dispatcher.nodes.values()
-            return any(
-                n.connection is cluster.connection and (n.batches or n.pinned) for n in nodes
-            )
+            return any(node.batches or node.pinned for node in self._nodes_of(cluster))
 
     def use(self) -> str:
         """Return the current use of its nodes; empty when idle.
@@ -438,12 +439,8 @@ class Pool(CallMethods):
         if self._end is not None:
             self._end(cluster)
             return
-        for node in self._dispatcher.nodes.values():
-            if (
-                node.connection is cluster.connection
-                and node.engine
-                and not cluster.connection.is_lost
-            ):
+        if not cluster.connection.is_lost:
+            for node in self._nodes_of(cluster):
                 self._dispatcher.send_command(node, node.engine, ("close", self.id))
 
     def __enter__(self) -> Pool:
