@@ -16,6 +16,7 @@ from ..engines.client.connection import wait_callback
 from ..errors import SkyBudget, SkyCancelled, SkyError, SkyStoreError, SkyTimeout
 from ..resources import format_duration
 from ..store.store import RunRow
+from ..translation import _
 from .advice import mending_line
 from .cluster_records import describe_place
 from .display import Display, RunStatus, Stage
@@ -105,7 +106,11 @@ class SkyRun:
         except concurrent.futures.TimeoutError:
             if self._future.done():
                 raise
-            raise SkyTimeout(f"{self.label} is still {self.status} after {timeout:g} s") from None
+            raise SkyTimeout(
+                _("{label} is still {status} after {timeout:g} s").format(
+                    label=self.label, status=self.status, timeout=timeout
+                )
+            ) from None
 
     def done(self) -> bool:
         """Return whether the run has ended, with or without success."""
@@ -215,7 +220,7 @@ class SkyRun:
                 self.notes.append(note)
         row = self.cluster.row
         self.limits.check_price(row)
-        what = f"{self.label} was not started"
+        what = _("{label} was not started").format(label=self.label)
         if note := clusters.budget_monitor.check_start(row.price, what):
             self.notes.append(note)
         self.ranks = tuple(parse_ranks(options.on, row.nodes))
@@ -300,7 +305,7 @@ class SkyRun:
             self._hide_final_error()
             return error
         try:
-            monitor.check_start(price, f"{self.label} was stopped")
+            monitor.check_start(price, _("{label} was stopped").format(label=self.label))
             if price:
                 self.notes += monitor.pop_notice()
         except SkyBudget as over:
@@ -340,8 +345,10 @@ class SkyRun:
         """End here and now; on its cluster the cell goes on, for the next session to follow."""
         self.record.detach(self.status)
         error = SkyError(
-            f"{self.label} goes on, but this notebook has closed its connection to the cluster",
-            hint="%load_ext jupyter_sky: the next %%sky cell shows the rest",
+            _("{label} goes on, but this notebook has closed its connection to the cluster").format(
+                label=self.label
+            ),
+            hint=_("%load_ext jupyter_sky: the next %%sky cell shows the rest"),
         )
         for future in [f for cell in self.cells for f in (cell.reply, cell.output)]:
             if not future.done():
@@ -386,7 +393,7 @@ class SkyRun:
             return None
         self._hide_final_error()
         how = f"stopped {self.stopped_by}" if self.stopped_by else "cancelled"
-        return SkyCancelled(f"{self.label} was {how}")
+        return SkyCancelled(_("{label} was {how}").format(label=self.label, how=how))
 
     def show(self, stage: Stage, detail: str = "", force: bool = False) -> None:
         """Show a stage in the status line, at most once a second while it does not change."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..config.settings import Sky
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 from . import transfer
 from .cell_names import assigned_names
 from .clusters import ClusterRegistry
@@ -35,7 +36,8 @@ class Variables:
         for name in names:
             if name not in self.namespace:
                 raise SkyUsageError(
-                    f"put: there is no variable {name!r} here", hint=suggest(name, self.namespace)
+                    _("put: there is no variable {name!r} here").format(name=name),
+                    hint=suggest(name, self.namespace),
                 )
             parcel = transfer.Parcel.of(self.namespace[name], name)
             transfer.send_value(
@@ -50,8 +52,10 @@ class Variables:
             if described.get("missing"):
                 known = [entry[0] for entry in live.connection.ask_engine(rank, "names")["names"]]
                 raise SkyUsageError(
-                    f"get: there is no variable {name!r} on {live.row.name}",
-                    hint=suggest(name, known) if known else "it has none",
+                    _("get: there is no variable {name!r} on {name2}").format(
+                        name=name, name2=live.row.name
+                    ),
+                    hint=suggest(name, known) if known else _("it has none"),
                 )
             value = transfer.receive_value(live, rank, name, described, trusted=trusted)
             self.namespace[name] = value

@@ -72,12 +72,18 @@ def find_verb(words: Sequence[str], command: str = NOTEBOOK) -> tuple[Verb, list
     if name not in VERBS:
         hint = suggest(name, [each.name for each in list_verbs(command) if " " not in each.name])
         if command == NOTEBOOK:
-            hint += " (to run code on a cluster, put %%sky above a cell)"
-        raise SkyUsageError(f"{command} {name}: there is no such verb", hint=hint)
+            hint += _(" (to run code on a cluster, put %%sky above a cell)")
+        raise SkyUsageError(
+            _("{command} {name}: there is no such verb").format(command=command, name=name),
+            hint=hint,
+        )
     found = VERBS[name]
     if not found.is_available(command):
         where = "a notebook" if found.only == NOTEBOOK else "a shell"
-        raise SkyUsageError(f"{name} works in {where} only", hint=f"{found.only} {found.usage}")
+        raise SkyUsageError(
+            _("{name} works in {where} only").format(name=name, where=where),
+            hint=f"{found.only} {found.usage}",
+        )
     longer = VERBS.get(" ".join(words[:2])) if rest else None
     return (longer, rest[1:]) if longer else (found, rest)
 
@@ -117,7 +123,11 @@ def describe_verb(verb: Verb, command: str) -> str:
 
 def describe_verbs(command: str) -> str:
     """Return the list of verbs that can follow a command."""
-    lines = [f"usage: {command} VERB", f"{command} help VERB describes one.", ""]
+    lines = [
+        f"usage: {command} VERB",
+        _("{command} help VERB describes one.").format(command=command),
+        "",
+    ]
     lines += [_row(each.short_usage, _(each.help)) for each in list_verbs(command)]
     return "\n".join(lines)
 
@@ -126,7 +136,9 @@ def _row(left: str, right: str) -> str:
     return f"  {left:{USAGE_WIDTH}} {right}"
 
 
-@verb("help", "help logs", word("[VERB ...]", "Verb to describe.", "verb"), needs_session=False)
+@verb(
+    "help", _("help logs"), word("[VERB ...]", _("Verb to describe."), "verb"), needs_session=False
+)
 def show_help(verbs: Sequence[str], command: str) -> None:
     """Show this help, or that of a verb."""
     if not verbs:
@@ -136,6 +148,10 @@ def show_help(verbs: Sequence[str], command: str) -> None:
         return
     found, extra = find_verb(verbs, command)
     if extra:
-        text = f"{command} help {' '.join(verbs)}: {extra[0]!r} is not understood"
-        raise SkyUsageError(text, hint=f"{command} help {found.name}")
+        text = _("{command} help {verbs}: {extra!r} is not understood").format(
+            command=command, verbs=" ".join(verbs), extra=extra[0]
+        )
+        raise SkyUsageError(
+            text, hint=_("{command} help {name}").format(command=command, name=found.name)
+        )
     print(describe_verb(found, command))
