@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from ..translation import _
+
 Kind = Literal["value", "names", "flag", "optional", "rest"]
 
 
@@ -147,7 +149,7 @@ def help_text() -> str:
     True
     """
     lines = [
-        "Run the cell on engines in a cloud, and show its output here.",
+        _("Run the cell on engines in a cloud, and show its output here."),
         "",
         "    %%sky [ALIAS] [OPTIONS]",
         "",
@@ -168,9 +170,11 @@ def group_text(group: str) -> str:
     >>> group_text("Resources").splitlines()[1]
     '  --cpus N[+]                vCPUs of each node; + means at least. E.g. --cpus 4+'
     """
-    lines = [group]
+    lines = [_(group)]
     for option in (option for option in OPTIONS if option.group == group):
         usage = " ".join(filter(None, (", ".join(option.flags), option.metavar)))
-        example = f" E.g. {option.example}" if option.metavar else ""
-        lines.append(f"  {usage:25}  {option.help}{example}")
+        text = _(option.help)
+        if option.metavar:
+            text = _("{text} E.g. {example}").format(text=text, example=option.example)
+        lines.append(f"  {usage:25}  {text}")
     return "\n".join(lines)
