@@ -96,7 +96,10 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
     ),
     "Variables": (
         ("-i --input", "NAME,...", "Values to send; EXPR->NAME names one.", "-i x,y", "local-name"),
-        ("-o --output", "NAME,...", "Values to bring back; NAME! stays.", "-o m!", "remote-name"),
+        (
+            *("-o --output", "NAME,...", "Values to bring back; file:PATH; NAME! stays."),
+            *("-o score,file:out/", "remote-name"),
+        ),
         ("--auto", "", "Send what the cell reads, and say what was sent.", "--auto", ""),
         ("--no-auto", "", "Send only what -i names.", "--no-auto", ""),
     ),
@@ -108,7 +111,7 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
             *("--retry-until-up", "", "When every place refuses, wait and ask again."),
             *("--retry-until-up", ""),
         ),
-        ("--yes", "", "Send large values without asking.", "--yes", ""),
+        ("--yes", "", "Send large values and replace files without asking.", "--yes", ""),
         (
             *("--untrusted", "", "Bring back data only, and nothing that can run here."),
             *("--untrusted", ""),

@@ -25,7 +25,10 @@ class CellOutput:
 
 @dataclass(frozen=True, slots=True)
 class CellOptions:
-    """Options of one cell. Costs are in USD, `timeout` and `idle` in seconds."""
+    """Options of one cell. Costs are in USD, `timeout` and `idle` in seconds.
+
+    `files` are the paths of ``-o file:PATH``.
+    """
 
     resources: Resources = field(default_factory=Resources)
     cluster: str | None = None
@@ -38,6 +41,7 @@ class CellOptions:
     sync: tuple[str, ...] = ()
     inputs: tuple[CellInput, ...] = ()
     outputs: tuple[CellOutput, ...] = ()
+    files: tuple[str, ...] = ()
     auto: bool | None = None
     background: bool = False
     name: str | None = None
