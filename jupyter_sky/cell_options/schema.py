@@ -94,6 +94,20 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
         ("--env", "NAME,...", "Local environment variables to set.", "--env HF_TOKEN", "env"),
         ("--sync", "PATH,...", "Directories to copy to the engines.", "--sync src/", "path"),
     ),
+    "Data": (
+        (
+            *("--data", "URI[:PATH],...", "Data of a store, as a folder."),
+            *("--data s3://imagenet/train", "storage"),
+        ),
+        (
+            *("--mount", "URI[:PATH],...", "Data read as the cell asks for them."),
+            *("--mount gs://mine/big", "storage"),
+        ),
+        (
+            *("--out", "PATH:URI[!],...", "Files to upload; ! after an error, too."),
+            *("--out ./model:s3://b/7/", ""),
+        ),
+    ),
     "Variables": (
         ("-i --input", "NAME,...", "Values to send; EXPR->NAME names one.", "-i x,y", "local-name"),
         (
