@@ -13,18 +13,22 @@ import shlex
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
 from ..errors import SkyUsageError, suggest
 from ..remote.package_names import check_package
 from ..resources import Resources, parse_duration, parse_usd
-from ..translation import _
+from .data import parse_data, parse_uploads
 from .schema import BY_DEST, BY_FLAG, OPTIONS, Option
 from .values import CellInput, CellOptions, CellOutput
 
 _RESOURCES = tuple(option.dest for option in OPTIONS if option.group == "Resources")
 _EXCLUSIVE = {"spot": "on_demand", "on_demand": "spot", "auto": "no_auto", "no_auto": "auto"}
+
+FILE_PREFIX = "file:"
+"""Beginning of a value of ``-o`` that is a path."""
 
 _GivenOptions = dict[str, list[str]]
 
@@ -65,8 +69,12 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         pip=_packages(_names(given, "pip")),
         env=_variables(_names(given, "env")),
         sync=_names(given, "sync"),
+        data=parse_data(_names(given, "data"), "--data"),
+        mounts=parse_data(_names(given, "mount"), "--mount"),
+        uploads=parse_uploads(_names(given, "out")),
         inputs=_inputs(_names(given, "input")),
         outputs=_outputs(_names(given, "output")),
+        files=_output_files(_names(given, "output")),
         auto=_exclusive_flag(given, "auto", "no_auto"),
         background="bg" in given,
         name=_run_name(given),
@@ -270,14 +278,38 @@ def _inputs(items: tuple[str, ...]) -> tuple[CellInput, ...]:
 def _outputs(items: tuple[str, ...]) -> tuple[CellOutput, ...]:
     outputs: dict[str, CellOutput] = {}
     for item in items:
+        if item.startswith(FILE_PREFIX):
+            continue
         output = CellOutput(item.removesuffix("!"), item.endswith("!"))
-        _identifier(output.name, "-o", "such as -o score, or -o model! to keep it remote")
+        hint = "such as -o score, or -o model! to keep it remote"
+        if re.search(r"[./*]", output.name):
+            hint = f"a file or folder is written -o {FILE_PREFIX}{item}"
+        _identifier(output.name, "-o", hint)
         if outputs.setdefault(output.name, output) != output:
             raise SkyUsageError(
                 _("-o: {name} both brought back and kept").format(name=output.name),
                 hint=_("give one"),
             )
     return tuple(outputs.values())
+
+
+def _output_files(items: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the paths among the values of ``-o``; they keep their place in the notebook's folder.
+
+    Raises
+    ------
+    SkyUsageError
+        A path leads out of the folder that the cell works in.
+    """
+    paths = [item.removeprefix(FILE_PREFIX) for item in items if item.startswith(FILE_PREFIX)]
+    for path in paths:
+        pure = PurePosixPath(path)
+        if not path or pure.is_absolute() or path.startswith("~") or ".." in pure.parts:
+            raise SkyUsageError(
+                f"-o {FILE_PREFIX}{path}: not a path below the folder of the cell",
+                hint="such as -o file:out/model.pt; from elsewhere: %sky get /data/model.pt",
+            )
+    return tuple(paths)
 
 
 def _identifier(name: str, flag: str, hint: str) -> str:

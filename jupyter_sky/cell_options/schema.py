@@ -94,9 +94,26 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
         ("--env", "NAME,...", "Local environment variables to set.", "--env HF_TOKEN", "env"),
         ("--sync", "PATH,...", "Directories to copy to the engines.", "--sync src/", "path"),
     ),
+    "Data": (
+        (
+            *("--data", "URI[:PATH],...", "Data of a store, as a folder."),
+            *("--data s3://imagenet/train", "storage"),
+        ),
+        (
+            *("--mount", "URI[:PATH],...", "Data read as the cell asks for them."),
+            *("--mount gs://mine/big", "storage"),
+        ),
+        (
+            *("--out", "PATH:URI[!],...", "Files to upload; ! after an error, too."),
+            *("--out ./model:s3://b/7/", ""),
+        ),
+    ),
     "Variables": (
         ("-i --input", "NAME,...", "Values to send; EXPR->NAME names one.", "-i x,y", "local-name"),
-        ("-o --output", "NAME,...", "Values to bring back; NAME! stays.", "-o m!", "remote-name"),
+        (
+            *("-o --output", "NAME,...", "Values to bring back; file:PATH; NAME! stays."),
+            *("-o score,file:out/", "remote-name"),
+        ),
         ("--auto", "", "Send what the cell reads, and say what was sent.", "--auto", ""),
         ("--no-auto", "", "Send only what -i names.", "--no-auto", ""),
     ),
@@ -108,7 +125,7 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
             *("--retry-until-up", "", "When every place refuses, wait and ask again."),
             *("--retry-until-up", ""),
         ),
-        ("--yes", "", "Send large values without asking.", "--yes", ""),
+        ("--yes", "", "Send large values and replace files without asking.", "--yes", ""),
         (
             *("--untrusted", "", "Bring back data only, and nothing that can run here."),
             *("--untrusted", ""),

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..cell_options.values import CellOptions
@@ -21,7 +22,9 @@ from .advice import mending_line
 from .cluster_records import describe_place
 from .display import Display, RunStatus, Stage
 from .failures import RemoteFailure
+from .fetched_files import FetchedFiles
 from .inputs import collect_inputs
+from .output_files import OutputFiles
 from .payloads import filter_payload, first_payload
 from .preparation import check_input_sizes, describe_decisions, prepare_engines
 from .relay import Relay
@@ -176,7 +179,8 @@ class SkyRun:
         sending = collect_inputs(
             self.options, self.code, self.values, self.session.config, self.origin.history
         )
-        reporter = self._reporter()
+        reporter, files = self._reporter(), self._output_files()
+        files.check()
         check_input_sizes(sending, reporter)
         placement = self._place()
         self.session.live[self.id] = self
@@ -198,6 +202,7 @@ class SkyRun:
             placement, self.origin, self.label, namespace, self.trusted, reporter
         )
         value = results.collect(replies, self.options.outputs)
+        files.bring(placement, reporter)
         self._end("done")
         self._finish("done")
         return value
@@ -285,6 +290,11 @@ class SkyRun:
         return TransferReporter(
             self.report, self.notes.append, config.announce_mb * 1e6, refuse_bytes
         )
+
+    def _output_files(self) -> OutputFiles:
+        session, options = self.session, self.options
+        record = FetchedFiles(Path(session.config.data_dir) / "fetched_files.json")
+        return OutputFiles(options.files, session.folder, record, options.yes)
 
     def _monitor_callbacks(self) -> MonitorCallbacks:
         return MonitorCallbacks(

@@ -19,7 +19,13 @@ _WHERE = option(
 )
 
 
-@verb("status", "status", word("[CLUSTER]", _("Cluster to list; all unless given."), "cluster"))
+def _parse_rank(text: str, flag: str) -> int:
+    if not text.isdecimal():
+        raise SkyUsageError(f"{flag} {text}: not a rank", hint=f"such as {flag} 1")
+    return int(text)
+
+
+@verb("status", "status", word("[CLUSTER]", "Cluster to list; all unless given.", "cluster"))
 def status(cluster: str | None = None) -> Any:
     """List the clusters that are up."""
     from ..api import clusters
@@ -134,12 +140,37 @@ def put(names: Sequence[str], cluster: str | None) -> None:
     variables.put(*split_names(",".join(names)), cluster=cluster)
 
 
-@verb("get", _("get model"), word("NAME ...", "Variables.", "remote-name"), _WHERE, only=NOTEBOOK)
-def get(names: Sequence[str], cluster: str | None) -> None:
-    """Bring variables of a cluster into the notebook."""
-    from ..api import variables
+@verb(
+    "get",
+    "get out/model.pt results/",
+    word(
+        "NAME ...",
+        "Variables, or files by path; after a path, where to.",
+        "remote-name remote-path",
+    ),
+    _WHERE,
+    option("--to", "DEST", "File or folder for files.", "--to results/", "path"),
+    option("--force", "", "Replace files that are here and differ."),
+    option("--on", "RANK", "Node of the files; 0 unless given.", "--on 1", parse=_parse_rank),
+)
+def get(
+    names: Sequence[str], cluster: str | None, to: str | None, force: bool, on: int | None
+) -> None:
+    """Bring variables, files or folders of a cluster here."""
+    from ..executor import session as sessions
+    from ..executor.fetching import FetchRequest, check_destination, fetch, split_destination
+    from .transfer_line import TransferLine, describe
 
-    variables.get(*split_names(",".join(names)), cluster=cluster)
+    words, last = (names, None) if to else split_destination(names)
+    listed = tuple(split_names(",".join(words)))
+    request = FetchRequest(listed, cluster, to or last, force, on or 0)
+    session = sessions.current()
+    if last is not None:
+        check_destination(session, request)
+    with TransferLine() as line:
+        found = fetch(session, request, line.show)
+    for text in describe(found, session.folder):
+        print(text)
 
 
 @verb("check", "check")

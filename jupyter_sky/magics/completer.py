@@ -124,7 +124,10 @@ def _values(option: Option, text: str, sources: CompletionSources) -> _Completio
         return _Completions(fragment, label_names(_paths(fragment), "path"))
     if option.complete == "verb":
         return _Completions(fragment, label_names(_verbs(), "verb"))
-    return _Completions(fragment, complete_names(option.complete, sources))
+    names = complete_names(option.complete, sources)
+    if "remote-path" in option.complete:
+        names += label_names(sources.remote_paths(fragment), "path")
+    return _Completions(fragment, names)
 
 
 def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _Completions:

@@ -161,6 +161,16 @@ class _SessionSources:
         session = self._session()
         return sorted(session.variables.remote_names()) if session else []
 
+    def remote_paths(self, fragment: str) -> Iterable[str]:
+        """Ask the controller of a cluster that is connected, which answers while cells run."""
+        session = self._session()
+        live = next(iter(session.clusters.connected.values()), None) if session else None
+        if live is None or live.connection.is_lost or live.connection.down_reason():
+            return ()
+        from ..executor.file_transfer import complete_path
+
+        return complete_path(live, fragment)
+
     def aliases(self) -> Iterable[str]:
         return Sky.load().aliases
 

@@ -23,6 +23,9 @@ class Sources:
     def remote_names(self):
         return ["model", "metrics"]
 
+    def remote_paths(self, fragment):
+        return ["out/model.pt"] if fragment else []
+
     def aliases(self):
         return ["big", "small"]
 
@@ -93,7 +96,11 @@ def complete():
         ("%sky logs ", ["sweep", "-f", "--follow", "--provision"]),
         ("%sky vars te", ["test"]),
         ("%sky put d", ["data", "df"]),
-        ("%sky get ", ["model", "metrics", "-c", "--cluster"]),
+        (
+            "%sky get ",
+            ["model", "metrics", "-c", "--cluster", "--to", "--force", "--on"],
+        ),
+        ("%sky get ou", ["out/model.pt"]),
         ("x = 1\ny = %sky get me", ["metrics"]),
         ("%sky up --cloud lo", ["local"]),
         ("%sky alias s", ["small"]),

@@ -23,8 +23,7 @@ import zmq
 from ipyparallel import error as ipp_error
 
 from ...errors import SkyClusterLost, SkyEngineLost, SkyError, SkyTimeout, SkyVersionError
-from ...translation import _
-from ..wire.messages import Content
+from ..wire.messages import Content, Message
 from .cell_execution import CellExecution
 from .client import REPLY_TIMEOUT_SECONDS, DirectClient, Sink
 
@@ -111,12 +110,32 @@ class ClusterConnection:
         SkyClusterLost
             No answer within `timeout` seconds.
         """
+        future = self.send_controller_request(op, **content)
+        return self.controller_reply(future, op, timeout, wait_reconnect)["content"]
+
+    def send_controller_request(self, op: str, **content: Any) -> Future:
+        """Send a request to the controller; `controller_reply` waits for the reply."""
         if self._lost.is_set():
             raise SkyClusterLost(self.lost_reason)
-        future = self.client.send_query("sky_request", {"op": op, **content})
+        return self.client.send_query("sky_request", {"op": op, **content})
+
+    def controller_reply(
+        self,
+        request: Future,
+        op: str,
+        timeout: float = REPLY_TIMEOUT_SECONDS,
+        wait_reconnect: bool = True,
+    ) -> Message:
+        """Return the reply of the controller to a request, as a message with its buffers.
+
+        Raises
+        ------
+        SkyClusterLost
+            No answer within `timeout` seconds, or the controller cannot do that.
+        """
         while True:
             try:
-                answer = self.wait(future, timeout)["content"]
+                reply = self.wait(request, timeout)
                 break
             except FutureTimeout:
                 if wait_reconnect and self.down_reason():
@@ -126,13 +145,10 @@ class ClusterConnection:
                         cluster=self.cluster, timeout=timeout
                     )
                 ) from None
-        if "failed" in answer:
-            raise SkyClusterLost(
-                _("cluster {cluster} cannot {op}: {answer}").format(
-                    cluster=self.cluster, op=op, answer=answer["failed"]
-                )
-            )
-        return answer
+        if "failed" in reply["content"]:
+            reason = reply["content"]["failed"]
+            raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {reason}")
+        return reply
 
     # -- use of the cluster ------------------------------------------------------------------------
 

@@ -71,6 +71,12 @@ class Observer:
         SkyClusterLost
             No answer within `timeout` seconds, or it cannot do that.
         """
+        return self.ask_with_buffers(op, timeout, **content)[0]
+
+    def ask_with_buffers(
+        self, op: str, timeout: float = REPLY_TIMEOUT_SECONDS, **content: Any
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """Ask the controller as `ask` does; return the bytes that came with the answer, too."""
         with self._lock:
             message = self._session.msg("sky_request", content={"op": op, **content})
             try:
@@ -85,20 +91,14 @@ class Observer:
                     )
                 ) from None
         if answer is None:
-            raise SkyClusterLost(
-                _("cluster {cluster} has not answered for {timeout:g} s").format(
-                    cluster=self.cluster, timeout=timeout
-                )
-            )
-        if "failed" in answer:
-            raise SkyClusterLost(
-                _("cluster {cluster} cannot {op}: {answer}").format(
-                    cluster=self.cluster, op=op, answer=answer["failed"]
-                )
-            )
+            raise SkyClusterLost(f"cluster {self.cluster} has not answered for {timeout:g} s")
+        if "failed" in answer[0]:
+            raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {answer[0]['failed']}")
         return answer
 
-    def _receive_reply(self, msg_id: str, deadline: float) -> dict[str, Any] | None:
+    def _receive_reply(
+        self, msg_id: str, deadline: float
+    ) -> tuple[dict[str, Any], list[Any]] | None:
         """Wait for the reply to one request; discard late replies to earlier requests."""
         while (left := deadline - time.monotonic()) > 0 and self._socket.poll(int(left * 1000) + 1):
             try:
@@ -106,7 +106,7 @@ class Observer:
                 message = self._session.deserialize(frames, content=True)
                 parent, content = message["parent_header"], message["content"]
                 if parent.get("msg_id") == msg_id and isinstance(content, dict):
-                    return content
+                    return content, list(message.get("buffers") or ())
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 continue  # not signed with the key of this cluster, or no message of Jupyter's
         return None

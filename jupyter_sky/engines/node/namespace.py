@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import MutableMapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from IPython.lib.pretty import pretty
@@ -21,7 +22,7 @@ from ..wire.auto_inputs import AutoInput, Decision
 from ..wire.code_sources import register_sources, with_sources
 from ..wire.data_values import encode
 from ..wire.values import INLINE_BYTES, Parcel
-from . import environment, file_cache
+from . import environment, file_cache, outgoing_files
 from .figures import enable_figures
 from .files import Workspace
 from .platforms import Platform
@@ -303,7 +304,13 @@ class EngineNamespace:
     def _op_file(self, content: dict, received: list, *__: object) -> None:
         self.workspace.write(content["path"], content["start"], content["mode"], received)
 
-    def _op_synced(self, content: dict, *__: object) -> dict:
+    def _op_outgoing(self, content: dict, _received: list, buffers: list) -> dict:
+        """Find or read files of this node; relative paths are those that cells use now."""
+        reply, data = outgoing_files.answer(Path.cwd(), content)
+        buffers += map(memoryview, data)
+        return reply
+
+    def _op_synced(self, content: dict, *_: object) -> dict:
         paths = content.get("paths", ())
         sent_modules.withdraw(content["written"])
         forgotten = self.workspace.apply_sync(content["manifest"], content["written"], paths)
