@@ -20,6 +20,7 @@ from typing import NamedTuple
 from ..errors import SkyUsageError, suggest
 from ..remote.package_names import check_package
 from ..resources import Resources, parse_duration, parse_usd
+from ..translation import _
 from .data import parse_data, parse_uploads
 from .schema import BY_DEST, BY_FLAG, OPTIONS, Option
 from .values import CellInput, CellOptions, CellOutput
@@ -306,8 +307,10 @@ def _output_files(items: tuple[str, ...]) -> tuple[str, ...]:
         pure = PurePosixPath(path)
         if not path or pure.is_absolute() or path.startswith("~") or ".." in pure.parts:
             raise SkyUsageError(
-                f"-o {FILE_PREFIX}{path}: not a path below the folder of the cell",
-                hint="such as -o file:out/model.pt; from elsewhere: %sky get /data/model.pt",
+                _("-o {file_prefix}{path}: not a path below the folder of the cell").format(
+                    file_prefix=FILE_PREFIX, path=path
+                ),
+                hint=_("such as -o file:out/model.pt; from elsewhere: %sky get /data/model.pt"),
             )
     return tuple(paths)
 

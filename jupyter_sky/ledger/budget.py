@@ -132,7 +132,7 @@ class BudgetStatus:
         ]
         if self.state in ("ok", "warn") and self.share is not None:
             parts[0] = _("{share} % of today's budget is spent").format(
-                share=math.floor(100 * self.share + 1e-06)
+                share=math.floor(100 * self.share + 1e-6)
             )
             parts[0] += f": {format_usd(self.spent.usd)} of {whole}"
         if names := ", ".join(dict.fromkeys(self.spent.unknown + self.rate.unknown)):

@@ -21,11 +21,14 @@ _WHERE = option(
 
 def _parse_rank(text: str, flag: str) -> int:
     if not text.isdecimal():
-        raise SkyUsageError(f"{flag} {text}: not a rank", hint=f"such as {flag} 1")
+        raise SkyUsageError(
+            _("{flag} {text}: not a rank").format(flag=flag, text=text),
+            hint=_("such as {flag} 1").format(flag=flag),
+        )
     return int(text)
 
 
-@verb("status", "status", word("[CLUSTER]", "Cluster to list; all unless given.", "cluster"))
+@verb("status", "status", word("[CLUSTER]", _("Cluster to list; all unless given."), "cluster"))
 def status(cluster: str | None = None) -> Any:
     """List the clusters that are up."""
     from ..api import clusters
@@ -142,16 +145,16 @@ def put(names: Sequence[str], cluster: str | None) -> None:
 
 @verb(
     "get",
-    "get out/model.pt results/",
+    _("get out/model.pt results/"),
     word(
         "NAME ...",
-        "Variables, or files by path; after a path, where to.",
-        "remote-name remote-path",
+        _("Variables, or files by path; after a path, where to."),
+        _("remote-name remote-path"),
     ),
     _WHERE,
-    option("--to", "DEST", "File or folder for files.", "--to results/", "path"),
-    option("--force", "", "Replace files that are here and differ."),
-    option("--on", "RANK", "Node of the files; 0 unless given.", "--on 1", parse=_parse_rank),
+    option("--to", "DEST", _("File or folder for files."), "--to results/", "path"),
+    option("--force", "", _("Replace files that are here and differ.")),
+    option("--on", "RANK", _("Node of the files; 0 unless given."), "--on 1", parse=_parse_rank),
 )
 def get(
     names: Sequence[str], cluster: str | None, to: str | None, force: bool, on: int | None

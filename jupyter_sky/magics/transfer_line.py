@@ -13,6 +13,7 @@ from ..executor.fetching import FetchedPaths, FetchedValue
 from ..executor.file_targets import join_names
 from ..executor.transfer_progress import format_size
 from ..quantities import format_duration
+from ..translation import _
 
 FIRST_SECONDS = 1.0
 """Quicker transfers show nothing but their end."""
@@ -37,7 +38,7 @@ class TransferLine:
         trace: TracebackType | None,
     ) -> None:
         if self._handle is not None:
-            self._write("" if kind is None else "not all has come")
+            self._write("" if kind is None else _("not all has come"))
 
     def show(self, done: int, total: int) -> None:
         """Show the bytes done of those in all, now and then."""
@@ -86,10 +87,18 @@ def describe(found: Sequence[FetchedValue | FetchedPaths], folder: Path) -> list
         if each.copied:
             places = join_names([_short(path, folder) for path in each.copied])
             count = "" if each.is_file else f"{len(each.copied)} files, "
-            lines.append(f"{each.name}: {count}{format_size(each.nbytes)} brought to {places}")
+            lines.append(
+                _("{name}: {count}{nbytes} brought to {places}").format(
+                    name=each.name, count=count, nbytes=format_size(each.nbytes), places=places
+                )
+            )
         if each.present:
             places = join_names([_short(path, folder) for path in each.present])
-            lines.append(f"{each.name}: here already, as it is there: {places}")
+            lines.append(
+                _("{name}: here already, as it is there: {places}").format(
+                    name=each.name, places=places
+                )
+            )
     return lines
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 from .cache import CachedObject, Dataset, object_identity
 from .errors import SkyObjectArchived, SkyObjectMissing
 from .store import Store, StoredObject
@@ -106,10 +107,20 @@ class Manifest:
         if archived:
             first = archived[0]
             raise SkyObjectArchived(
-                f"{self.uri}: {len(archived):,} of {len(self.objects):,} objects are in the "
-                f"archive class {first.storage_class}, such as {first.key}: they cannot be read",
-                hint="restore them in the store first, which takes minutes to hours and is charged "
-                "per GB; then run this again",
+                _(
+                    "{uri}: {archived_count:,} of {objects_count:,} objects are in the "
+                    "archive class {storage_class}, such as {key}: they cannot be read"
+                ).format(
+                    uri=self.uri,
+                    archived_count=len(archived),
+                    objects_count=len(self.objects),
+                    storage_class=first.storage_class,
+                    key=first.key,
+                ),
+                hint=_(
+                    "restore them in the store first, which takes minutes to hours and is "
+                    "charged per GB; then run this again"
+                ),
             )
 
 
@@ -149,17 +160,20 @@ def _nothing_below(store: Store, uri: StorageUri) -> SkyObjectMissing:
     """Return the error of an address at which there is nothing."""
     if not uri.key:
         return SkyObjectMissing(
-            f"{uri} is empty: 0 objects", hint="%sky storage cp ./data/ brings a folder there"
+            _("{uri} is empty: 0 objects").format(uri=uri),
+            hint=_("%sky storage cp ./data/ brings a folder there"),
         )
     folder = uri.key.rstrip("/").rpartition("/")[0]
     near = complete_keys(store, f"{folder}/" if folder else "", NEAR_KEYS)
     known = suggest(uri.key.rstrip("/"), near)
     return SkyObjectMissing(
-        f"0 objects below {uri}",
+        _("0 objects below {uri}").format(uri=uri),
         hint=known
         if known.startswith("did you mean")
-        else "a folder of a store is a beginning of keys: without objects there is none; "
-        f"%sky storage ls {uri.root} shows what is there",
+        else _(
+            "a folder of a store is a beginning of keys: without objects there is "
+            "none; %sky storage ls {root} shows what is there"
+        ).format(root=uri.root),
     )
 
 
@@ -179,7 +193,7 @@ def complete_keys(store: Store, prefix: str, limit: int) -> list[str]:
     names, after = list[str](), ""
     while len(names) < limit:
         for each in store.list(prefix, after):
-            head, slash, _ = each.key[len(start) :].partition("/")
+            head, slash, __ = each.key[len(start) :].partition("/")
             names.append(start + head + slash)
             after = names[-1] + "\U0010ffff" if slash else each.key
             if slash or len(names) >= limit:

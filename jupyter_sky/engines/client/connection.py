@@ -23,6 +23,7 @@ import zmq
 from ipyparallel import error as ipp_error
 
 from ...errors import SkyClusterLost, SkyEngineLost, SkyError, SkyTimeout, SkyVersionError
+from ...translation import _
 from ..wire.messages import Content, Message
 from .cell_execution import CellExecution
 from .client import REPLY_TIMEOUT_SECONDS, DirectClient, Sink
@@ -147,7 +148,11 @@ class ClusterConnection:
                 ) from None
         if "failed" in reply["content"]:
             reason = reply["content"]["failed"]
-            raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {reason}")
+            raise SkyClusterLost(
+                _("cluster {cluster} cannot {op}: {reason}").format(
+                    cluster=self.cluster, op=op, reason=reason
+                )
+            )
         return reply
 
     # -- use of the cluster ------------------------------------------------------------------------

@@ -91,9 +91,17 @@ class Observer:
                     )
                 ) from None
         if answer is None:
-            raise SkyClusterLost(f"cluster {self.cluster} has not answered for {timeout:g} s")
+            raise SkyClusterLost(
+                _("cluster {cluster} has not answered for {timeout:g} s").format(
+                    cluster=self.cluster, timeout=timeout
+                )
+            )
         if "failed" in answer[0]:
-            raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {answer[0]['failed']}")
+            raise SkyClusterLost(
+                _("cluster {cluster} cannot {op}: {answer}").format(
+                    cluster=self.cluster, op=op, answer=answer[0]["failed"]
+                )
+            )
         return answer
 
     def _receive_reply(
