@@ -31,7 +31,7 @@ from .replay import replay_unfinished
 from .request import CellPosition, parse_ranks, with_settings
 from .results import ResultCollector
 from .run_monitor import TICK_SECONDS, MonitorCallbacks, RunMonitor
-from .run_record import RunRecord
+from .run_record import RunRecord, recorded_code
 from .transfer_progress import TransferReporter
 from .untrusted_output import InertDisplay, mark_untrusted
 from .values import ClusterRequest, Placement, RunLimits, Sending
@@ -332,7 +332,7 @@ class SkyRun:
             cell=self.origin.number,
             name=self.name,
             cluster="",
-            code=self.code[:200],
+            code=recorded_code(self.code),
             price=None,
             nodes=0,
             started=self.started,
