@@ -30,7 +30,8 @@ def recorded_code(code: str) -> str:
 
     Examples
     --------
-    >>> recorded_code("import time\\n" * 30 + "train(10)\\nplot()").endswith("train(10)")
+    >>> lines = [*["import time"] * 30, "train(10)", "plot()"]
+    >>> recorded_code(chr(10).join(lines)).endswith("train(10)")
     True
     """
     end = 0
