@@ -207,6 +207,9 @@ class SkyRun:
         clusters, options = self.session.clusters, self.options
         connected = clusters.find_connected(options.resources, options.cluster)
         if connected is None:
+            if note := clusters.second_cluster_note(options.resources, options.cluster):
+                self.notes.append(note)
+                self.show(self.status, force=True)  # before it costs anything
             # a launch takes its time, and can be seen and stopped from elsewhere
             self._write_record()
         request = ClusterRequest(

@@ -44,4 +44,5 @@ def _plan_cell(session: Any, options: CellOptions) -> tuple[Plan, tuple[str, ...
         up = replace(plan(whole, offers=(), warm=[offer]), name=need.command_line())
         return with_alternatives(up, need), (f"on cluster {row.name}, which is up",)
     found, notes = preview_plan(need)
-    return with_alternatives(found, need), notes
+    second = session.clusters.second_cluster_note(need, options.cluster)
+    return with_alternatives(found, need), (*([second] if second else ()), *notes)
