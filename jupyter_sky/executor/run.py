@@ -7,7 +7,7 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,6 +36,7 @@ from .values import ClusterRequest, Placement, RunLimits, Sending
 if TYPE_CHECKING:
     from ..engines.client.cell_execution import CellExecution
     from .cluster import ClusterHandle
+    from .datasets import CellDataset
     from .session import Session
 
 
@@ -173,12 +174,17 @@ class SkyRun:
         )
         reporter = self._reporter()
         check_input_sizes(sending, reporter)
+        data = self._list_data()
         placement = self._place()
         self.session.live[self.id] = self
         config, folder = self.session.config, self.session.folder
         waiting = wait_callback.set(self._keep_status_alive)
         try:
             prepare_engines(sending, placement, folder, config.sync_packages, reporter)
+            if data:
+                from .datasets import bring_data
+
+                bring_data(data, placement, reporter)
         finally:
             wait_callback.reset(waiting)
         namespace = self.session.namespace
@@ -196,6 +202,14 @@ class SkyRun:
         self._end("done")
         self._finish("done")
         return value
+
+    def _list_data(self) -> Sequence[CellDataset]:
+        """List the data that the cell asks for, which may lie in a store."""
+        if not self.options.data:
+            return ()
+        from .datasets import list_data
+
+        return list_data(self.options.data, self.session.folder, self.options.resources)
 
     def _place(self) -> Placement:
         """Return the engines of the cell, on a cluster that is up or that is launched now."""
