@@ -26,7 +26,8 @@ from ..storage.cache import Dataset
 from ..storage.errors import SkyStorageError
 from ..storage.listing import Manifest, list_objects
 from ..storage.machine_data import request_to_json
-from ..storage.store import MIB, PartRequest, Span, Store, StoredObject
+from ..storage.parts_of_objects import spans_of
+from ..storage.store import PartRequest, Store, StoredObject
 from ..storage.stores import open_store
 from ..storage.tree_names import fold_of_platform
 from ..storage.uri import StorageUri
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from .cluster import ClusterHandle
     from .values import Placement
 
-PART_BYTES = 16 * MIB
-"""Size of the parts in which objects are downloaded."""
 FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.01, 0.25
 
 
@@ -219,11 +218,7 @@ class _Delivery:
 
     def _requests(self, identity: str) -> list[PartRequest]:
         found, store = self.data.objects[identity], self.data.store
-        spans = [
-            Span(start, min(start + PART_BYTES, found.size))
-            for start in range(0, found.size, PART_BYTES)
-        ]
-        return [store.read(found, span) for span in spans]
+        return [store.read(found, span) for span in spans_of(found.size)]
 
     def _send_file(self, rank: int, identity: str, found: StoredObject) -> None:
         self.reporter.announce(found.key, found.size, "to")

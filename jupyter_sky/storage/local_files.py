@@ -12,7 +12,6 @@ from .errors import SkyObjectMissing, SkySourceChanged, SkyTargetExists
 from .store import ALWAYS, Capability, Checksums, Condition, Part, PartRequest, Span, StoredObject
 from .uri import StorageUri
 
-
 _CAPABILITY = Capability(min_part=1, max_part=1 << 50, max_object=1 << 50)
 
 
