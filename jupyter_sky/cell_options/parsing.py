@@ -21,6 +21,7 @@ from ..errors import SkyUsageError, suggest
 from ..quantities import is_time_unit
 from ..remote.package_names import check_package
 from ..resources import Resources, parse_duration, parse_usd
+from .data import parse_data, parse_uploads
 from .schema import BY_DEST, BY_FLAG, OPTIONS, Option
 from .values import CellInput, CellOptions, CellOutput
 
@@ -69,6 +70,9 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         pip=_packages(_names(given, "pip")),
         env=_variables(_names(given, "env")),
         sync=_names(given, "sync"),
+        data=parse_data(_names(given, "data"), "--data"),
+        mounts=parse_data(_names(given, "mount"), "--mount"),
+        uploads=parse_uploads(_names(given, "out")),
         inputs=_inputs(_names(given, "input")),
         outputs=_outputs(_names(given, "output")),
         files=_output_files(_names(given, "output")),

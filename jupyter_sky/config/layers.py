@@ -12,6 +12,7 @@ from traitlets import Dict, TraitError
 from traitlets.config import SingletonConfigurable
 
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 from .project_file import ProjectFile
 from .provider_settings import TRAIT, merge, nest
 from .renamed_settings import RENAMED, current_name, warn_renamed
@@ -124,7 +125,7 @@ def environment_settings(sky: Settings) -> dict[str, tuple[str, Any]]:
             try:
                 value = literal_eval(text) if isinstance(trait, Dict) else trait.from_string(text)
             except (ValueError, SyntaxError, TraitError) as error:
-                raise SkyUsageError(f"{origin}: {error}", hint=trait.help) from error
+                raise SkyUsageError(f"{origin}: {error}", hint=_(trait.help)) from error
             settings[name] = variable, _validated(sky, name, value, origin)
     for variable, name in _provider_variables():
         trait, value = nest(name, os.environ[variable].strip())
@@ -155,6 +156,6 @@ def _validated(sky: Settings, name: str, value: Any, origin: str) -> Any:
         setattr(sky(), name, value)
     except TraitError as error:
         raise SkyUsageError(
-            f"{origin}: {error}", hint=sky.class_own_traits(config=True)[name].help
+            f"{origin}: {error}", hint=_(sky.class_own_traits(config=True)[name].help)
         ) from error
     return value

@@ -9,6 +9,7 @@ from typing import Any
 from ..cell_options.schema import OPTIONS, group_text, help_text
 from ..errors import SkyUsageError, suggest
 from ..quantities import join_durations
+from ..translation import _
 from . import (  # noqa: F401 (each declares its verbs)
     catalog_verbs,
     cell_verbs,
@@ -88,7 +89,7 @@ def find_verb(words: Sequence[str], command: str = NOTEBOOK) -> tuple[Verb, list
 
 def list_verbs(command: str) -> list[Verb]:
     """Return the verbs that can follow a command, by name."""
-    return [each for _, each in sorted(VERBS.items()) if each.is_available(command)]
+    return [each for __, each in sorted(VERBS.items()) if each.is_available(command)]
 
 
 # -- help ------------------------------------------------------------------------------------
@@ -106,12 +107,12 @@ def describe_verb(verb: Verb, command: str) -> str:
     """
     lines = [
         f"{command} {verb.usage}",
-        f"    {verb.help}",
+        f"    {_(verb.help)}",
         f"    example: {command} {verb.example}",
     ]
     own = [each for each in verb.arguments if not each.group]
     if own:
-        lines += ["", *(_row(each.title, each.help) for each in own)]
+        lines += ["", *(_row(each.title, _(each.help)) for each in own)]
     for each in verb.commands:
         lines += ["", describe_verb(each, command)]
     takes_all = any(each.kind == "rest" for each in verb.words)
@@ -122,7 +123,7 @@ def describe_verb(verb: Verb, command: str) -> str:
 def describe_verbs(command: str) -> str:
     """Return the list of verbs that can follow a command."""
     lines = [f"usage: {command} VERB", f"{command} help VERB describes one.", ""]
-    lines += [_row(each.short_usage, each.help) for each in list_verbs(command)]
+    lines += [_row(each.short_usage, _(each.help)) for each in list_verbs(command)]
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ..catalog.regions import STALE_DAYS
 from ..offers import Offer
 from ..tables import CAPTION, LINE, NO_MATHJAX_CLASSES, TABLE, Table
+from ..translation import _
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -164,7 +165,7 @@ class Offers:
         return (
             f"<style>{_STYLE}</style>"
             f'<table class="{NO_MATHJAX_CLASSES} jupyter-sky-offers" data-sortable="no" '
-            f'style="{TABLE}">'
+            f'data-sort-by="{escape(_("sort by %1"))}" style="{TABLE}">'
             f'<caption style="{CAPTION}">{escape(table.title)}</caption>'
             f'<thead><tr style="background: none">{head}</tr></thead><tbody>{body}</tbody></table>'
             f"{notes}<script>{_script()}</script>"
