@@ -38,7 +38,7 @@ def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: st
 
     def confirm(others: list[EndCandidate]) -> None:
         listed = "\n".join(f"  {one}" for one in others)
-        answer = _ask(f"Not yours alone:\n{listed}\nEnd all clusters, these too? [y/N] ")
+        answer = ask(f"Not yours alone:\n{listed}\nEnd all clusters, these too? [y/N] ")
         if answer is None:
             raise SkyUsageError(
                 f"these clusters are not this notebook's alone:\n{listed}",
@@ -52,7 +52,7 @@ def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: st
     )
 
 
-def _ask(question: str) -> str | None:
+def ask(question: str) -> str | None:
     """Return the user's answer; None where no user can answer."""
     from IPython import get_ipython  # type: ignore[attr-defined]
     from IPython.core.error import StdinNotImplementedError

@@ -337,6 +337,14 @@ class DatasetCache:
             )
         return evicted
 
+    def evict_unused(self) -> int:
+        """Evict all datasets that no process uses; return the bytes freed."""
+        before = self._disk_usage(self._folder("objects")).free
+        self.remove_stale()
+        for tree in self._trees_by_use():
+            self._evict(tree)
+        return max(0, self._disk_usage(self._folder("objects")).free - before)
+
     def _excess(self, need: int) -> float:
         """Return the bytes above the share of the disk once `need` bytes have come."""
         usage = self._disk_usage(self._folder("objects"))
