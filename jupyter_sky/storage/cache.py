@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import SkyError
+from .errors import SkyDiskFull
 
 DISK_SHARE = 0.8
 """Share of a disk above which unused datasets are evicted before another one is downloaded."""
@@ -39,10 +40,6 @@ CHECKED_FILES = 10_000
 STALE_SECONDS = 3600.0
 """Age at which temporary files that no process locks are removed."""
 _YEAR_2000, _TWENTY_YEARS = 946_684_800, 631_152_000
-
-
-class SkyDiskFull(SkyError):
-    """A disk has no room for a dataset, also without those that nobody uses."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from jupyter_sky.storage.cache import (
     CachedObject,
     Dataset,
     DatasetCache,
-    SkyDiskFull,
     object_identity,
 )
+from jupyter_sky.storage.errors import SkyDiskFull
 
 
 def cached(path: str, text: str = "", version: str = "1") -> CachedObject:
