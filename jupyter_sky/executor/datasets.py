@@ -17,17 +17,18 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ..cell_options.values import CellData
-from ..engines.wire.values import CHUNK_BYTES
 from ..errors import SkyUsageError
 from ..provider.register import find_facts
 from ..quantities import Amount
 from ..resources import Resources
 from ..storage.cache import Dataset
+from ..storage.connections import Connections
+from ..storage.downloads import plan_download
 from ..storage.errors import SkyStorageError
 from ..storage.listing import Manifest, list_objects
-from ..storage.machine_data import request_to_json
-from ..storage.parts_of_objects import spans_of
-from ..storage.store import PartRequest, Store, StoredObject
+from ..storage.machine_data import plan_to_json
+from ..storage.part_worker import read_part
+from ..storage.store import MIB, Span, Store, StoredObject
 from ..storage.stores import open_store
 from ..storage.tree_names import fold_of_platform
 from ..storage.uri import StorageUri
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from .cluster import ClusterHandle
     from .values import Placement
 
+PIECE_BYTES = 4 * MIB
+"""Bytes of one message with data that this machine sends."""
 FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.01, 0.25
 
 
@@ -152,6 +155,18 @@ def bring_data(
         _Delivery(each, placement, reporter).run()
 
 
+def _can_delegate(data: CellDataset) -> bool:
+    """Return whether another machine can read the data by requests that grant nothing else.
+
+    Files of this machine are none of another one, and a request with a token grants all that the
+    token does.
+    """
+    if data.manifest.uri.is_local:
+        return False
+    request = data.store.read(data.manifest.objects[0])
+    return "authorization" not in {name.lower() for name in request.headers}
+
+
 class _Delivery:
     """Delivery of one dataset to the machines of a cell."""
 
@@ -160,8 +175,8 @@ class _Delivery:
         self.cluster: ClusterHandle = placement.cluster
         self.ranks = placement.ranks
         self.id = uuid.uuid4().hex
-        # files of this machine: on another one they are no files that a request could read
-        self.is_sent = data.manifest.uri.is_local and placement.row.cloud != "local"
+        self._connections = Connections()
+        self.is_sent = placement.row.cloud != "local" and not _can_delegate(data)
 
     def run(self) -> None:
         """Bring the dataset to every engine; engines of one machine share one download."""
@@ -208,30 +223,26 @@ class _Delivery:
         """Send what an engine needs to get some objects: signed requests, or the bytes."""
         if self.is_sent:
             for identity in wanted:
-                self._send_file(rank, identity, self.data.objects[identity])
+                self._send_object(rank, identity, self.data.objects[identity])
             return
-        requests = {
-            identity: [request_to_json(each) for each in self._requests(identity)]
+        plans = {
+            identity: plan_download(self.data.store, self.data.objects[identity])
             for identity in wanted
         }
+        requests = {identity: plan_to_json(plan) for identity, plan in plans.items()}
         self._ask(rank, "requests", requests=requests)
 
-    def _requests(self, identity: str) -> list[PartRequest]:
-        found, store = self.data.objects[identity], self.data.store
-        return [store.read(found, span) for span in spans_of(found.size)]
-
-    def _send_file(self, rank: int, identity: str, found: StoredObject) -> None:
-        self.reporter.announce(found.key, found.size, "to")
-        self.data.store.read(found)  # raises where it has changed since it was listed
+    def _send_object(self, rank: int, identity: str, found: StoredObject) -> None:
+        """Send the bytes of an object, piece by piece."""
         link = self.cluster.connection
-        with open("/" + found.key, "rb") as file:
-            for start in range(0, max(found.size, 1), CHUNK_BYTES):
-                piece = file.read(CHUNK_BYTES)
-                place = {"identity": identity, "start": start, "size": found.size}
-                reply = link.send_value_request(
-                    rank, "data", [piece], step="piece", id=self.id, **place
-                )
-                link.reply_content(link.wait(reply))
+        for start in range(0, max(found.size, 1), PIECE_BYTES):
+            span = Span(start, min(start + PIECE_BYTES, found.size))
+            piece = read_part(self.data.store.read(found, span), self._connections)
+            place = {"identity": identity, "start": start, "size": found.size}
+            reply = link.send_value_request(
+                rank, "data", [piece], step="piece", id=self.id, **place
+            )
+            link.reply_content(link.wait(reply))
 
     def _check_end(self, state: dict[str, Any]) -> None:
         if state["error"]:

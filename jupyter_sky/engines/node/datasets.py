@@ -14,9 +14,8 @@ from ...storage.cache import CachedObject, Dataset, DatasetCache
 from ...storage.machine_data import (
     Arrival,
     DataTask,
-    Departure,
     file_facts,
-    request_from_json,
+    plan_from_json,
 )
 from .file_cache import cache_folder
 
@@ -52,11 +51,10 @@ class EngineDatasets:
         task.start()
 
     def _step_requests(self, content: dict[str, Any], _: Sequence[Any]) -> None:
-        parsed = {
-            identity: [request_from_json(values) for values in parts]
-            for identity, parts in content["requests"].items()
+        plans = {
+            identity: plan_from_json(values) for identity, values in content["requests"].items()
         }
-        self._arrival(content).add_requests(parsed)
+        self._arrival(content).add_plans(plans)
 
     def _step_piece(self, content: dict[str, Any], received: Sequence[Any]) -> None:
         place = content["identity"], content["start"], content["size"]
@@ -103,11 +101,6 @@ class EngineDatasets:
         before, now = self._before.pop(path, {}), file_facts(self.root, path)
         changed = [[name, facts[0]] for name, facts in now.items() if before.get(name) != facts]
         return {"files": changed, "count": len(now), "is_file": (self.root / path).is_file()}
-
-    def _step_send(self, content: dict[str, Any], _: Sequence[Any]) -> None:
-        jobs = [(request_from_json(values), self._inside(path)) for path, values in content["jobs"]]
-        task = self._tasks[content["id"]] = Departure(jobs)
-        task.start()
 
     def _inside(self, path: str) -> Path:
         file = (self.root / path).resolve()
