@@ -20,19 +20,22 @@ Pictures of every view in both themes, of each step that failed, and the lists b
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import traceback
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.benchmarks import newcomer_faults  # noqa: F401 - adds its steps
-from tests.benchmarks.newcomer_parity import compare_requests
-from tests.benchmarks.newcomer_scene import Scene, scene
-from tests.benchmarks.newcomer_steps import STEPS, Step, name_of
-from tests.benchmarks.newcomer_strings import list_untranslated
-from tests.benchmarks.newcomer_views import Findings, look
-
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.benchmarks import newcomer_faults  # noqa: E402, F401 - adds its steps
+from tests.benchmarks.newcomer_parity import compare_requests  # noqa: E402
+from tests.benchmarks.newcomer_scene import Scene, scene  # noqa: E402
+from tests.benchmarks.newcomer_steps import STEPS, Step, name_of  # noqa: E402
+from tests.benchmarks.newcomer_strings import list_untranslated  # noqa: E402
+from tests.benchmarks.newcomer_views import Findings, look  # noqa: E402
+
 OUTPUT = ROOT / "tests/artifacts/newcomer"
 REQUESTS, KILLS, QUICK_STEPS = 200, 100, 6
 LOOKS = {

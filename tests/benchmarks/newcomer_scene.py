@@ -70,7 +70,7 @@ class Book:
             self.page.keyboard.type(line, delay=2)
         return self.cells().nth(self.cells().count() - 1)
 
-    def run(self, text: str, until: str = "", seconds: float = SHOWN_SECONDS) -> Any:
+    def run(self, text: str, until: str = "", seconds: float = 0.0) -> Any:
         """Type a cell, run it with Shift+Enter, wait for a pattern in its outputs."""
         cell = self.write(text)
         index = self.cells().count() - 1
@@ -80,9 +80,10 @@ class Book:
             self.wait(cell, until, seconds)
         return cell
 
-    def wait(self, cell: Any, until: str, seconds: float = SHOWN_SECONDS) -> str:
+    def wait(self, cell: Any, until: str, seconds: float = 0.0) -> str:
         """Wait for a pattern in the outputs of a cell; return their text."""
-        deadline, pattern, text = time.monotonic() + seconds, re.compile(until, re.DOTALL), ""
+        deadline = time.monotonic() + (seconds or SHOWN_SECONDS)
+        pattern, text = re.compile(until, re.DOTALL), ""
         while time.monotonic() < deadline:
             text = self.text(cell)
             if pattern.search(text):
