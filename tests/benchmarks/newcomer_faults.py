@@ -25,7 +25,7 @@ def _begin_counting(scene: Scene, count: int, options: str = "") -> Any:
 def _assert_complete(scene: Scene, cell: Any, count: int) -> None:
     text = scene.first.wait(cell, "over")
     lines = [int(number) for number in re.findall(r"^line (\d+)$", text, re.MULTILINE)]
-    assert lines == list(range(count)), lines
+    assert lines == list(range(count)), f"lines {lines}"
 
 
 @step
@@ -51,11 +51,12 @@ def interrupt_by_keys(scene: Scene) -> None:
 
 @step
 def stop_on_card(scene: Scene) -> None:
-    """Stop on the card ends a cell."""
+    """Stop on the card ends a cell; its variables stay."""
     cell = _begin_counting(scene, 400)
     cell.get_by_role("button", name=re.compile("^Stop")).first.click()
     scene.first.wait(cell, r"(cancelled|stopped|interrupted)")
     scene.first.wait_idle()
+    scene.first.run("%%sky\nprint('yet', x)", "yet 20")
 
 
 @step

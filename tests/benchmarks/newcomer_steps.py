@@ -210,7 +210,7 @@ def completes_gpus_first(scene: Scene) -> None:
     """Tab after --gp completes --gpus first."""
     scene.first.write("%%sky --gp")
     scene.press("Tab")
-    option = scene.page.locator(".jp-Completer-item").first
+    option = scene.page.locator(".jp-Completer-item .jp-Completer-match").first
     option.or_(scene.first.last().locator(".cm-content", has_text="--gpus")).first.wait_for()
     if option.count():
         assert option.inner_text().startswith("--gpus"), option.inner_text()
@@ -303,7 +303,7 @@ def type_into_offers(scene: Scene) -> None:
     field = _field(scene, "^GPU or instance type")
     field.click()
     scene.page.keyboard.type("A100:8", delay=60)
-    assert field.input_value() == "A100:8"
+    assert field.input_value() == "A100:8", f"the field holds {field.input_value()!r}"
     scene.page.locator(".jsky-Offers tbody tr", has_text="A100").first.wait_for()
 
 
@@ -315,7 +315,7 @@ def change_offers_again(scene: Scene) -> None:
         field.click()
         scene.press("Control+A")
         scene.page.keyboard.type(name, delay=60)
-        assert field.input_value() == name
+        assert field.input_value() == name, f"the field holds {field.input_value()!r}"
         scene.page.locator(".jsky-Offers tbody tr", has_text=name).first.wait_for()
 
 
@@ -325,7 +325,7 @@ def region_of_offers(scene: Scene) -> None:
     field = _field(scene, "^Region")
     field.click()
     scene.page.keyboard.type("us-east-1", delay=60)
-    assert field.input_value() == "us-east-1"
+    assert field.input_value() == "us-east-1", f"the field holds {field.input_value()!r}"
     scene.page.wait_for_function(
         """() => { const rows = [...document.querySelectorAll('.jsky-Offers tbody tr')];
           return rows.length && rows.every(row => row.textContent.includes('us-east-1')); }"""
@@ -338,7 +338,7 @@ def spot_offers(scene: Scene) -> None:
     box = _field(scene, "^Spot")
     box.focus()
     scene.press("Space")
-    assert box.is_checked()
+    assert box.is_checked(), "the box is not checked"
     scene.page.locator(".jsky-Offers tbody tr", has_text="spot").first.wait_for()
     scene.press("Space")
 
