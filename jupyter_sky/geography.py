@@ -25,10 +25,11 @@ _ARCH = {
 _VENDOR = {vendor.lower(): vendor for vendor in VENDORS} | {"graviton": "AWS"}
 _AREA_PATTERN = r"(?i:[a-z]{2}|eea|us-gov)"
 _AREA_NAMES = {
-    **{"britain": "GB", "great britain": "GB", "uk": "GB"},
-    **{"european union": "EU", "korea": "KR", "russia": "RU", "turkey": "TR", "uae": "AE"},
+    **{"britain": "GB", "great britain": "GB", "uk": "GB", "europe": "EU", "european union": "EU"},
+    **{"korea": "KR", "russia": "RU", "turkey": "TR", "uae": "AE"},
 }
 """Areas by names that ISO 3166 does not have."""
+_AREAS_AS_REGIONS = {"europe": "eu", "usa": "us", "uk": "gb"}
 _COUNT_PATTERN = r"(>=)?([1-9]\d{0,5}|0?\.\d{1,6}|1/[2-9])(\+?)"
 _REQUIREMENT_PATTERN = r"(?i:([a-z][a-z-]*)\s*((?:[<>=!~]=?|===).*)?)"
 
@@ -41,6 +42,19 @@ def parse_cloud_name(text: str, label: str) -> str:
             hint=_("{label} takes one name").format(label=label),
         )
     return text
+
+
+def parse_region(text: str, label: str) -> str:
+    """Read a region in a cloud's own words, or an area by its usual name.
+
+    ``europe`` is the Union: every place there is in Europe.
+
+    Examples
+    --------
+    >>> [parse_region(text, "--region") for text in ("us-east-1", "Europe", "usa")]
+    ['us-east-1', 'eu', 'us']
+    """
+    return _AREAS_AS_REGIONS.get(text.strip().lower()) or parse_cloud_name(text, label)
 
 
 def parse_clouds(text: str, label: str) -> tuple[str, ...]:

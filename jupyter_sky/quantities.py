@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jupyter_sky.errors import SkyUsageError
@@ -13,7 +14,8 @@ from .translation import _
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
 # Compiled when first used, and kept by re: an import should not pay for it.
 _AMOUNT = rf"(?i:(?:(>=)\s*)?({_NUMBER})\s*([a-z]*)\s*(\+?))"
-_DURATION = "(?i:" + "".join(rf"(?:({_NUMBER})\s*{unit}\s*)?" for unit in "dhms") + ")"
+_UNITS = (r"d(?:ays?)?", r"h(?:(?:ou)?rs?)?", r"m(?:in(?:ute)?s?)?", r"s(?:ec(?:ond)?s?)?")
+_DURATION = "(?i:" + "".join(rf"(?:({_NUMBER})\s*{unit}\s*)?" for unit in _UNITS) + ")"
 _USD = rf"\$?\s*({_NUMBER})"
 # Clouds write GB and mean GiB, and people copy what they read: all units are binary.
 _GIB = {"": 1.0, "m": 1 / 1024, "g": 1.0, "t": 1024.0}
@@ -99,7 +101,7 @@ def parse_count(text: str, label: str) -> int:
 
 
 def parse_duration(text: str, label: str) -> float:
-    """Read ``90s``, ``20m``, ``1h30m`` or ``0``; the answer is in seconds.
+    """Read ``90s``, ``20m``, ``1h30m``, ``2 hours`` or ``0``; the answer is in seconds.
 
     A bare number is refused: some tools read it as minutes and others as seconds.
 
@@ -119,6 +121,36 @@ def parse_duration(text: str, label: str) -> float:
     parts = match.groups() if match else "0000"
     days, hours, minutes, seconds = (float(part or 0) for part in parts)
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def is_time_unit(word: str) -> bool:
+    """Return whether a word is a unit of time, such as ``h`` or ``hours``.
+
+    Examples
+    --------
+    >>> [is_time_unit(word) for word in ("h", "Minutes", "hours,", "month")]
+    [True, True, False, False]
+    """
+    return any(re.fullmatch(f"(?i:{unit})", word) for unit in _UNITS)
+
+
+def join_durations(words: Sequence[str]) -> list[str]:
+    """Return words in which a number and the unit of time after it are one word.
+
+    Units of one letter stay by themselves: they may be names.
+
+    Examples
+    --------
+    >>> join_durations(["extend", "train", "2", "hours"]), join_durations(["wait", "7", "m"])
+    (['extend', 'train', '2hours'], ['wait', '7', 'm'])
+    """
+    joined: list[str] = []
+    for word in words:
+        if joined and len(word) > 1 and is_time_unit(word) and re.fullmatch(_NUMBER, joined[-1]):
+            joined[-1] += word
+        else:
+            joined.append(word)
+    return joined
 
 
 def format_duration(seconds: float) -> str:

@@ -73,7 +73,7 @@ _PARSERS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "arch": lambda text, label: {"arch": geography.parse_arch(text, label)},
     "cpu_vendor": lambda text, label: {"cpu_vendor": geography.parse_vendor(text, label)},
     "cloud": lambda text, label: {"clouds": parse_clouds(text, label)},
-    "region": lambda text, label: {"region": geography.parse_cloud_name(text, label)},
+    "region": lambda text, label: {"region": geography.parse_region(text, label)},
     "zone": lambda text, label: {"zone": geography.parse_cloud_name(text, label)},
     "country": lambda text, label: {"country": geography.parse_area(text, label)},
     "jurisdiction": lambda text, label: {"jurisdiction": geography.parse_area(text, label)},

@@ -125,10 +125,6 @@ class Catalog(CatalogTables):
                 return f"there: {', '.join(there[:5])}"
             with suppress(SkyUsageError):
                 return f"a country: {format_option('country')} {parse_area(word, '').lower()}"
-            if word == "europe":
-                return (
-                    f"its law: {format_option('jurisdiction')} eu, or with Norway and Iceland eea"
-                )
         words = [known for known in self.offers.categories(key) if known]
         hint = suggest(name, words)
         return hint if hint.startswith("did") else f"such as {', '.join(words[:5])}"

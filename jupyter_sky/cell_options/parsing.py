@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ..errors import SkyUsageError, suggest
+from ..quantities import is_time_unit
 from ..remote.package_names import check_package
 from ..resources import Resources, parse_duration, parse_usd
 from ..translation import _
@@ -176,6 +177,8 @@ def _value(option: Option, flag: str, attached: str | None, rest: deque[str]) ->
     value = attached
     if value is None and rest and not is_option(rest[0]):
         value = rest.popleft()
+    if option.metavar == "TIME" and attached is None and rest and is_time_unit(rest[0]):
+        value = f"{value}{rest.popleft()}"  # --timeout 2 hours
     if option.kind == "names":
         # `-i a, b` and `-i a , b` are one list
         while value and rest and "," in (value[-1], rest[0][:1]) and not is_option(rest[0]):

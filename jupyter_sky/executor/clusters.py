@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,13 @@ class ClusterRegistry:
                     ),
                 )
         return sorted(fitting, key=lambda row: (row.name not in self.connected, -row.created))
+
+    def second_cluster_note(self, resources: Resources, name: str | None) -> str:
+        """Return a note for a request that starts one more cluster of this notebook, or nothing."""
+        if name or self.find_rows(resources, None):
+            return ""
+        own = [row for row in self.store.clusters() if self._is_own(row) and row.state == "up"]
+        return describe_second_cluster(resources, own)
 
     def _is_own(self, row: ClusterRow) -> bool:
         """Return whether this notebook started a cluster for itself, without giving it a name."""
@@ -346,6 +354,27 @@ def missing_labels(resources: Resources, row: ClusterRow) -> list[str]:
     if resources.nodes not in (1, row.nodes):
         found.append(f"--nodes {resources.nodes}")
     return found
+
+
+def describe_second_cluster(resources: Resources, beside: Sequence[ClusterRow]) -> str:
+    """Return a note that a cluster is started beside others, why, and how to end one of them."""
+    if not beside:
+        return ""
+    reasons = []
+    for row in beside:
+        missing = missing_labels(resources, row)
+        why = f"does not meet {' and '.join(missing)}"
+        if missing == [f"--nodes {resources.nodes}"]:
+            why = f"has {row.nodes} node{'' if row.nodes == 1 else 's'}"
+        reasons.append(f"{row.name} {why}")
+    which = "a second cluster" if len(beside) == 1 else "another cluster"
+    size = f" of {resources.nodes} nodes" if resources.nodes > 1 else ""
+    names = " and ".join(row.name for row in beside)
+    ends = "ends the first" if len(beside) == 1 else f"ends {beside[0].name}"
+    return (
+        f"starts {which}{size} beside {names}, because {' and '.join(reasons)}; "
+        f"%sky down {beside[0].name} {ends}"
+    )
 
 
 def _has_ended(name: str, why: str) -> str:

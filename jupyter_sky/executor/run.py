@@ -32,7 +32,7 @@ from .replay import replay_unfinished
 from .request import CellPosition, parse_ranks, with_settings
 from .results import ResultCollector
 from .run_monitor import TICK_SECONDS, MonitorCallbacks, RunMonitor
-from .run_record import RunRecord
+from .run_record import RunRecord, recorded_code
 from .transfer_progress import TransferReporter
 from .untrusted_output import InertDisplay, mark_untrusted
 from .values import ClusterRequest, Placement, RunLimits, Sending
@@ -212,6 +212,9 @@ class SkyRun:
         clusters, options = self.session.clusters, self.options
         connected = clusters.find_connected(options.resources, options.cluster)
         if connected is None:
+            if note := clusters.second_cluster_note(options.resources, options.cluster):
+                self.notes.append(note)
+                self.show(self.status, force=True)  # before it costs anything
             # a launch takes its time, and can be seen and stopped from elsewhere
             self._write_record()
         request = ClusterRequest(
@@ -337,7 +340,7 @@ class SkyRun:
             cell=self.origin.number,
             name=self.name,
             cluster="",
-            code=self.code[:200],
+            code=recorded_code(self.code),
             price=None,
             nodes=0,
             started=self.started,

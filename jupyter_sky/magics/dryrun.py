@@ -49,4 +49,5 @@ def _plan_cell(session: Any, options: CellOptions) -> tuple[Plan, tuple[str, ...
             _("on cluster {name}, which is up").format(name=row.name),
         )
     found, notes = preview_plan(need)
-    return with_alternatives(found, need), notes
+    second = session.clusters.second_cluster_note(need, options.cluster)
+    return with_alternatives(found, need), (*([second] if second else ()), *notes)

@@ -33,6 +33,9 @@ class SkyMagics(Magics):
         """Run a verb, or a cell on engines; its help is replaced by that of the options."""
         if cell is None:
             return _call_verb(line)
+        if verbs.HELP_FLAGS & set(line.split()):
+            print(help_text())
+            return None
         from ..executor.notebook_history import read_history
         from ..executor.request import CellPosition, are_passing_magics, cell_id
 

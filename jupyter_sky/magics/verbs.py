@@ -8,6 +8,7 @@ from typing import Any
 
 from ..cell_options.schema import OPTIONS, group_text, help_text
 from ..errors import SkyUsageError, suggest
+from ..quantities import join_durations
 from ..translation import _
 from . import (  # noqa: F401 (each declares its verbs)
     catalog_verbs,
@@ -19,6 +20,8 @@ from . import (  # noqa: F401 (each declares its verbs)
 from .arguments import word
 from .declaration import NOTEBOOK, USAGE_WIDTH, VERBS, Verb, verb
 from .verb_parser import parse_arguments
+
+HELP_FLAGS = frozenset({"-h", "--help"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,12 @@ def read_call(words: Sequence[str], command: str = NOTEBOOK) -> VerbCall:
     >>> read_call(["down", "train"]).arguments
     {'cluster': 'train', 'all': False, 'yes': False}
     """
-    words = list(words) or ["status"]
+    words = join_durations(words) or ["status"]
+    if words[0] in HELP_FLAGS:
+        words = ["help", *words[1:]]
     found, rest = find_verb(words, command)
     before = rest[: rest.index("--")] if "--" in rest else rest
-    if {"-h", "--help"} & set(before):
+    if HELP_FLAGS & set(before):
         found, rest = VERBS["help"], found.name.split()
     arguments = parse_arguments(found, rest, command)
     return VerbCall(found, arguments | {"command": command} if found.name == "help" else arguments)
