@@ -363,14 +363,14 @@ def describe_second_cluster(resources: Resources, beside: Sequence[ClusterRow]) 
     reasons = []
     for row in beside:
         missing = missing_labels(resources, row)
-        why = f"does not meet {' and '.join(missing)}"
+        why = _("does not meet {missing}").format(missing=" and ".join(missing))
         if missing == [f"--nodes {resources.nodes}"]:
             why = f"has {row.nodes} node{'' if row.nodes == 1 else 's'}"
         reasons.append(f"{row.name} {why}")
-    which = "a second cluster" if len(beside) == 1 else "another cluster"
+    which = _("a second cluster") if len(beside) == 1 else _("another cluster")
     size = f" of {resources.nodes} nodes" if resources.nodes > 1 else ""
     names = " and ".join(row.name for row in beside)
-    ends = "ends the first" if len(beside) == 1 else f"ends {beside[0].name}"
+    ends = _("ends the first") if len(beside) == 1 else f"ends {beside[0].name}"
     return (
         f"starts {which}{size} beside {names}, because {' and '.join(reasons)}; "
         f"%sky down {beside[0].name} {ends}"

@@ -211,4 +211,4 @@ def join_names(paths: Sequence[Path]) -> str:
     """Return the first few paths, and how many more there are."""
     more = len(paths) - SHOWN_NAMES
     names = ", ".join(map(str, paths[:SHOWN_NAMES]))
-    return f"{names} and {more} more" if more > 0 else names
+    return _("{names} and {more} more").format(names=names, more=more) if more > 0 else names

@@ -248,7 +248,7 @@ class RunMonitor:
         content = {
             "ename": "KeyboardInterrupt",
             "evalue": text,
-            "traceback": [f"KeyboardInterrupt: {text}"],
+            "traceback": [_("KeyboardInterrupt: {text}").format(text=text)],
             "sky": {"error": {"classes": [["builtins", "KeyboardInterrupt"]]}},
         }
         return rebuild_exception(content, self.placement.ranks[0], {})

@@ -510,7 +510,7 @@ class Pool(CallMethods):
         self.down()
 
     def __repr__(self) -> str:
-        state = self.closed or f"{len(self.ranks)} nodes"
+        state = self.closed or _("{ranks_count} nodes").format(ranks_count=len(self.ranks))
         return f"<pool {self.name}: {state}>"
 
     @property

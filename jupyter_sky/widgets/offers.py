@@ -138,7 +138,9 @@ class Offers:
         lines = self.lines()
         columns = _columns(lines)
         rows = tuple(tuple(_clipped(c.text(line)) for c in columns) for line in lines)
-        title = f"{len(self):,} offers" + (f" for {self.asked}" if self.asked else "")
+        title = _("{self_count:,} offers").format(self_count=len(self)) + (
+            f" for {self.asked}" if self.asked else ""
+        )
         names = tuple(column.name for column in columns)
         return Table(
             title, names, rows, "\n".join(self.notes(lines)), _("nothing on sale meets this")
@@ -236,7 +238,7 @@ def _row(line: OfferLine, columns: Sequence[_Column], styles: Sequence[str]) -> 
 def _zones(zones: Sequence[str]) -> str:
     if len(zones) < 3:
         return ", ".join(zones)
-    return f"{zones[0]} and {len(zones) - 1} more"
+    return _("{zones} and {zones_count} more").format(zones=zones[0], zones_count=len(zones) - 1)
 
 
 def _gpus(offer: Offer) -> str:

@@ -139,7 +139,9 @@ def _arrows(moved: Sequence[PlannedTransfer]) -> str:
 def headline(plan: Plan) -> str:
     """Return name, objective and totals in a line."""
     name = f"Plan {plan.name}".rstrip()
-    return f"{name}: {plan.objective}: {totals(plan.usd, plan.hours, plan.gco2)} (estimates)"
+    return _("{name}: {objective}: {usd} (estimates)").format(
+        name=name, objective=plan.objective, usd=totals(plan.usd, plan.hours, plan.gco2)
+    )
 
 
 def totals(usd: float, hours: float, gco2: float) -> str:
@@ -205,16 +207,16 @@ def prices_from(offers: Iterable[Offer]) -> str:
         read = read if len(read) <= _CLIP else f"{read[: _CLIP - 1]}…"
         clouds.setdefault(offer.cloud, {})[read] = None
     parts = [f"{cloud} {' and '.join(read)}" for cloud, read in sorted(clouds.items())]
-    return f"prices: {'; '.join(parts)}"
+    return _("prices: {parts}").format(parts="; ".join(parts))
 
 
 def machine(offer: Offer) -> str:
     """Return accelerators, processors and memory of one node."""
     parts = [f"{offer.gpu}:{offer.gpu_count:g}"] if offer.gpu else []
     if offer.vcpus:
-        parts.append(f"{offer.vcpus:g} vCPUs")
+        parts.append(_("{vcpus:g} vCPUs").format(vcpus=offer.vcpus))
     if offer.memory:
-        parts.append(f"{offer.memory:g} GiB")
+        parts.append(_("{memory:g} GiB").format(memory=offer.memory))
     return ", ".join(parts)
 
 
@@ -232,7 +234,11 @@ def basis(move: PlannedTransfer) -> str:
     """Return the sources of a transfer's price and rate."""
     price = {"listed": _("listed price"), "estimate": _("estimated price"), "free": "free"}
     words = price.get(move.basis, "assumed price")
-    return f"{words}, {move.rate_basis} rate" if move.rate_basis else words
+    return (
+        _("{words}, {rate_basis} rate").format(words=words, rate_basis=move.rate_basis)
+        if move.rate_basis
+        else words
+    )
 
 
 # -- tables --------------------------------------------------------------------------------------
