@@ -193,3 +193,20 @@ def parse_usd(text: str, label: str) -> float:
             hint=_("write a number, such as {label} 2.5").format(label=label),
         )
     return float(match[1])
+
+
+def format_size(nbytes: float) -> str:
+    """Return a number of bytes in words.
+
+    Examples
+    --------
+    >>> format_size(2_400_121)
+    '2.4 MB'
+    """
+    if nbytes < 1000:
+        return f"{nbytes:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        nbytes /= 1000
+        if nbytes < 1000 or unit == "GB":
+            break
+    return f"{nbytes:.1f} {unit}"

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -40,6 +40,7 @@ from .values import ClusterRequest, Placement, RunLimits, Sending
 if TYPE_CHECKING:
     from ..engines.client.cell_execution import CellExecution
     from .cluster import ClusterHandle
+    from .datasets import CellDataset
     from .session import Session
 
 
@@ -182,12 +183,17 @@ class SkyRun:
         reporter, files = self._reporter(), self._output_files()
         files.check()
         check_input_sizes(sending, reporter)
+        data = self._list_data()
         placement = self._place()
         self.session.live[self.id] = self
         config, folder = self.session.config, self.session.folder
         waiting = wait_callback.set(self._keep_status_alive)
         try:
             prepare_engines(sending, placement, folder, config.sync_packages, reporter)
+            if data:
+                from .datasets import bring_data
+
+                bring_data(data, placement, reporter)
         finally:
             wait_callback.reset(waiting)
         namespace = self.session.namespace
@@ -206,6 +212,14 @@ class SkyRun:
         self._end("done")
         self._finish("done")
         return value
+
+    def _list_data(self) -> Sequence[CellDataset]:
+        """List the data that the cell asks for, which may lie in a store."""
+        if not self.options.data:
+            return ()
+        from .datasets import list_data
+
+        return list_data(self.options.data, self.session.folder, self.options.resources)
 
     def _place(self) -> Placement:
         """Return the engines of the cell, on a cluster that is up or that is launched now."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import SkyTransferError
+from ..quantities import format_size as format_size
 from ..translation import _
 from .transfer import Progress
 
@@ -65,20 +66,3 @@ class TransferReporter:
             )
 
         return show
-
-
-def format_size(nbytes: float) -> str:
-    """Return a number of bytes in words.
-
-    Examples
-    --------
-    >>> format_size(2_400_121)
-    '2.4 MB'
-    """
-    if nbytes < 1000:
-        return f"{nbytes:.0f} B"
-    for unit in ("kB", "MB", "GB"):
-        nbytes /= 1000
-        if nbytes < 1000 or unit == "GB":
-            break
-    return f"{nbytes:.1f} {unit}"

@@ -16,6 +16,7 @@ from . import (  # noqa: F401 (each declares its verbs)
     cluster_verbs,
     placement_verbs,
     settings_verbs,
+    storage_verbs,
 )
 from .arguments import word
 from .declaration import NOTEBOOK, USAGE_WIDTH, VERBS, Verb, verb

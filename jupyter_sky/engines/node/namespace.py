@@ -12,7 +12,7 @@ import uuid
 from collections.abc import MutableMapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.lib.pretty import pretty
 
@@ -29,6 +29,9 @@ from .platforms import Platform
 from .sent_modules import sent_modules
 from .sent_packages import SentPackages
 from .sent_values import SentValues
+
+if TYPE_CHECKING:
+    from .datasets import EngineDatasets
 
 DATA_PACKAGES = {
     "builtins",
@@ -71,6 +74,7 @@ class EngineNamespace:
         self.sent = SentValues(namespace)
         self.workspace = Workspace()
         self.packages = SentPackages(self.workspace)
+        self._datasets: EngineDatasets | None = None
         self._numbers = itertools.count(1)
         # part of references: one of another engine must not be found here
         self._engine_id = uuid.uuid4().hex[:8]
@@ -309,6 +313,14 @@ class EngineNamespace:
         reply, data = outgoing_files.answer(Path.cwd(), content)
         buffers += map(memoryview, data)
         return reply
+
+    def _op_data(self, content: dict, received: list, *_: object) -> dict:
+        """Carry out a step of bringing data to this machine, or from it to a store."""
+        if self._datasets is None:
+            from .datasets import EngineDatasets
+
+            self._datasets = EngineDatasets(self.workspace.root)
+        return self._datasets.handle(content, received)
 
     def _op_synced(self, content: dict, *_: object) -> dict:
         paths = content.get("paths", ())
