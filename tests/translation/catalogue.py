@@ -86,7 +86,8 @@ def compile_language(folder: Path, catalogue: Catalog) -> None:
     """Write what Python and the browser read."""
     with (folder / f"{DOMAIN}.mo").open("wb") as file:
         write_mo(file, catalogue)
-    head = {"domain": DOMAIN, "language": str(catalogue.locale), "version": "0.1.0"}
+    language = str(catalogue.locale).replace("_", "-")  # as JupyterLab writes it in the browser
+    head = {"domain": DOMAIN, "language": language, "version": "0.1.0"}
     head["plural_forms"] = catalogue.plural_forms
     texts = {
         str(message.id): [str(message.string)]

@@ -100,7 +100,7 @@ def test_german_is_complete_and_fills_in_the_same_values() -> None:
 
 def test_browser_gets_its_texts_as_language_packs_have_them() -> None:
     found = json.loads((GERMAN / f"{DOMAIN}.json").read_text(encoding="utf-8"))
-    assert found[""]["language"] == "de_DE" and "plural" in found[""]["plural_forms"]
+    assert found[""]["language"] == "de-DE" and "plural" in found[""]["plural_forms"]
     assert found["Clusters"] == ["Cluster"]
 
 
