@@ -181,10 +181,12 @@ class SkyRun:
         waiting = wait_callback.set(self._keep_status_alive)
         try:
             prepare_engines(sending, placement, folder, config.sync_packages, reporter)
-            if data:
-                from .datasets import bring_data
+            if data or self.options.mounts:
+                from .datasets import bring_data, check_mounts, mount_folders
 
+                mounts = check_mounts(self.options.mounts, placement.row.cloud, folder)
                 bring_data(data, placement, reporter)
+                mount_folders(mounts, placement)
         finally:
             wait_callback.reset(waiting)
         namespace = self.session.namespace

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Notebook
+from tests.emulators.object_store import ObjectStore
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +26,13 @@ def notebook(
     data_dir: Path, folder: Path, home: Path, sky_env: dict[str, str]
 ) -> Iterator[Notebook]:
     """A kernel with a home of its own, where the cache of its machine is."""
-    env = {**sky_env, "SKY_DATA_DIR": str(data_dir), "HOME": str(home)}
+    env = {
+        **sky_env,
+        "SKY_DATA_DIR": str(data_dir),
+        "HOME": str(home),
+        "AWS_ACCESS_KEY_ID": "AKIATEST",
+        "AWS_SECRET_ACCESS_KEY": "secret-of-the-test",
+    }
     made = Notebook(folder, env, "analysis.ipynb")
     yield made
     made.stop()
@@ -93,6 +100,47 @@ def test_relative_address_is_below_the_notebook(notebook: Notebook, folder: Path
     assert ran.stdout == "here\n", ran.evalue
 
 
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[ObjectStore]:
+    """A bucket of an S3-compatible store."""
+    with ObjectStore("r2", min_part=1024) as server:
+        server.create("bucket")
+        server.put("bucket", "set/a", b"one")
+        server.put("bucket", "set/sub/b", b"two" * 10_000)
+        yield server
+
+
+def test_data_of_a_bucket_come_once(notebook: Notebook, bucket: ObjectStore) -> None:
+    bucket.forget_counts()
+    cell = (
+        f"%%sky --data s3://bucket/set?endpoint={bucket.url}\n"
+        "print(open('data/set/a').read(), len(open('data/set/sub/b').read()))"
+    )
+    first = notebook.run(cell)
+    assert first.stdout == "one 30000\n", first.evalue
+    assert bucket.count("GET /bucket/set") == 2
+    second = notebook.run(cell)
+    assert second.stdout == first.stdout
+    assert bucket.count("GET /bucket/set") == 2, "no byte is asked for again"
+    assert "30.0 kB in 2 objects" in second.status_line
+    assert "there already, 0 bytes moved" in second.status_line
+
+
+def test_dry_run_measures_and_brings_nothing(notebook: Notebook, bucket: ObjectStore) -> None:
+    bucket.forget_counts()
+    shown = notebook.run(f"%%sky --dry-run --data s3://bucket/set?endpoint={bucket.url}\n1")
+    assert "data/set: 30.0 kB in 2 objects" in shown.result
+    assert bucket.count("GET /bucket/set") == 0
+
+
+def test_folder_is_mounted_without_a_copy(notebook: Notebook, train: Path) -> None:
+    ran = notebook.run(
+        f"%%sky --mount file:{train}:./mounted\n"
+        "import os; print(os.path.realpath('mounted'), os.path.exists('mounted/a.txt'))"
+    )
+    assert ran.stdout == f"{train} True\n", ran.evalue
+
+
 @pytest.mark.parametrize(
     ("option", "pieces"),
     [
@@ -100,6 +148,10 @@ def test_relative_address_is_below_the_notebook(notebook: Notebook, folder: Path
         ("{train}:/sky-nowhere", ["absolute path on a machine of local", "./data/train"]),
         ("{train}:./taken.txt", ["there is a file at", "give another path"]),
         ("s9://b/x", ["no scheme that is known"]),
+        (
+            "{train} --mount gs://mine/x",
+            ["machines have no file system", "--data gs://mine/x:./data/x"],
+        ),
         ("{train} --disk 0.001", ["--disk 0.001: the data have 0.0 GiB", "has room"]),
     ],
 )

@@ -14,8 +14,10 @@ from ...storage.cache import CachedObject, Dataset, DatasetCache
 from ...storage.machine_data import (
     Arrival,
     DataTask,
+    check_link,
     file_facts,
     plan_from_json,
+    replace_link,
 )
 from .file_cache import cache_folder
 
@@ -87,6 +89,13 @@ class EngineDatasets:
         task = self._tasks[content["id"]]
         assert isinstance(task, Arrival)
         return task
+
+    def _step_mount(self, content: dict[str, Any], _: Sequence[Any]) -> None:
+        """Let a path lead to a folder of this machine."""
+        link, target = self.root / content["path"], Path(content["target"])
+        if not (link.is_symlink() and link.readlink() == target):
+            check_link(link, self.cache.root)
+        replace_link(link, target)
 
     # -- files from this machine -----------------------------------------------------------------
 
