@@ -30,6 +30,7 @@ from .results import ResultCollector
 from .run_monitor import TICK_SECONDS, MonitorCallbacks, RunMonitor
 from .run_record import RunRecord
 from .transfer_progress import TransferReporter
+from .upload_step import CellUploads
 from .untrusted_output import InertDisplay, mark_untrusted
 from .values import ClusterRequest, Placement, RunLimits, Sending
 
@@ -175,6 +176,7 @@ class SkyRun:
         reporter = self._reporter()
         check_input_sizes(sending, reporter)
         data = self._list_data()
+        uploads = CellUploads(self.options.uploads, self.session.folder, reporter)
         placement = self._place()
         self.session.live[self.id] = self
         config, folder = self.session.config, self.session.folder
@@ -187,6 +189,7 @@ class SkyRun:
                 mounts = check_mounts(self.options.mounts, placement.row.cloud, folder)
                 bring_data(data, placement, reporter)
                 mount_folders(mounts, placement)
+            uploads.begin(placement)
         finally:
             wait_callback.reset(waiting)
         namespace = self.session.namespace
@@ -200,7 +203,8 @@ class SkyRun:
         results = ResultCollector(
             placement, self.origin, self.label, namespace, self.trusted, reporter
         )
-        value = results.collect(replies, self.options.outputs)
+        with uploads.after_cell(self._show_uploading):
+            value = results.collect(replies, self.options.outputs)
         self._end("done")
         self._finish("done")
         return value
@@ -287,6 +291,9 @@ class SkyRun:
         for rank in placement.ranks:
             sink = relay.engine_receiver(rank, engines.get(rank, ""), link.client)
             self.cells.append(link.execute(rank, code, facts, request, sink))
+
+    def _show_uploading(self) -> None:
+        self.show("syncing", "uploading", force=True)
 
     # -- callbacks of the steps ----------------------------------------------------------------
 
