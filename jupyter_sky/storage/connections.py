@@ -12,7 +12,7 @@ from functools import cache
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from .errors import SkyStoreBusy
+from .errors import SkyConnectionLost
 
 TIMEOUT = 60.0
 """Seconds without a byte after which a connection counts as lost."""
@@ -63,7 +63,7 @@ class Connections:
 
         Raises
         ------
-        SkyStoreBusy
+        SkyConnectionLost
             The host cannot be reached, or the answer broke off.
         """
         scheme, host, path, query, _ = urlsplit(url)
@@ -79,7 +79,9 @@ class Connections:
                 if is_kept and _is_closed_by_host(error):
                     is_kept = False
                     continue
-                raise SkyStoreBusy(f"{host} broke off: {error or type(error).__name__}") from error
+                raise SkyConnectionLost(
+                    f"{host} broke off: {error or type(error).__name__}"
+                ) from error
             if answer.will_close:
                 connection.close()
             return HttpAnswer(answer.status, answer.headers, content)
