@@ -30,8 +30,8 @@ from .results import ResultCollector
 from .run_monitor import TICK_SECONDS, MonitorCallbacks, RunMonitor
 from .run_record import RunRecord
 from .transfer_progress import TransferReporter
-from .upload_step import CellUploads
 from .untrusted_output import InertDisplay, mark_untrusted
+from .upload_step import CellUploads
 from .values import ClusterRequest, Placement, RunLimits, Sending
 
 if TYPE_CHECKING:

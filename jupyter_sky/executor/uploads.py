@@ -46,10 +46,13 @@ class EngineFiles:
     ----------
     root
         Absolute path there, below which keys are.
+    objects
+        The files as they were when the cell ended.
     """
 
     root: PurePosixPath
-    uri: StorageUri
+    objects: Mapping[str, StoredObject]
+    uri: StorageUri = StorageUri("file", "")  # noqa: RUF009 - a frozen value
     capability: Capability = Capability()  # noqa: RUF009 - a frozen value
 
     def read(self, obj: StoredObject, span: Span | None = None) -> PartRequest:
@@ -59,8 +62,8 @@ class EngineFiles:
         return PartRequest("GET", url, headers, span or Span(0, obj.size))
 
     def stat(self, key: str) -> StoredObject:
-        """Raise: a file that has changed is not sent."""
-        raise SkyStorageError(f"{key} has changed since the cell ended: run the cell again")
+        """Return a file as it was when the cell ended; another version is not sent."""
+        return self.objects[key]
 
 
 def open_targets(uploads: Sequence[CellUpload], folder: Path) -> list[UploadTarget]:
@@ -129,7 +132,9 @@ def _upload(
     total = sum(item.source.size for item in items)
     show = reporter.progress(f"{path} to {target.uri}")
     Transfer(
-        EngineFiles(PurePosixPath(found["root"]), StorageUri.parse("file:/")),  # type: ignore[arg-type]
+        EngineFiles(  # type: ignore[arg-type]
+            PurePosixPath(found["root"]), {item.source.key: item.source for item in items}
+        ),
         target.store,
         items,
         options=TransferOptions(start_worker=_worker(target, placement, rank, reporter)),

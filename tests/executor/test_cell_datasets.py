@@ -163,3 +163,72 @@ def test_bad_data_say_why_before_the_cell_runs(
     assert ran.status == "error" and "ran\n" not in ran.stdout
     for piece in pieces:
         assert piece in ran.traceback, ran.traceback
+
+
+# -- --out -----------------------------------------------------------------------------------------
+
+
+def test_new_files_are_uploaded_and_old_ones_are_not(
+    notebook: Notebook, bucket: ObjectStore
+) -> None:
+    write = "import os; os.makedirs('model/sub', exist_ok=True)\nopen('model/old', 'w').write('o')"
+    assert notebook.run(f"%%sky\n{write}").status == "ok"
+    ran = notebook.run(
+        f"%%sky --out ./model:s3://bucket/runs/7/?endpoint={bucket.url}\n"
+        "open('model/sub/w.bin', 'wb').write(bytes(40_000_000)); open('model/n', 'w').write('n')\n"
+        "'result'"
+    )
+    assert ran.status == "ok", ran.evalue
+    assert ran.result == "'result'"
+    keys = [key for key in bucket.keys("bucket") if key.startswith("runs/7/")]
+    assert keys == ["runs/7/n", "runs/7/sub/w.bin"]
+    assert bucket.content("bucket", "runs/7/sub/w.bin") == bytes(40_000_000)
+    assert "model: 2 files (40.0 MB) uploaded to s3://bucket/runs/7/" in ran.status_line
+    assert bucket.open_uploads("bucket") == 0
+
+
+def test_single_file_is_uploaded_under_the_name_that_is_asked(
+    notebook: Notebook, folder: Path, tmp_path: Path
+) -> None:
+    ran = notebook.run(f"%%sky --out x.txt:file:{tmp_path}/y.txt\nopen('x.txt', 'w').write('x')")
+    assert ran.status == "ok", ran.evalue
+    assert [each.name for each in tmp_path.iterdir()] == ["y.txt"]
+    ran = notebook.run("%%sky --out x.txt:./home/\nopen('x.txt', 'w').write('again')")
+    assert (folder / "home/x.txt").read_text() == "again", ran.evalue
+
+
+def test_cell_that_writes_nothing_says_so(notebook: Notebook, tmp_path: Path) -> None:
+    ran = notebook.run(f"%%sky --out x.txt:file:{tmp_path}/\npass")
+    assert ran.status == "ok"
+    assert "the cell has written no new file (1 files there)" in ran.status_line
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_of_a_failed_cell_are_uploaded_only_with_a_mark(
+    notebook: Notebook, tmp_path: Path
+) -> None:
+    cell = "open('state', 'w').write('s'); 1 / 0"
+    plain = notebook.run(f"%%sky --out state:file:{tmp_path}/plain\n{cell}")
+    marked = notebook.run(f"%%sky --out state:file:{tmp_path}/marked!\n{cell}")
+    assert plain.ename == marked.ename == "ZeroDivisionError"
+    assert [each.name for each in tmp_path.iterdir()] == ["marked"]
+
+
+def test_upload_that_is_refused_is_an_error_after_the_results_are_bound(
+    notebook: Notebook, bucket: ObjectStore
+) -> None:
+    bucket.fail("PUT /bucket/no/", "AccessDenied", times=10)
+    ran = notebook.run(
+        f"%%sky -o kept --out y:s3://bucket/no/?endpoint={bucket.url}\n"
+        "kept = 3; open('y', 'w').write('y')"
+    )
+    assert ran.status == "error" and "Permission" in ran.ename
+    assert notebook.run("kept").result == "3"
+
+
+def test_missing_bucket_is_said_before_the_cell_runs(
+    notebook: Notebook, bucket: ObjectStore
+) -> None:
+    ran = notebook.run(f"%%sky --data s3://none-such/x?endpoint={bucket.url}\nprint('ran')")
+    assert ran.status == "error" and "ran\n" not in ran.stdout
+    assert "none-such" in ran.traceback
