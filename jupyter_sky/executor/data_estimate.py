@@ -97,6 +97,26 @@ def estimate_lines(listed: Sequence[CellDataset], target: str, catalog: Catalog)
     return [f"{each.path}: {estimate_data(each, target, catalog)}" for each in listed]
 
 
+def egress_between(source: str, target: str, gb: float) -> tuple[float | None, str]:
+    """Return the price of bytes between two places (USD), and its basis.
+
+    Parameters
+    ----------
+    source, target
+        Places as `place_of` gives them; empty where they are not known.
+    gb
+        GB.
+    """
+    if source and not _is_priced(source):
+        return 0.0, "what comes from a machine of yours costs nothing there"
+    if not source or not target:
+        return None, "the place of an endpoint is not known"
+    from .. import catalog
+
+    found = catalog.load().egress(source, _location(target), gb)
+    return found.usd, found.basis
+
+
 def _is_priced(place: str) -> bool:
     """Return whether a place is of a cloud that bills what leaves it."""
     return bool(place) and not find_facts(place.partition("/")[0]).on_premises
