@@ -35,6 +35,7 @@ from .run_monitor import TICK_SECONDS, MonitorCallbacks, RunMonitor
 from .run_record import RunRecord, recorded_code
 from .transfer_progress import TransferReporter
 from .untrusted_output import InertDisplay, mark_untrusted
+from .upload_step import CellUploads
 from .values import ClusterRequest, Placement, RunLimits, Sending
 
 if TYPE_CHECKING:
@@ -184,16 +185,20 @@ class SkyRun:
         files.check()
         check_input_sizes(sending, reporter)
         data = self._list_data()
+        uploads = CellUploads(self.options.uploads, self.session.folder, reporter)
         placement = self._place()
         self.session.live[self.id] = self
         config, folder = self.session.config, self.session.folder
         waiting = wait_callback.set(self._keep_status_alive)
         try:
             prepare_engines(sending, placement, folder, config.sync_packages, reporter)
-            if data:
-                from .datasets import bring_data
+            if data or self.options.mounts:
+                from .datasets import bring_data, check_mounts, mount_folders
 
+                mounts = check_mounts(self.options.mounts, placement.row.cloud, folder)
                 bring_data(data, placement, reporter)
+                mount_folders(mounts, placement)
+            uploads.begin(placement)
         finally:
             wait_callback.reset(waiting)
         namespace = self.session.namespace
@@ -207,7 +212,8 @@ class SkyRun:
         results = ResultCollector(
             placement, self.origin, self.label, namespace, self.trusted, reporter
         )
-        value = results.collect(replies, self.options.outputs)
+        with uploads.after_cell(self._show_uploading):
+            value = results.collect(replies, self.options.outputs)
         files.bring(placement, reporter)
         self._end("done")
         self._finish("done")
@@ -298,6 +304,9 @@ class SkyRun:
         for rank in placement.ranks:
             sink = relay.engine_receiver(rank, engines.get(rank, ""), link.client)
             self.cells.append(link.execute(rank, code, facts, request, sink))
+
+    def _show_uploading(self) -> None:
+        self.show("syncing", "uploading", force=True)
 
     # -- callbacks of the steps ----------------------------------------------------------------
 

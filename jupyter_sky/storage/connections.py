@@ -13,7 +13,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from ..translation import _
-from .errors import SkyStoreBusy
+from .errors import SkyConnectionLost
 
 TIMEOUT = 60.0
 """Seconds without a byte after which a connection counts as lost."""
@@ -64,7 +64,7 @@ class Connections:
 
         Raises
         ------
-        SkyStoreBusy
+        SkyConnectionLost
             The host cannot be reached, or the answer broke off.
         """
         scheme, host, path, query, __ = urlsplit(url)
@@ -80,7 +80,7 @@ class Connections:
                 if is_kept and _is_closed_by_host(error):
                     is_kept = False
                     continue
-                raise SkyStoreBusy(
+                raise SkyConnectionLost(
                     _("{host} broke off: {error}").format(
                         host=host, error=error or type(error).__name__
                     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -20,9 +20,9 @@ from .checksums import crc32c, crc_from_base64
 from .connections import Connections, HttpAnswer
 from .errors import (
     SkyChecksumMismatch,
+    SkyConnectionLost,
     SkySourceChanged,
     SkyStorageError,
-    SkyStoreBusy,
     SkyTargetExists,
 )
 from .file_parts import read_file_part, write_file_part
@@ -61,8 +61,8 @@ class PartOutcome:
     ----------
     id : int
         Of the job.
-    sums : Checksums
-        Of the bytes that were read.
+    sums : Checksums or None
+        Of the bytes that were read; None where none were.
     tag : str
         Name that the target gave the part.
     sent, received : int
@@ -72,7 +72,7 @@ class PartOutcome:
     """
 
     id: int
-    sums: Checksums = field(default_factory=lambda: Checksums(0))
+    sums: Checksums | None = None
     tag: str = ""
     sent: int = 0
     received: int = 0
@@ -140,6 +140,7 @@ class PartWorker:
 def carry_part(job: PartJob, sign_write: SignWrite, connections: Connections) -> PartOutcome:
     """Read a part, check it, ask for the request that writes it, write it."""
     received = sent = 0
+    sums = None
     try:
         data = read_part(job.read, connections)
         received = len(data)
@@ -154,7 +155,7 @@ def carry_part(job: PartJob, sign_write: SignWrite, connections: Connections) ->
         sent = len(data)
         return PartOutcome(job.id, sums, write_part(request, data, connections), sent, received)
     except SkyStorageError as error:
-        return PartOutcome(job.id, sent=sent, received=received, error=error)
+        return PartOutcome(job.id, sums, sent=sent, received=received, error=error)
     except Exception as error:  # a defect must end the transfer, not a thread of it
         failure = SkyStorageError(f"{job.read.subject}: {type(error).__name__}: {error}")
         return PartOutcome(job.id, sent=sent, received=received, error=failure)
@@ -169,7 +170,7 @@ def read_part(request: PartRequest, connections: Connections) -> bytes:
         The object is another one by now.
     SkyChecksumMismatch
         The store's checksum of the whole object came along, and differs.
-    SkyStoreBusy
+    SkyConnectionLost
         The answer broke off; the same request may succeed later.
     """
     if request.url.startswith("file:"):
@@ -187,7 +188,7 @@ def read_part(request: PartRequest, connections: Connections) -> bytes:
     if answer.status == 200 and len(data) > request.span.size and "Range" in request.headers:
         data = data[request.span.start : request.span.stop]  # a store that ignores ranges
     if len(data) != request.span.size:
-        raise SkyStoreBusy(
+        raise SkyConnectionLost(
             _("{subject} returned {data_count} bytes").format(
                 subject=request.subject, data_count=len(data)
             )
