@@ -120,12 +120,13 @@ class FilesStore:
         return upload
 
     def end(self, upload: Upload, parts: Sequence[Part]) -> StoredObject:
-        """Give the file its name, in one step."""
+        """Give the file its name, in one step.
+
+        As other programs that copy, it leaves the time of writing to the system.
+        """
         assert isinstance(upload, FileUpload)
         crc = combined_crc32c(sorted(parts, key=lambda part: part.number))
         try:
-            if upload.id:
-                _sync(upload.part_path)
             status = upload.part_path.stat()
             _publish(upload)
             done_path(upload.part_path).unlink(missing_ok=True)
@@ -249,11 +250,6 @@ def _reserve(path: Path, size: int) -> None:
         raise SkyDiskFull(f"{path.parent} needs room for {need} and has {have}")
     with path.open("xb") as file:
         file.truncate(size)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _publish(upload: FileUpload) -> None:
