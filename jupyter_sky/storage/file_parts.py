@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from urllib.parse import quote, unquote
 
 from .checksums import crc32c, crc_to_hex
 from .connections import Bytes
@@ -32,14 +31,14 @@ _KINDS = {
 }
 
 
-def file_url(path: Path) -> str:
-    """Return the address of a path."""
-    return "file:" + quote(os.fsencode(path))
+def file_url(path: Path | str) -> str:
+    """Return the address of a path; nothing is quoted, as only `file_path` reads it."""
+    return f"file:{path}"
 
 
-def file_path(url: str) -> Path:
+def file_path(url: str) -> str:
     """Return the path of an address that `file_url` made."""
-    return Path(os.fsdecode(unquote(url.removeprefix("file:"), errors="surrogateescape")))
+    return url[len("file:") :]
 
 
 def file_version(status: os.stat_result) -> str:
@@ -53,9 +52,9 @@ def file_error(error: OSError, subject: str) -> SkyStorageError:
     return kind(f"{subject}: {error.strerror or error}")
 
 
-def done_path(path: Path) -> Path:
+def done_path(path: Path | str) -> Path:
     """Return the list of the parts of `path` that are written."""
-    return path.with_name(path.name + ".done")
+    return Path(f"{path}.done")
 
 
 def read_file_part(request: PartRequest, into: bytearray | None = None) -> Bytes:
@@ -72,7 +71,7 @@ def read_file_part(request: PartRequest, into: bytearray | None = None) -> Bytes
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise file_error(error, str(path)) from error
+        raise file_error(error, path) from error
     if len(data) != request.span.size:
         raise SkySourceChanged(f"{path} is shorter than it was")
     return data
@@ -94,7 +93,7 @@ def write_file_part(request: PartRequest, data: Bytes) -> str:
             with done_path(path).open("a") as done:
                 done.write(f"{number} {tag}\n")
     except OSError as error:
-        raise file_error(error, str(path)) from error
+        raise file_error(error, path) from error
     return tag
 
 
