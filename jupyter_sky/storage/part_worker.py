@@ -17,7 +17,7 @@ from typing import Protocol
 from ..translation import _
 from .answers import error_of
 from .checksums import crc32c, crc_from_base64
-from .connections import Connections, HttpAnswer
+from .connections import Bytes, Connections, HttpAnswer
 from .errors import (
     SkyChecksumMismatch,
     SkyConnectionLost,
@@ -129,20 +129,28 @@ class PartWorker:
             thread.join()
 
     def _run(self) -> None:
+        buffer = bytearray()  # one for each thread, so that memory is bounded and not zeroed anew
         while (entry := self._jobs.get()) is not None:
-            outcome = carry_part(*entry, self._connections)
+            if len(buffer) < entry[0].read.span.size:
+                buffer = bytearray(entry[0].read.span.size)
+            outcome = carry_part(*entry, self._connections, buffer)
             with self._lock:
                 self._waiting -= 1
             self._report(outcome)
         self._connections.close()
 
 
-def carry_part(job: PartJob, sign_write: SignWrite, connections: Connections) -> PartOutcome:
+def carry_part(
+    job: PartJob,
+    sign_write: SignWrite,
+    connections: Connections,
+    buffer: bytearray | None = None,
+) -> PartOutcome:
     """Read a part, check it, ask for the request that writes it, write it."""
     received = sent = 0
     sums = None
     try:
-        data = read_part(job.read, connections)
+        data = read_part(job.read, connections, buffer)
         received = len(data)
         sums = Checksums(crc32c(data), _md5(data) if job.md5 else b"")
         if job.crc32c not in (None, sums.crc32c):
@@ -161,8 +169,19 @@ def carry_part(job: PartJob, sign_write: SignWrite, connections: Connections) ->
         return PartOutcome(job.id, sent=sent, received=received, error=failure)
 
 
-def read_part(request: PartRequest, connections: Connections) -> bytes:
+def read_part(
+    request: PartRequest, connections: Connections, into: bytearray | None = None
+) -> Bytes:
     """Return the bytes that a request reads, in full and of the version that it names.
+
+    Parameters
+    ----------
+    request : PartRequest
+        From `Store.read`.
+    connections : Connections
+        Connections of this process.
+    into : bytearray, optional
+        Buffer of which a view is returned, if the bytes fit.
 
     Raises
     ------
@@ -174,8 +193,8 @@ def read_part(request: PartRequest, connections: Connections) -> bytes:
         The answer broke off; the same request may succeed later.
     """
     if request.url.startswith("file:"):
-        return read_file_part(request)
-    answer = connections.request(request.method, request.url, request.headers)
+        return read_file_part(request, into)
+    answer = connections.request(request.method, request.url, request.headers, into=into)
     if answer.status == 412:
         raise SkySourceChanged(
             _("{subject} reads an object that has changed").format(subject=request.subject)
@@ -197,7 +216,7 @@ def read_part(request: PartRequest, connections: Connections) -> bytes:
     return data
 
 
-def write_part(request: PartRequest, data: bytes, connections: Connections) -> str:
+def write_part(request: PartRequest, data: Bytes, connections: Connections) -> str:
     """Write bytes and return the tag that the store gave them."""
     if request.url.startswith("file:"):
         return write_file_part(request, data)
@@ -212,7 +231,7 @@ def write_part(request: PartRequest, data: bytes, connections: Connections) -> s
     return headers.get("x-goog-generation") or (headers.get("ETag") or "").strip('"')
 
 
-def _compare_with_header(request: PartRequest, answer: HttpAnswer, data: bytes) -> None:
+def _compare_with_header(request: PartRequest, answer: HttpAnswer, data: Bytes) -> None:
     """Compare a whole object with the checksum that came in its header."""
     if answer.status != 200:
         return
@@ -226,5 +245,5 @@ def _compare_with_header(request: PartRequest, answer: HttpAnswer, data: bytes) 
         )
 
 
-def _md5(data: bytes) -> bytes:
+def _md5(data: Bytes) -> bytes:
     return hashlib.md5(data, usedforsecurity=False).digest()

@@ -165,6 +165,8 @@ class Transfer:
         while self._flights or self._asking or (not self._stop and self._has_work()):
             try:
                 self._events.get(timeout=self._flights.patience(time.monotonic(), TICK))()
+                while not self._events.empty():
+                    self._events.get()()
             except Empty:
                 pass
             self._fill()
