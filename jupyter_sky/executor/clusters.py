@@ -226,7 +226,7 @@ class ClusterRegistry:
         except SkyClusterLost as error:
             error.hint = f"wait, or end it: %sky down {row.name}"
             raise
-        live.was_running = True
+        live.awaits_replay = True
         try:
             live.await_engines(range(row.nodes))
             live.send_heartbeat()

@@ -10,6 +10,7 @@ from ..store.store import RunRow, Store
 from .cluster import ClusterHandle
 from .cluster_records import ClusterRecords
 from .display import Display
+from .earlier_run import describe_outputs
 from .relay import Relay
 from .untrusted_output import InertDisplay, is_untrusted
 
@@ -61,7 +62,9 @@ def _replay_run(
         store.end_run(row.run_id, answer["status"], ended)
     if presses:
         raise KeyboardInterrupt
+    left = describe_outputs(row) if answer["status"] == "ok" else ""
     what, how = row.name or f"cell {row.cell}", answer["status"].replace("unknown", "lost")
+    how = f"{how}; {left}" if left else how
     if start >= ALL_SHOWN:
         return f"{what} went on while no kernel listened, shown at its own place; ended: {how}"
     return f"shown again: what {what} printed while no notebook was listening; it ended: {how}"

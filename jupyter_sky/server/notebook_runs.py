@@ -98,6 +98,7 @@ def _status(service: SkyService, row: RunRow, about: dict[str, Any]) -> RunStatu
     """Return the status line of a run as its kernel would show it."""
     from ..executor.cluster_records import describe_place
     from ..executor.display import RunStatus
+    from ..executor.earlier_run import describe_outputs
 
     session = service.session
     cluster = session.store.cluster(row.cluster) if row.cluster else None
@@ -108,6 +109,8 @@ def _status(service: SkyService, row: RunRow, about: dict[str, Any]) -> RunStatu
     notes = [f"stopped {row.stop}"] if row.stop and ended is not None else []
     if about["status"] == "lost":
         notes.append("lost: its cluster ended before it did")
+    if about["status"] == "ok" and (left := describe_outputs(row)):
+        notes.append(left)
     return RunStatus(
         stage=stage,
         seconds=max(0.0, (ended or time.time()) - row.started),
