@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from jupyter_sky.errors import SkyUsageError
 
+from .translation import _
+
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
 # Compiled when first used, and kept by re: an import should not pay for it.
 _AMOUNT = rf"(?i:(?:(>=)\s*)?({_NUMBER})\s*([a-z]*)\s*(\+?))"
@@ -82,7 +84,9 @@ def parse_amount(text: str, label: str, *, units: bool = True) -> Amount:
     known_unit = unit in _GIB and (units or not (match and match[3]))
     value = float(match[2]) * _GIB[unit] if match and known_unit else 0.0
     if not match or not known_unit or not 0 < value < math.inf:
-        raise SkyUsageError(f"{label} {text}: not an amount", hint=hint)
+        raise SkyUsageError(
+            _("{label} {text}: not an amount").format(label=label, text=text), hint=hint
+        )
     return Amount(value, bool(match[1] or match[4]))
 
 
@@ -90,7 +94,8 @@ def parse_count(text: str, label: str) -> int:
     """Read a whole number of at least 1."""
     if not re.fullmatch(r"\d{1,9}", text.strip()) or int(text) < 1:
         raise SkyUsageError(
-            f"{label} {text}: not a count", hint=f"write a whole number from 1, such as {label} 2"
+            _("{label} {text}: not a count").format(label=label, text=text),
+            hint=_("write a whole number from 1, such as {label} 2").format(label=label),
         )
     return int(text)
 
@@ -108,8 +113,10 @@ def parse_duration(text: str, label: str) -> float:
     match = re.fullmatch(_DURATION, text.strip())
     if text.strip() != "0" and not (match and any(match.groups())):
         raise SkyUsageError(
-            f"{label} {text}: not a duration",
-            hint=f"write it with a unit, such as {label} 90s, {label} 20m or {label} 2h",
+            _("{label} {text}: not a duration").format(label=label, text=text),
+            hint=_("write it with a unit, such as {label} 90s, {label} 20m or {label} 2h").format(
+                label=label
+            ),
         )
     parts = match.groups() if match else "0000"
     days, hours, minutes, seconds = (float(part or 0) for part in parts)
@@ -182,6 +189,24 @@ def parse_usd(text: str, label: str) -> float:
     match = re.fullmatch(_USD, text.strip())
     if not match or math.isinf(float(match[1])):
         raise SkyUsageError(
-            f"{label} {text}: not an amount of USD", hint=f"write a number, such as {label} 2.5"
+            _("{label} {text}: not an amount of USD").format(label=label, text=text),
+            hint=_("write a number, such as {label} 2.5").format(label=label),
         )
     return float(match[1])
+
+
+def format_size(nbytes: float) -> str:
+    """Return a number of bytes in words.
+
+    Examples
+    --------
+    >>> format_size(2_400_121)
+    '2.4 MB'
+    """
+    if nbytes < 1000:
+        return f"{nbytes:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        nbytes /= 1000
+        if nbytes < 1000 or unit == "GB":
+            break
+    return f"{nbytes:.1f} {unit}"

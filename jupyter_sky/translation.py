@@ -106,16 +106,20 @@ def _jupyterlab_locale() -> str:
     """Return the language chosen in JupyterLab; empty where none is."""
     import re
 
-    from jupyter_core.paths import jupyter_config_dir
-
-    given = os.environ.get("JUPYTERLAB_SETTINGS_DIR")
-    folder = Path(given) if given else Path(jupyter_config_dir(), "lab", "user-settings")
     try:
-        text = (folder / SETTING).read_text(encoding="utf-8")
-    except OSError:
+        text = (_jupyterlab_settings() / SETTING).read_text(encoding="utf-8")
+    except (ImportError, OSError, RuntimeError, ValueError):  # no Jupyter, no home, no setting
         return ""
     found = re.search(r'^\s*[{,]?\s*"locale":\s*"([\w-]+)"', text, re.MULTILINE)
     return found[1] if found and found[1] != "default" else ""
+
+
+def _jupyterlab_settings() -> Path:
+    if given := os.environ.get("JUPYTERLAB_SETTINGS_DIR"):
+        return Path(given)
+    from jupyter_core.paths import jupyter_config_dir
+
+    return Path(jupyter_config_dir(), "lab", "user-settings")
 
 
 def _translations() -> NullTranslations:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..executor import session as _sessions
 from ..tables import Table
+from ..translation import _
 
 
 def vars(cluster: str | None = None) -> Table:
@@ -28,7 +29,10 @@ def vars(cluster: str | None = None) -> Table:
     live = _sessions.current().clusters.find(cluster)
     rows = tuple(map(tuple, live.connection.ask_engine(0, "names")["names"]))
     return Table(
-        f"Variables on {live.row.name}", ("name", "type", "bytes", "value"), rows, empty="none yet"
+        _("Variables on {name}").format(name=live.row.name),
+        ("name", "type", "bytes", "value"),
+        rows,
+        empty=_("none yet"),
     )
 
 

@@ -21,6 +21,7 @@ from ..errors import SkyUsageError, suggest
 from ..quantities import is_time_unit
 from ..remote.package_names import check_package
 from ..resources import Resources, parse_duration, parse_usd
+from ..translation import _
 from .data import parse_data, parse_uploads
 from .schema import BY_DEST, BY_FLAG, OPTIONS, Option
 from .values import CellInput, CellOptions, CellOutput
@@ -91,7 +92,8 @@ def _split_words(line: str) -> list[str]:
         return shlex.split(line)
     except ValueError as error:
         raise SkyUsageError(
-            f"%%sky {line}: {str(error).lower()}", hint="every quote needs its closing quote"
+            _("%%sky {line}: {error}").format(line=line, error=str(error).lower()),
+            hint=_("every quote needs its closing quote"),
         ) from None
 
 
@@ -102,7 +104,9 @@ def _read_values(words: list[str], aliases: dict[str, str]) -> _GivenOptions:
         alias = rest.popleft()
         if alias not in aliases:
             hint = _match_flag(alias, aliases)
-            raise SkyUsageError(f"{alias!r} is not an option or an alias", hint=hint)
+            raise SkyUsageError(
+                _("{alias!r} is not an option or an alias").format(alias=alias), hint=hint
+            )
         others = {name: text for name, text in aliases.items() if name != alias}
         base = _read_values(_split_words(aliases[alias]), others)
     for use in written_options(list(rest)):
@@ -142,9 +146,15 @@ def written_options(words: Sequence[str]) -> Iterator[WrittenOption]:
         flag, equals, attached = rest.popleft().partition("=")
         option = BY_FLAG.get(flag)
         if option is None:
-            raise SkyUsageError(f"{flag!r} is not an option of %%sky", hint=_match_flag(flag, {}))
+            raise SkyUsageError(
+                _("{flag!r} is not an option of %%sky").format(flag=flag),
+                hint=_match_flag(flag, {}),
+            )
         if option.dest in seen and option.kind in ("value", "optional"):
-            raise SkyUsageError(f"{flag} is given twice", hint=f"give it once: {option.example}")
+            raise SkyUsageError(
+                _("{flag} is given twice").format(flag=flag),
+                hint=_("give it once: {example}").format(example=option.example),
+            )
         seen.add(option.dest)
         value = _value(option, flag, attached if equals else None, rest)
         yield WrittenOption(option, flag, value, first, len(words) - len(rest))
@@ -159,7 +169,10 @@ def _value(option: Option, flag: str, attached: str | None, rest: deque[str]) ->
     """Return the value of an option, taken from `rest` when it is not attached with ``=``."""
     if option.kind == "flag":
         if attached is not None:
-            raise SkyUsageError(f"{flag} takes no value", hint=f"write {option.example}")
+            raise SkyUsageError(
+                _("{flag} takes no value").format(flag=flag),
+                hint=_("write {example}").format(example=option.example),
+            )
         return ""
     value = attached
     if value is None and rest and not is_option(rest[0]):
@@ -173,7 +186,10 @@ def _value(option: Option, flag: str, attached: str | None, rest: deque[str]) ->
     if value is None and option.kind == "optional":
         return ""
     if not value or not value.strip(" ,"):
-        raise SkyUsageError(f"{flag} needs a value", hint=f"such as {option.example}")
+        raise SkyUsageError(
+            _("{flag} needs a value").format(flag=flag),
+            hint=_("such as {example}").format(example=option.example),
+        )
     return value
 
 
@@ -188,7 +204,8 @@ def _check_pattern(given: _GivenOptions, dest: str, pattern: str) -> str | None:
     text, option = given[dest][0], BY_DEST[dest]
     if not re.fullmatch(pattern, text) or text == ":":
         raise SkyUsageError(
-            f"{option.flags[-1]} {text}: not understood", hint=f"such as {option.example}"
+            _("{flags} {text}: not understood").format(flags=option.flags[-1], text=text),
+            hint=_("such as {example}").format(example=option.example),
         )
     return text
 
@@ -210,14 +227,19 @@ def _packages(packages: tuple[str, ...]) -> tuple[str, ...]:
 
 def _exclusive_flag(given: _GivenOptions, yes: str, no: str) -> bool | None:
     if yes in given and no in given:
-        raise SkyUsageError("--auto and --no-auto exclude each other", hint="give one of them")
+        raise SkyUsageError(
+            _("--auto and --no-auto exclude each other"), hint=_("give one of them")
+        )
     return True if yes in given else False if no in given else None
 
 
 def _run_name(given: _GivenOptions) -> str | None:
     names = {given[dest][0]: f"--{dest}" for dest in ("bg", "name") if given.get(dest, [""])[0]}
     if len(names) > 1:
-        raise SkyUsageError(f"a cell has one name, not {' and '.join(names)}", hint="--bg train")
+        raise SkyUsageError(
+            _("a cell has one name, not {names}").format(names=" and ".join(names)),
+            hint=_("--bg train"),
+        )
     for name, flag in names.items():
         return _identifier(name, flag, f"such as {flag} train")
     return None
@@ -228,8 +250,10 @@ def _variables(names: tuple[str, ...]) -> tuple[str, ...]:
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             # The text after = may be a secret: it must not come back in a traceback that is saved.
             raise SkyUsageError(
-                f"--env {name.partition('=')[0]}: give the name alone",
-                hint="its value is taken from the local environment, such as --env HF_TOKEN",
+                _("--env {partition}: give the name alone").format(
+                    partition=name.partition("=")[0]
+                ),
+                hint=_("its value is taken from the local environment, such as --env HF_TOKEN"),
             )
     return names
 
@@ -244,9 +268,14 @@ def _inputs(items: tuple[str, ...]) -> tuple[CellInput, ...]:
         try:
             compile(read.expression, "-i", "eval")
         except (SyntaxError, ValueError):
-            raise SkyUsageError(f"-i {item}: not an expression", hint=hint) from None
+            raise SkyUsageError(
+                _("-i {item}: not an expression").format(item=item), hint=hint
+            ) from None
         if inputs.setdefault(name, read) != read:
-            raise SkyUsageError(f"-i: two values are named {name}", hint="rename one: -i a,b->c")
+            raise SkyUsageError(
+                _("-i: two values are named {name}").format(name=name),
+                hint=_("rename one: -i a,b->c"),
+            )
     return tuple(inputs.values())
 
 
@@ -261,7 +290,10 @@ def _outputs(items: tuple[str, ...]) -> tuple[CellOutput, ...]:
             hint = f"a file or folder is written -o {FILE_PREFIX}{item}"
         _identifier(output.name, "-o", hint)
         if outputs.setdefault(output.name, output) != output:
-            raise SkyUsageError(f"-o: {output.name} both brought back and kept", hint="give one")
+            raise SkyUsageError(
+                _("-o: {name} both brought back and kept").format(name=output.name),
+                hint=_("give one"),
+            )
     return tuple(outputs.values())
 
 
@@ -278,15 +310,17 @@ def _output_files(items: tuple[str, ...]) -> tuple[str, ...]:
         pure = PurePosixPath(path)
         if not path or pure.is_absolute() or path.startswith("~") or ".." in pure.parts:
             raise SkyUsageError(
-                f"-o {FILE_PREFIX}{path}: not a path below the folder of the cell",
-                hint="such as -o file:out/model.pt; from elsewhere: %sky get /data/model.pt",
+                _("-o {file_prefix}{path}: not a path below the folder of the cell").format(
+                    file_prefix=FILE_PREFIX, path=path
+                ),
+                hint=_("such as -o file:out/model.pt; from elsewhere: %sky get /data/model.pt"),
             )
     return tuple(paths)
 
 
 def _identifier(name: str, flag: str, hint: str) -> str:
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise SkyUsageError(f"{flag} {name}: not a name", hint=hint)
+        raise SkyUsageError(_("{flag} {name}: not a name").format(flag=flag, name=name), hint=hint)
     return name
 
 

@@ -35,24 +35,34 @@ def project_settings(sky: Settings, file: ProjectFile) -> dict[str, Any]:
             trait_name for trait_name, trait in traits.items() if trait.metadata.get("project")
         )
         if name.partition(".")[0] not in traits:
-            raise SkyUsageError(f"{where} has no setting {key!r}", hint=suggest(name, allowed))
+            raise SkyUsageError(
+                _("{where} has no setting {key!r}").format(where=where, key=key),
+                hint=suggest(name, allowed),
+            )
         if name in settings:
             raise SkyUsageError(
-                f"{where} sets {name} twice", hint=f"remove one of them from {path}"
+                _("{where} sets {name} twice").format(where=where, name=name),
+                hint=_("remove one of them from {path}").format(path=path),
             )
         elsewhere = OTHER_SOURCES.format(name, _variable(name))
         if name not in allowed:
             raise SkyUsageError(
-                f"{where} may not set {key}: a folder's file sets only what belongs to a cell "
-                f"({', '.join(allowed)})",
-                hint=f"remove {key} from {path} and set it by {elsewhere}",
+                _(
+                    "{where} may not set {key}: a folder's file sets only what belongs to "
+                    "a cell ({allowed})"
+                ).format(where=where, key=key, allowed=", ".join(allowed)),
+                hint=_("remove {key} from {path} and set it by {elsewhere}").format(
+                    key=key, path=path, elsewhere=elsewhere
+                ),
             )
         value = _validated(sky, name, value, f"{where} {key} = {value!r}")
         most = traits[name].default_value
         if traits[name].metadata.get("lower") and value > most:
             raise SkyUsageError(
-                f"{where} {key} = {value!r}: a folder's file may only lower it, from {most:g}",
-                hint=f"to raise it, use {elsewhere}",
+                _(
+                    "{where} {key} = {value!r}: a folder's file may only lower it, from {most:g}"
+                ).format(where=where, key=key, value=value, most=most),
+                hint=_("to raise it, use {elsewhere}").format(elsewhere=elsewhere),
             )
         if name == "aliases":
             _check_aliases(value, where)
@@ -67,12 +77,15 @@ def _table(file: ProjectFile) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         if b"jupyter_sky" not in file.text:  # others will complain of it
             return {}
-        raise SkyUsageError(f"{file.path}: cannot be read: {error}") from error
+        raise SkyUsageError(
+            _("{path}: cannot be read: {error}").format(path=file.path, error=error)
+        ) from error
     tool = tables.get("tool")
     table = tool.get("jupyter_sky", {}) if isinstance(tool, dict) else {}
     if not isinstance(table, dict):
         raise SkyUsageError(
-            f"{file.path}: tool.jupyter_sky is not a table", hint="[tool.jupyter_sky]"
+            _("{path}: tool.jupyter_sky is not a table").format(path=file.path),
+            hint=_("[tool.jupyter_sky]"),
         )
     return table
 
@@ -85,10 +98,14 @@ def _check_aliases(aliases: dict[str, str], where: str) -> None:
         hint = f"to use it anyway: %sky alias {name} OPTIONS, in the notebook"
         try:
             if not name.isidentifier():
-                raise SkyUsageError("a name has letters, digits and _ only")
+                raise SkyUsageError(_("a name has letters, digits and _ only"))
             options = parse_cell_line(text, aliases)
         except (SkyUsageError, RecursionError) as error:
-            raise SkyUsageError(f"{where} alias {name!r} = {text!r:.200}: {error}") from None
+            raise SkyUsageError(
+                _("{where} alias {name!r} = {text!r:.200}: {error}").format(
+                    where=where, name=name, text=text, error=error
+                )
+            ) from None
         hidden = {
             "--env sends environment variables": bool(options.env),
             "--yes agrees to what would be asked": options.yes,
@@ -99,8 +116,10 @@ def _check_aliases(aliases: dict[str, str], where: str) -> None:
         for risk, present in hidden.items():
             if present:
                 raise SkyUsageError(
-                    f"{where} alias {name!r} = {text!r:.200}: {risk}, which an alias of a folder's "
-                    "file may not hide",
+                    _(
+                        "{where} alias {name!r} = {text!r:.200}: {risk}, which an alias of a "
+                        "folder's file may not hide"
+                    ).format(where=where, name=name, text=text, risk=risk),
                     hint=hint,
                 )
 
@@ -146,7 +165,7 @@ def _provider_variables() -> Iterator[tuple[str, str]]:
     prefix = _variable(TRAIT) + "_"
     for variable in sorted(os.environ):
         if variable.startswith(prefix):
-            cloud, _, key = variable.removeprefix(prefix).lower().partition("_")
+            cloud, __, key = variable.removeprefix(prefix).lower().partition("_")
             yield variable, f"{TRAIT}.{cloud}.{key}"
 
 

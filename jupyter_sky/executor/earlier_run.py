@@ -42,7 +42,7 @@ class EarlierRun:
 
     @property
     def status(self) -> str:
-        """``queued``, ``running``, ``done``, ``failed``, ``interrupted``, ``cancelled``, ``lost``."""
+        """State, as that of a `SkyRun`: ``running``, ``done``, ``failed``, ``lost`` and so on."""
         row = self._row = self.session.store.run(self.id) or self._row
         if row.ended is not None or not row.nodes:
             return _STATUS.get(row.status, row.status)

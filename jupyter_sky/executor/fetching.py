@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyTransferError, SkyUsageError, suggest
+from ..translation import _
 from .file_targets import choose_targets, plan_copies
 from .file_transfer import FileSource, copy_files
 from .transfer import Progress
@@ -117,8 +118,10 @@ def check_destination(session: Session, request: FetchRequest) -> None:
     if source.find(to).exists:
         one, both = " ".join(request.names), ",".join((*request.names, to))
         raise SkyUsageError(
-            f"{to} is a file on the cluster, too: bring it as well, or copy to it?",
-            hint=f"both: %sky get {both}; one: %sky get {one} --to {to}",
+            _("{to} is a file on the cluster, too: bring it as well, or copy to it?").format(to=to),
+            hint=_("both: %sky get {both}; one: %sky get {one} --to {to}").format(
+                both=both, one=one, to=to
+            ),
         )
 
 
@@ -135,8 +138,8 @@ def fetch(
     live = session.clusters.find(request.cluster)
     if not 0 <= request.rank < live.row.nodes:
         raise SkyUsageError(
-            f"get: {live.row.name} has no engine {request.rank}",
-            hint=f"its engines are 0 to {live.row.nodes - 1}",
+            _("get: {name} has no engine {rank}").format(name=live.row.name, rank=request.rank),
+            hint=_("its engines are 0 to {nodes}").format(nodes=live.row.nodes - 1),
         )
     source = FileSource(live, request.rank)
     return [_fetch_one(session, live, source, request, name, progress) for name in request.names]
@@ -154,13 +157,17 @@ def _fetch_one(
     if not is_path(name) and request.to is None and not session.everywhere:
         found = session.variables.fetch(name, live, request.rank)
         if found is not None:
-            note = f"the variable {name}; the file of that name: %sky get ./{name}"
+            note = _("the variable {name}; the file of that name: %sky get ./{name}").format(
+                name=name
+            )
             return FetchedValue(name, found.value, note if source.find(name).exists else "")
     files = source.find(name)
     if not files.exists:
         raise _unknown_name(name, live, source)
     if not files.files:
-        raise SkyTransferError(f"{name} is an empty folder on {live.row.name}")
+        raise SkyTransferError(
+            _("{name} is an empty folder on {name2}").format(name=name, name2=live.row.name)
+        )
     targets = choose_targets(files, session.folder, request.to)
     planned = plan_copies(targets, None if request.replaces else ())
     copy_files(source, planned, progress)
@@ -174,6 +181,10 @@ def _unknown_name(name: str, live: ClusterHandle, source: FileSource) -> Excepti
     entries = live.connection.ask_engine(source.rank, "names")["names"]
     known = [entry[0] for entry in entries]
     return SkyUsageError(
-        f"get: there is no variable {name!r} on {live.row.name}, and no file of that name",
-        hint=suggest(name, known) if known else "it has no variables; files by path: out/model.pt",
+        _("get: there is no variable {name!r} on {name2}, and no file of that name").format(
+            name=name, name2=live.row.name
+        ),
+        hint=suggest(name, known)
+        if known
+        else _("it has no variables; files by path: out/model.pt"),
     )

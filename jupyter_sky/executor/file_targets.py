@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import SkyTransferError, SkyUsageError
+from ..translation import _
 
 SHOWN_NAMES = 3
 
@@ -52,7 +53,7 @@ class RemoteFile:
         if not (isinstance(path, str) and isinstance(place, str)) or not all(
             type(number) is int and number >= 0 for number in numbers
         ):
-            raise SkyTransferError("the cluster's list of files cannot be read")
+            raise SkyTransferError(_("the cluster's list of files cannot be read"))
         return cls(path, place, size, modified, mode & 0o777)
 
 
@@ -146,8 +147,10 @@ def _below(root: Path, places: Mapping[RemoteFile, str]) -> dict[RemoteFile, Pat
         inside = parts and "\0" not in place and ".." not in parts
         if not inside or not target.parent.resolve().is_relative_to(within):
             raise SkyTransferError(
-                f"{place!r} would lie outside {root}: nothing was written",
-                hint="name another folder, such as --to results/",
+                _("{place!r} would lie outside {root}: nothing was written").format(
+                    place=place, root=root
+                ),
+                hint=_("name another folder, such as --to results/"),
             )
         targets[file] = target
     return targets
@@ -174,8 +177,10 @@ def plan_copies(
     for file, target in targets.items():
         if target.is_dir():
             raise SkyUsageError(
-                f"{target} is a folder: the file {file.path} cannot take its place",
-                hint="name another place, such as --to results/",
+                _("{target} is a folder: the file {path} cannot take its place").format(
+                    target=target, path=file.path
+                ),
+                hint=_("name another place, such as --to results/"),
             )
         if is_same(file, target):
             present.append(target)
@@ -185,8 +190,10 @@ def plan_copies(
         copies[file] = target
     if in_the_way:
         raise SkyUsageError(
-            f"here already, and different: {join_names(in_the_way)}; nothing was written",
-            hint="--force replaces them, --to FOLDER puts the copies elsewhere",
+            _("here already, and different: {in_the_way}; nothing was written").format(
+                in_the_way=join_names(in_the_way)
+            ),
+            hint=_("--force replaces them, --to FOLDER puts the copies elsewhere"),
         )
     return FileCopies(copies, tuple(present))
 
@@ -204,4 +211,4 @@ def join_names(paths: Sequence[Path]) -> str:
     """Return the first few paths, and how many more there are."""
     more = len(paths) - SHOWN_NAMES
     names = ", ".join(map(str, paths[:SHOWN_NAMES]))
-    return f"{names} and {more} more" if more > 0 else names
+    return _("{names} and {more} more").format(names=names, more=more) if more > 0 else names

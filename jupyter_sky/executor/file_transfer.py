@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..engines.wire.values import CHUNK_BYTES
 from ..errors import SkyError, SkyTransferError, suggest
+from ..translation import _
 from .file_targets import FileCopies, FoundFiles, RemoteFile
 from .transfer import WINDOW_CHUNKS, Progress
 
@@ -53,23 +54,26 @@ class FileSource:
         SkyTransferError
             It cannot be read.
         """
-        content, _ = self.receive(self.send("find", path))
+        content, __ = self.receive(self.send("find", path))
         files = tuple(RemoteFile.parse(entry) for entry in content.get("files") or ())
         return FoundFiles(path, files, bool(content.get("is_file")), bool(content.get("found")))
 
     def missing_error(self, path: str) -> SkyTransferError:
         """Return the error of a path that is not there, with those that are."""
-        folder, _, name = path.rpartition("/")
+        folder, __, name = path.rpartition("/")
         known: list[str] = []
         try:
-            content, _ = self.receive(self.send("list", folder or "."))
+            content, __ = self.receive(self.send("list", folder or "."))
             known = [str(entry[0]) for entry in content["entries"]]
         except (SkyError, KeyError, TypeError, IndexError):
             folder = ""  # the folder is not there, either
         where = f"in {folder} on" if folder and known else "on"
-        hint = suggest(name, known[:20]) if known else "its folder is empty, or not there"
+        hint = suggest(name, known[:20]) if known else _("its folder is empty, or not there")
         return SkyTransferError(
-            f"{path}: there is no such file {where} {self.cluster.row.name}", hint=hint
+            _("{path}: there is no such file {where} {name}").format(
+                path=path, where=where, name=self.cluster.row.name
+            ),
+            hint=hint,
         )
 
     def send(self, do: str, path: str, **content: Any) -> Future:
@@ -93,7 +97,7 @@ class FileSource:
             reply = link.wait(request)
             content = link.reply_content(reply)
         else:
-            reply = link.controller_reply(request, "send files", REPLY_SECONDS)
+            reply = link.controller_reply(request, _("send files"), REPLY_SECONDS)
             content = reply["content"]
         if "refused" in content:
             raise SkyTransferError(str(content["refused"]))
@@ -141,7 +145,9 @@ def copy_files(source: FileSource, planned: FileCopies, progress: Progress) -> N
             _copy_file(source, file, target, advance)
         except OSError as error:
             raise SkyTransferError(
-                f"{target} cannot be written: {error.strerror or error}"
+                _("{target} cannot be written: {strerror}").format(
+                    target=target, strerror=error.strerror or error
+                )
             ) from error
     source.cluster.egress.add(done)
 
@@ -153,8 +159,10 @@ def _check_space(planned: FileCopies, total: int) -> None:
     folder = next(parent for parent in target.parents if parent.is_dir())
     if total > (free := shutil.disk_usage(folder).free):
         raise SkyTransferError(
-            f"{total / 1e9:.1f} GB do not fit: {folder} has {free / 1e9:.1f} GB left",
-            hint="name a folder on another disk: --to FOLDER",
+            _("{total:.1f} GB do not fit: {folder} has {free:.1f} GB left").format(
+                total=total / 1e9, folder=folder, free=free / 1e9
+            ),
+            hint=_("name a folder on another disk: --to FOLDER"),
         )
 
 
@@ -244,13 +252,17 @@ def _check_piece(
 
     data = memoryview(buffers[0]).cast("B") if buffers else memoryview(b"")
     if xxh3_128(data).hexdigest() != content.get("digest") or len(data) > stop - start:
-        raise SkyTransferError(f"{file.path}: bytes from {start} on have arrived damaged")
+        raise SkyTransferError(
+            _("{path}: bytes from {start} on have arrived damaged").format(
+                path=file.path, start=start
+            )
+        )
     state = content.get("size"), content.get("modified")
     if state == (file.size, file.modified) and len(data) == stop - start:
         return data, file
     if start == 0 and len(data) == state[0] == stop:  # all of it, at one moment
         return data, replace(file, size=len(data), modified=int(state[1] or 0))
     raise FileChanged(
-        f"{file.path} changes while it is read",
-        hint="bring it when the cell that writes it has ended",
+        _("{path} changes while it is read").format(path=file.path),
+        hint=_("bring it when the cell that writes it has ended"),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .fetched_files import FetchedFiles
 from .file_targets import choose_targets, plan_copies
 from .file_transfer import FileSource, copy_files
@@ -43,8 +44,10 @@ class OutputFiles:
             target = self.folder / path
             if target.is_file() and not self.record.unchanged([target]):
                 raise SkyUsageError(
-                    f"-o file:{path}: {target} is there already, and no cell has brought it",
-                    hint="move it away, or let the cell replace it: --yes",
+                    _(
+                        "-o file:{path}: {target} is there already, and no cell has brought it"
+                    ).format(path=path, target=target),
+                    hint=_("move it away, or let the cell replace it: --yes"),
                 )
 
     def bring(self, placement: Placement, reporter: TransferReporter) -> None:
@@ -67,5 +70,9 @@ class OutputFiles:
             copy_files(source, planned, reporter.progress(path))
             self.record.add(targets.values())
             size = format_size(sum(file.size for file in planned.copies))
-            what = f"{path}: {size} brought" if planned.copies else f"{path} is here already"
+            what = (
+                _("{path}: {size} brought").format(path=path, size=size)
+                if planned.copies
+                else _("{path} is here already").format(path=path)
+            )
             reporter.note(what)

@@ -79,6 +79,9 @@ class RunRecord:
     def begin(self, cluster: ClusterRow, limit: float | None) -> None:
         """Note that the run is sent to its nodes now: from here on it costs.
 
+        One that others have seen waiting is written at once: if its kernel is killed when the cell
+        has just been sent, they know that it goes on.
+
         Parameters
         ----------
         limit
@@ -96,6 +99,8 @@ class RunRecord:
             stage="running",
             allowed=limit,
         )
+        if self._written is not None:
+            self.write("running")
 
     def write(self, stage: Stage, cluster: str = "") -> None:
         """Write the stage of the run and its cluster, if that is new."""

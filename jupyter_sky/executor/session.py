@@ -22,6 +22,7 @@ from ..errors import SkyError
 from ..ledger import budget
 from ..ledger.ledger import Ledger
 from ..store.store import Store
+from ..translation import _
 from .clusters import ClusterRegistry
 from .display import Display, NoDisplay
 from .earlier_run import EarlierRun
@@ -191,7 +192,7 @@ class Session:
 def _use_temporary_folder(config: Sky) -> Path:
     """Keep clusters in a temporary directory: the data directory cannot be written."""
     config.data_dir = tempfile.mkdtemp(prefix="jupyter-sky-")
-    config.origins["data_dir"] = "a temporary folder, because the other cannot be used"
+    config.origins["data_dir"] = _("a temporary folder, because the other cannot be used")
     return Path(config.data_dir)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.settings import Sky
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 from . import transfer
 from .cell_names import assigned_names
 from .clusters import ClusterRegistry
@@ -46,7 +47,8 @@ class Variables:
         for name in names:
             if name not in self.namespace:
                 raise SkyUsageError(
-                    f"put: there is no variable {name!r} here", hint=suggest(name, self.namespace)
+                    _("put: there is no variable {name!r} here").format(name=name),
+                    hint=suggest(name, self.namespace),
                 )
             parcel = transfer.Parcel.of(self.namespace[name], name)
             transfer.send_value(

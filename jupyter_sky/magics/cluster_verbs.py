@@ -9,6 +9,7 @@ from typing import Any
 from ..cell_options.parsing import split_names
 from ..engines.controller.activity import notebook_name
 from ..errors import SkyUsageError
+from ..translation import _
 from .arguments import option, rest, word
 from .declaration import NOTEBOOK, verb
 
@@ -20,7 +21,10 @@ _WHERE = option(
 
 def _parse_rank(text: str, flag: str) -> int:
     if not text.isdecimal():
-        raise SkyUsageError(f"{flag} {text}: not a rank", hint=f"such as {flag} 1")
+        raise SkyUsageError(
+            _("{flag} {text}: not a rank").format(flag=flag, text=text),
+            hint=_("such as {flag} 1").format(flag=flag),
+        )
     return int(text)
 
 
@@ -58,17 +62,18 @@ def down(cluster: str | None, all: bool, yes: bool) -> None:
     everything = all or cluster == "all"
     if all and cluster not in (None, "all"):
         raise SkyUsageError(
-            f"%sky down {cluster} --all: one or all?",
-            hint=f"%sky down {cluster}, or %sky down --all",
+            _("%sky down {cluster} --all: one or all?").format(cluster=cluster),
+            hint=_("%sky down {cluster}, or %sky down --all").format(cluster=cluster),
         )
     outcome = end_with_confirmation(
         None if everything else cluster, everything, yes, "%sky down --all --yes"
     )
     for name, place in outcome.ended:
-        print(f"ended: {name} ({place})")
+        print(_("ended: {name} ({place})").format(name=name, place=place))
     for name, reason in outcome.spared:
         print(
-            f"not ended: {name}: {reason}" + ("" if everything else f"; %sky down {name} ends it")
+            _("not ended: {name}: {reason}").format(name=name, reason=reason)
+            + ("" if everything else _("; %sky down {name} ends it").format(name=name))
         )
     if not (outcome.ended or outcome.spared or outcome.failed):
         print(_no_clusters_text(everything))
@@ -80,9 +85,11 @@ def _no_clusters_text(everything: bool) -> str:
 
     others = [] if everything else sessions.current().store.live_clusters()
     if not others:
-        return "no cluster is up"
+        return _("no cluster is up")
     names = ", ".join(f"{row.name} ({notebook_name(row.notebook)})" for row in others)
-    return f"no cluster of this notebook is up; of others: {names}. %sky down --all ends those, too"
+    return _(
+        "no cluster of this notebook is up; of others: {names}. %sky down --all ends those, too"
+    ).format(names=names)
 
 
 @verb(
@@ -97,7 +104,11 @@ def extend(cluster: str | None, time: str) -> None:
     from ..resources import format_duration
 
     left = clusters.extend(cluster, time)
-    print(f"{cluster or 'the cluster'} stays up for {format_duration(left)}, used or not")
+    print(
+        _("{cluster} stays up for {left}, used or not").format(
+            cluster=cluster or _("the cluster"), left=format_duration(left)
+        )
+    )
 
 
 @verb("reap", "reap", option("--here", "", "Look only where something was launched from here."))

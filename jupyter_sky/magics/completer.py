@@ -135,6 +135,8 @@ def _values(option: Option, text: str, sources: CompletionSources) -> _Completio
         )
     if option.complete == "path":
         return _Completions(fragment, label_names(_paths(fragment), "path"))
+    if option.complete == "storage":
+        return _Completions(fragment, label_names(_addresses(fragment), "address"))
     if option.complete == "verb":
         return _Completions(fragment, label_names(_verbs(), "verb"))
     names = complete_names(option.complete, sources)
@@ -186,6 +188,17 @@ def _next_word(verb: Verb, words: list[str], options: dict[str, Argument]) -> Ar
 def _is_public(text: str, fragment: str) -> bool:
     """Private names show only to those who begin to write one."""
     return not text.startswith("_") or fragment.startswith("_")
+
+
+def _addresses(fragment: str) -> list[str]:
+    """Addresses of data: paths of this machine, schemes, buckets and keys."""
+    from ..storage.completion import complete_address
+    from ..storage.data import usage_memory
+
+    if fragment.startswith("file:"):
+        return [f"file:{path}" for path in _paths(fragment.removeprefix("file:"))]
+    paths = _paths(fragment) if "://" not in fragment else []
+    return [*complete_address(fragment, usage_memory()), *paths]
 
 
 def _paths(fragment: str) -> list[str]:

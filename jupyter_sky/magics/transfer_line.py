@@ -13,6 +13,7 @@ from ..executor.fetching import FetchedPaths, FetchedValue
 from ..executor.file_targets import join_names
 from ..executor.transfer_progress import format_size
 from ..quantities import format_duration
+from ..translation import _
 
 FIRST_SECONDS = 1.0
 """Quicker transfers show nothing but their end."""
@@ -37,7 +38,7 @@ class TransferLine:
         trace: TracebackType | None,
     ) -> None:
         if self._handle is not None:
-            self._write("" if kind is None else "not all has come")
+            self._write("" if kind is None else _("not all has come"))
 
     def show(self, done: int, total: int) -> None:
         """Show the bytes done of those in all, now and then."""
@@ -72,8 +73,10 @@ def progress_text(done: int, total: int, seconds: float) -> str:
     '250.0 MB of 1.0 GB, 50.0 MB/s, 0:15 left'
     """
     rate = done / max(seconds, 1e-6)
-    left = f", {format_duration((total - done) / rate)} left" if rate else ""
-    return f"{format_size(done)} of {format_size(total)}, {format_size(rate)}/s{left}"
+    left = _(", {total} left").format(total=format_duration((total - done) / rate)) if rate else ""
+    return _("{done} of {total}, {rate}/s{left}").format(
+        done=format_size(done), total=format_size(total), rate=format_size(rate), left=left
+    )
 
 
 def describe(found: Sequence[FetchedValue | FetchedPaths], folder: Path) -> list[str]:
@@ -85,11 +88,23 @@ def describe(found: Sequence[FetchedValue | FetchedPaths], folder: Path) -> list
             continue
         if each.copied:
             places = join_names([_short(path, folder) for path in each.copied])
-            count = "" if each.is_file else f"{len(each.copied)} files, "
-            lines.append(f"{each.name}: {count}{format_size(each.nbytes)} brought to {places}")
+            count = (
+                ""
+                if each.is_file
+                else _("{copied_count} files, ").format(copied_count=len(each.copied))
+            )
+            lines.append(
+                _("{name}: {count}{nbytes} brought to {places}").format(
+                    name=each.name, count=count, nbytes=format_size(each.nbytes), places=places
+                )
+            )
         if each.present:
             places = join_names([_short(path, folder) for path in each.present])
-            lines.append(f"{each.name}: here already, as it is there: {places}")
+            lines.append(
+                _("{name}: here already, as it is there: {places}").format(
+                    name=each.name, places=places
+                )
+            )
     return lines
 
 

@@ -16,6 +16,7 @@ from . import (  # noqa: F401 (each declares its verbs)
     cluster_verbs,
     placement_verbs,
     settings_verbs,
+    storage_verbs,
 )
 from .arguments import word
 from .declaration import NOTEBOOK, USAGE_WIDTH, VERBS, Verb, verb
@@ -77,12 +78,18 @@ def find_verb(words: Sequence[str], command: str = NOTEBOOK) -> tuple[Verb, list
     if name not in VERBS:
         hint = suggest(name, [each.name for each in list_verbs(command) if " " not in each.name])
         if command == NOTEBOOK:
-            hint += " (to run code on a cluster, put %%sky above a cell)"
-        raise SkyUsageError(f"{command} {name}: there is no such verb", hint=hint)
+            hint += _(" (to run code on a cluster, put %%sky above a cell)")
+        raise SkyUsageError(
+            _("{command} {name}: there is no such verb").format(command=command, name=name),
+            hint=hint,
+        )
     found = VERBS[name]
     if not found.is_available(command):
         where = "a notebook" if found.only == NOTEBOOK else "a shell"
-        raise SkyUsageError(f"{name} works in {where} only", hint=f"{found.only} {found.usage}")
+        raise SkyUsageError(
+            _("{name} works in {where} only").format(name=name, where=where),
+            hint=f"{found.only} {found.usage}",
+        )
     longer = VERBS.get(" ".join(words[:2])) if rest else None
     return (longer, rest[1:]) if longer else (found, rest)
 
@@ -108,7 +115,7 @@ def describe_verb(verb: Verb, command: str) -> str:
     lines = [
         f"{command} {verb.usage}",
         f"    {_(verb.help)}",
-        f"    example: {command} {verb.example}",
+        _("    example: {command} {example}").format(command=command, example=verb.example),
     ]
     own = [each for each in verb.arguments if not each.group]
     if own:
@@ -122,7 +129,11 @@ def describe_verb(verb: Verb, command: str) -> str:
 
 def describe_verbs(command: str) -> str:
     """Return the list of verbs that can follow a command."""
-    lines = [f"usage: {command} VERB", f"{command} help VERB describes one.", ""]
+    lines = [
+        _("usage: {command} VERB").format(command=command),
+        _("{command} help VERB describes one.").format(command=command),
+        "",
+    ]
     lines += [_row(each.short_usage, _(each.help)) for each in list_verbs(command)]
     return "\n".join(lines)
 
@@ -141,6 +152,10 @@ def show_help(verbs: Sequence[str], command: str) -> None:
         return
     found, extra = find_verb(verbs, command)
     if extra:
-        text = f"{command} help {' '.join(verbs)}: {extra[0]!r} is not understood"
-        raise SkyUsageError(text, hint=f"{command} help {found.name}")
+        text = _("{command} help {verbs}: {extra!r} is not understood").format(
+            command=command, verbs=" ".join(verbs), extra=extra[0]
+        )
+        raise SkyUsageError(
+            text, hint=_("{command} help {name}").format(command=command, name=found.name)
+        )
     print(describe_verb(found, command))

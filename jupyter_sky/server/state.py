@@ -20,6 +20,7 @@ from ..provider.facts import LONGEST_BILLING_UNIT
 from ..remote.processes import is_alive
 from ..store.database import Database
 from ..store.store import IntervalRow, RunRow, Store
+from ..translation import _
 from .snapshot import USE_VALID_SECONDS, IdleReport, IdleReports, Snapshot, midnight
 
 RUNS = 100
@@ -232,7 +233,9 @@ def _cluster(
         state = "ending"
     launcher = json.loads(row["connection"]) if state == "starting" else {}
     if launcher and not is_alive(launcher.get("launcher", {}), row["renewed"], now):
-        note = "its notebook was killed while it launched it; end it to be sure that nothing is up"
+        note = _(
+            "its notebook was killed while it launched it; end it to be sure that nothing is up"
+        )
     said = idle_reports.get((name, row["created"]))
     users = said.users if said and now - said.at < USE_VALID_SECONDS else ()
     taken = "name state cloud region instance_type nodes price price_source price_date notebook"
@@ -289,7 +292,9 @@ def _run(row: RunRow, usd: float | None, snapshot: Snapshot) -> dict[str, Any]:
     stoppable = found["ended"] is None and not row.stop
     if row.stop and found["ended"] is None:
         found["stage"] = "interrupting"
-    return {**found, "cluster": row.cluster or None, "usd": usd, "stoppable": stoppable}
+    unwatched = row.ended is None and not row.is_monitored()
+    shown = {"cluster": row.cluster or None, "usd": usd, "unwatched": unwatched}
+    return {**found, **shown, "stoppable": stoppable}
 
 
 def _sum_known(usd: float, unknown: int, parts: int) -> float | None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from ..errors import SkyUsageError, suggest
+from ..quantities import format_size
+from ..translation import _
 from .cache import CachedObject, Dataset, object_identity
 from .errors import SkyObjectArchived, SkyObjectMissing
 from .store import Store, StoredObject
@@ -106,10 +110,20 @@ class Manifest:
         if archived:
             first = archived[0]
             raise SkyObjectArchived(
-                f"{self.uri}: {len(archived):,} of {len(self.objects):,} objects are in the "
-                f"archive class {first.storage_class}, such as {first.key}: they cannot be read",
-                hint="restore them in the store first, which takes minutes to hours and is charged "
-                "per GB; then run this again",
+                _(
+                    "{uri}: {archived_count:,} of {objects_count:,} objects are in the "
+                    "archive class {storage_class}, such as {key}: they cannot be read"
+                ).format(
+                    uri=self.uri,
+                    archived_count=len(archived),
+                    objects_count=len(self.objects),
+                    storage_class=first.storage_class,
+                    key=first.key,
+                ),
+                hint=_(
+                    "restore them in the store first, which takes minutes to hours and is "
+                    "charged per GB; then run this again"
+                ),
             )
 
 
@@ -149,44 +163,56 @@ def _nothing_below(store: Store, uri: StorageUri) -> SkyObjectMissing:
     """Return the error of an address at which there is nothing."""
     if not uri.key:
         return SkyObjectMissing(
-            f"{uri} is empty: 0 objects", hint="%sky storage cp ./data/ brings a folder there"
+            _("{uri} is empty: 0 objects").format(uri=uri),
+            hint=_("%sky storage cp ./data/ brings a folder there"),
         )
     folder = uri.key.rstrip("/").rpartition("/")[0]
     near = complete_keys(store, f"{folder}/" if folder else "", NEAR_KEYS)
     known = suggest(uri.key.rstrip("/"), near)
     return SkyObjectMissing(
-        f"0 objects below {uri}",
+        _("0 objects below {uri}").format(uri=uri),
         hint=known
         if known.startswith("did you mean")
-        else "a folder of a store is a beginning of keys: without objects there is none; "
-        f"%sky storage ls {uri.root} shows what is there",
+        else _(
+            "a folder of a store is a beginning of keys: without objects there is "
+            "none; %sky storage ls {root} shows what is there"
+        ).format(root=uri.root),
     )
 
 
-def complete_keys(store: Store, prefix: str, limit: int) -> list[str]:
-    """Return the names one level below a prefix: keys, and common prefixes that end with ``/``.
+def list_level(store: Store, prefix: str) -> Iterator[tuple[str, StoredObject | None]]:
+    """Yield keys that begin with a prefix, those of a common folder as one that ends with ``/``.
 
-    A listing goes on behind each common prefix, so that a folder of a million objects is one
-    request.
+    A listing goes on behind each folder, so that one of a million objects is one request.
+
+    Yields
+    ------
+    tuple
+        Key and object, or folder and None.
 
     Examples
     --------
-    >>> complete_keys(store, "train/", 100)  # doctest: +SKIP
+    >>> [name for name, _ in list_level(store, "train/")]  # doctest: +SKIP
     ['train/labels.csv', 'train/n01440764/']
     """
-    start = prefix if prefix.endswith("/") or not prefix else prefix.rpartition("/")[0] + "/"
-    start = "" if start == "/" else start
-    names, after = list[str](), ""
-    while len(names) < limit:
+    start, after = prefix[: prefix.rfind("/") + 1], ""
+    while True:
+        folder = ""
         for each in store.list(prefix, after):
-            head, slash, _ = each.key[len(start) :].partition("/")
-            names.append(start + head + slash)
-            after = names[-1] + "\U0010ffff" if slash else each.key
-            if slash or len(names) >= limit:
+            head, slash, __ = each.key[len(start) :].partition("/")
+            if slash:
+                folder = start + head + slash
                 break
-        else:
-            return names
-    return names
+            yield each.key, each
+        if not folder:
+            return
+        yield folder, None
+        after = folder + "\U0010ffff"
+
+
+def complete_keys(store: Store, prefix: str, limit: int) -> list[str]:
+    """Return the names one level below a prefix, at most `limit`."""
+    return [name for name, _ in islice(list_level(store, prefix), limit)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +236,12 @@ class Usage:
     nbytes: int
     content_id: str
     measured: float
+
+    def __str__(self) -> str:
+        count = "1 object" if self.objects == 1 else f"{self.objects:,} objects"
+        return f"{format_size(self.nbytes)} in {count} of {self.uri}"
+
+    __repr__ = __str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +291,18 @@ class UsageMemory:
                 known = uri
             if (known.scheme, known.account, known.bucket) == (uri.scheme, uri.account, uri.bucket):
                 path.unlink(missing_ok=True)
+
+    def buckets(self) -> set[str]:
+        """Return the addresses of the buckets that were measured, without a final ``/``."""
+        found = set()
+        for path in self.folder.glob("*.json"):
+            try:
+                uri = StorageUri.parse(json.loads(path.read_text())["uri"])
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+            if not uri.is_local:
+                found.add(str(replace(uri.root, options={})))
+        return found
 
     def _path(self, uri: StorageUri) -> Path:
         digest = hashlib.blake2b(str(uri).encode(), digest_size=12).hexdigest()

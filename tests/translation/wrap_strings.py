@@ -57,6 +57,8 @@ def _field(part: ast.FormattedValue, values: dict[str, str]) -> str:
 def _name(value: ast.expr, values: dict[str, str]) -> str:
     """Return a name for a value, unique among those of the text, and add it to `values`."""
     source = ast.unparse(value)
+    for written, shorter in (("1000000000.0", "1e9"), ("1000000.0", "1e6"), ("1000.0", "1e3")):
+        source = source.replace(written, shorter)
     base = re.sub(r"\W|^_+|_+$", "", _noun(value)).lower() or "value"
     if keyword.iskeyword(base) or base == "self":
         base = f"{base}_value"

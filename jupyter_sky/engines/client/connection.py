@@ -23,6 +23,7 @@ import zmq
 from ipyparallel import error as ipp_error
 
 from ...errors import SkyClusterLost, SkyEngineLost, SkyError, SkyTimeout, SkyVersionError
+from ...translation import _
 from ..wire.messages import Content, Message
 from .cell_execution import CellExecution
 from .client import REPLY_TIMEOUT_SECONDS, DirectClient, Sink
@@ -141,11 +142,17 @@ class ClusterConnection:
                 if wait_reconnect and self.down_reason():
                     continue
                 raise SkyClusterLost(
-                    f"cluster {self.cluster} has not answered for {timeout:g} s"
+                    _("cluster {cluster} has not answered for {timeout:g} s").format(
+                        cluster=self.cluster, timeout=timeout
+                    )
                 ) from None
         if "failed" in reply["content"]:
             reason = reply["content"]["failed"]
-            raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {reason}")
+            raise SkyClusterLost(
+                _("cluster {cluster} cannot {op}: {reason}").format(
+                    cluster=self.cluster, op=op, reason=reason
+                )
+            )
         return reply
 
     # -- use of the cluster ------------------------------------------------------------------------
@@ -180,8 +187,13 @@ class ClusterConnection:
             now = time.monotonic()
             if now > deadline:
                 raise SkyEngineLost(
-                    f"engine {min(wanted - self.client.connected_ranks)} of cluster {self.cluster} "
-                    f"has not come up within {timeout:g} s"
+                    _(
+                        "engine {wanted} of cluster {cluster} has not come up within {timeout:g} s"
+                    ).format(
+                        wanted=min(wanted - self.client.connected_ranks),
+                        cluster=self.cluster,
+                        timeout=timeout,
+                    )
                 )
             if now - last_check > 0.25:
                 last_check = now
@@ -221,7 +233,7 @@ class ClusterConnection:
         arrived, ports = threading.Event(), None
         while not busy and not arrived.is_set() and time.monotonic() < deadline:
             answer = self.wait(
-                self.send_value_request(rank, "ping", sink=lambda _: arrived.set()), 10.0
+                self.send_value_request(rank, "ping", sink=lambda __: arrived.set()), 10.0
             )
             named_ports = self.reply_content(answer).get("ports")
             if named_ports and ports is None and self.client.is_local:
@@ -270,7 +282,7 @@ class ClusterConnection:
             metadata={"sky": request},
             message_future_hook=cell.set_futures,
         )
-        cell.reply.add_done_callback(lambda _: self.record_use(what))
+        cell.reply.add_done_callback(lambda __: self.record_use(what))
         return cell
 
     def send_value_request(
@@ -302,7 +314,11 @@ class ClusterConnection:
     def reply_content(self, reply: Any) -> Content:
         """Return the content of a reply, or raise the error in it."""
         if isinstance(reply, ipp_error.EngineError):
-            raise SkyEngineLost(f"engine {reply} of cluster {self.cluster} was lost")
+            raise SkyEngineLost(
+                _("engine {reply} of cluster {cluster} was lost").format(
+                    reply=reply, cluster=self.cluster
+                )
+            )
         content = reply["content"]
         if content["status"] != "ok":
             from ... import errors
@@ -325,7 +341,9 @@ class ClusterConnection:
             return self.client.engines_by_rank[rank].encode()
         except KeyError:
             raise SkyEngineLost(
-                f"engine {rank} of cluster {self.cluster} is not connected"
+                _("engine {rank} of cluster {cluster} is not connected").format(
+                    rank=rank, cluster=self.cluster
+                )
             ) from None
 
     # -- waiting ---------------------------------------------------------------------------
@@ -348,8 +366,10 @@ class ClusterConnection:
                 if future.done():
                     raise
                 raise SkyTimeout(
-                    f"cluster {self.cluster} has not answered within {timeout:g} s",
-                    hint="its machines may be cut off, or busy: run the cell again",
+                    _("cluster {cluster} has not answered within {timeout:g} s").format(
+                        cluster=self.cluster, timeout=timeout
+                    ),
+                    hint=_("its machines may be cut off, or busy: run the cell again"),
                 ) from None
             finally:
                 self._waiting.discard(future)
@@ -420,10 +440,14 @@ def _open_client(
         settings = files.read(connection_file, cluster)
         return DirectClient(settings, timeout=timeout, folder=connection_file.parent)
     except (OSError, TimeoutError, ipp_error.TimeoutError) as error:
-        raise SkyClusterLost(f"cluster {cluster} does not answer") from error
+        raise SkyClusterLost(
+            _("cluster {cluster} does not answer").format(cluster=cluster)
+        ) from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise SkyClusterLost(
-            f"cluster {cluster} does not answer at its address: {error}"
+            _("cluster {cluster} does not answer at its address: {error}").format(
+                cluster=cluster, error=error
+            )
         ) from error
 
 
@@ -454,7 +478,9 @@ def _check_python(cluster: str, version: str) -> None:
     here, there = platform.python_version_tuple()[:2], tuple(version.split(".")[:2])
     if here != there:
         raise SkyVersionError(
-            f"cluster {cluster} runs Python {'.'.join(there)}, this notebook {'.'.join(here)}: "
-            "values cannot travel between them",
-            hint="start a cluster from this notebook, or use a kernel of the same minor version",
+            _(
+                "cluster {cluster} runs Python {there}, this notebook {here}: values "
+                "cannot travel between them"
+            ).format(cluster=cluster, there=".".join(there), here=".".join(here)),
+            hint=_("start a cluster from this notebook, or use a kernel of the same minor version"),
         )
