@@ -30,6 +30,7 @@ from ..node.engine import import_dependencies
 from ..node.engine_process import load_config
 from ..node.keepalive import KeepAlive
 from ..node.metrics import PERIOD_SECONDS, MetricsHistory, NodeMetrics
+from ..node.overlay import FOLDER, PackageOverlay
 from ..wire.messages import CellFacts, ClusterConfig, Content, Message
 from .activity import Activity, notebook_name
 from .cluster_engines import ClusterEngines
@@ -366,6 +367,8 @@ def main(argv: list[str]) -> None:
         import_dependencies()
     controller = ClusterController(config, path, loaded=several)
     try:
+        if config.get("keeps_environment"):
+            PackageOverlay(controller.directory / FOLDER).create()
         from .hub import run_controller  # takes long: engines start meanwhile
 
         run_controller(controller)
