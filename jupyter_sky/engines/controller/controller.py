@@ -334,6 +334,8 @@ class ClusterController:
 
     def _op_outgoing(self, content: Content) -> Content:
         """Find or read files of this node, also while a cell runs; see `outgoing_files`."""
+        if content["do"] == "read":
+            self.activity.record_use("files", time.monotonic())
         is_confined = bool(content.get("is_confined"))
         folder = self.directory / "work" if is_confined else self.engines.working_folder()
         reply, data = outgoing_files.answer(folder, content, is_confined)
