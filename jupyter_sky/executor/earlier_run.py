@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SkyCancelled, SkyError, SkyTimeout
 from ..resources import format_duration
 from ..store.store import RunRow
+from ..translation import _
 
 if TYPE_CHECKING:
     from .cluster import ClusterHandle
@@ -92,14 +93,20 @@ class EarlierRun:
         begun = time.monotonic()
         while not self.done():
             if timeout is not None and time.monotonic() - begun > timeout:
-                raise SkyTimeout(f"{self.label} is still {self.status} after {timeout:g} s")
+                raise SkyTimeout(
+                    _("{label} is still {status} after {timeout:g} s").format(
+                        label=self.label, status=self.status, timeout=timeout
+                    )
+                )
             time.sleep(POLL_SECONDS)
         how = self.status
         if how in ("cancelled", "interrupted"):
-            raise SkyCancelled(f"{self.label} was {how}")
+            raise SkyCancelled(_("{label} was {how}").format(label=self.label, how=how))
         if how != "done":
-            hint = f"what it printed, with its error: %sky logs {self.name or self._row.cell}"
-            raise SkyError(f"{self.label} has {how}", hint=hint)
+            hint = _("what it printed, with its error: %sky logs {name}").format(
+                name=self.name or self._row.cell
+            )
+            raise SkyError(_("{label} has {how}").format(label=self.label, how=how), hint=hint)
         return self._fetch_outputs()
 
     def _fetch_outputs(self) -> Any:
@@ -136,4 +143,8 @@ def describe_outputs(row: RunRow) -> str:
     >>> describe_outputs(SimpleNamespace(outputs="acc,out/model.pt"))
     'result on the cluster: %sky get acc,out/model.pt'
     """
-    return f"result on the cluster: %sky get {row.outputs}" if row.outputs else ""
+    return (
+        _("result on the cluster: %sky get {outputs}").format(outputs=row.outputs)
+        if row.outputs
+        else ""
+    )
