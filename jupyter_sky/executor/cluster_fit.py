@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ..offers import Offer
 from ..resources import Resources
@@ -16,6 +16,15 @@ def missing_labels(resources: Resources, row: ClusterRow) -> list[str]:
     if resources.nodes not in (1, row.nodes):
         found.append(f"--nodes {resources.nodes}")
     return found
+
+
+def preferred(rows: Iterable[ClusterRow], connected: Collection[str] = ()) -> list[ClusterRow]:
+    """Return clusters that meet a request in the order in which they are taken.
+
+    Those that are connected come first, then the oldest: a notebook's first cluster stays the one
+    of its cells when the kernel was restarted after others have been started.
+    """
+    return sorted(rows, key=lambda row: (row.name not in connected, row.created))
 
 
 def describe_second_cluster(resources: Resources, beside: Sequence[ClusterRow]) -> str:

@@ -17,10 +17,10 @@ from ..offers import Offer
 from ..provisioner import Report
 from ..resources import Resources
 from ..store.store import ClusterId, ClusterRow, Store
-from ..translation import _
+from ..translation import _, ngettext
 from .budget_monitor import BudgetMonitor
 from .cluster import NEXT_CLUSTER_HINT, ClusterHandle
-from .cluster_fit import describe_second_cluster, missing_labels
+from .cluster_fit import describe_second_cluster, missing_labels, preferred
 from .cluster_launch import (
     LaunchCallbacks,
     await_other_launch,
@@ -137,7 +137,7 @@ class ClusterRegistry:
                         name=name
                     ),
                 )
-        return sorted(fitting, key=lambda row: (row.name not in self.connected, -row.created))
+        return preferred(fitting, self.connected)
 
     def second_cluster_note(self, resources: Resources, name: str | None) -> str:
         """Return a note for a request that starts one more cluster of this notebook, or nothing."""
@@ -243,7 +243,7 @@ class ClusterRegistry:
             self.disconnect(row.name)
             raise
         kept = (
-            _(", {count} variable{words}").format(count=count, words="" if count == 1 else "s")
+            ngettext(", {count} variable", ", {count} variables", count).format(count=count)
             if count is not None
             else ""
         )

@@ -247,9 +247,9 @@ def placement_text(
 
 def _running_cluster_text(need: Resources, name: str, known: CompletionContext) -> str:
     """Whether a cluster takes the cell, as `executor.clusters.ClusterRegistry.obtain` has it."""
-    from ..executor.cluster_fit import missing_labels
+    from ..executor.cluster_fit import missing_labels, preferred
 
-    for row in reversed(known.up):
+    for row in preferred(known.up):
         mine = row.notebook == known.notebook and not row.connection.get("named")
         if not (row.name == name if name else mine):
             continue

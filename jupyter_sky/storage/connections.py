@@ -12,6 +12,7 @@ from functools import cache
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from ..translation import _
 from .errors import SkyStoreBusy
 
 TIMEOUT = 60.0
@@ -66,7 +67,7 @@ class Connections:
         SkyStoreBusy
             The host cannot be reached, or the answer broke off.
         """
-        scheme, host, path, query, _ = urlsplit(url)
+        scheme, host, path, query, __ = urlsplit(url)
         target = f"{path or '/'}?{query}" if query else path or "/"
         connection, is_kept = self._take(scheme, host)
         while True:
@@ -79,7 +80,11 @@ class Connections:
                 if is_kept and _is_closed_by_host(error):
                     is_kept = False
                     continue
-                raise SkyStoreBusy(f"{host} broke off: {error or type(error).__name__}") from error
+                raise SkyStoreBusy(
+                    _("{host} broke off: {error}").format(
+                        host=host, error=error or type(error).__name__
+                    )
+                ) from error
             if answer.will_close:
                 connection.close()
             return HttpAnswer(answer.status, answer.headers, content)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from ..translation import _
 from .checksums import crc32c, crc_to_hex
 from .errors import (
     SkyDiskFull,
@@ -66,11 +67,13 @@ def read_file_part(request: PartRequest) -> bytes:
             data = _read_span(file.fileno(), request.span)
             # looked at after the bytes were read: a change before or meanwhile is seen
             if wanted and file_version(os.fstat(file.fileno())) != wanted:
-                raise SkySourceChanged(f"{path} has changed since it was listed")
+                raise SkySourceChanged(
+                    _("{path} has changed since it was listed").format(path=path)
+                )
     except OSError as error:
         raise file_error(error, str(path)) from error
     if len(data) != request.span.size:
-        raise SkySourceChanged(f"{path} is shorter than it was")
+        raise SkySourceChanged(_("{path} is shorter than it was").format(path=path))
     return data
 
 
