@@ -242,7 +242,8 @@ class SkyRun:
         )
         self.cluster, notes = clusters.obtain(request, self.report)
         self.notes += notes
-        if connected is None and self.cluster.was_running:
+        if self.cluster.awaits_replay:  # also where `%sky vars` has connected before
+            self.cluster.awaits_replay = False
             config = self.session.config
             for note in replay_unfinished(self.cluster, clusters.records, self.display, config):
                 self.notes.append(note)
@@ -356,6 +357,7 @@ class SkyRun:
 
     def _waiting_row(self) -> RunRow:
         """Return the record of the run while it waits for a cluster."""
+        options = self.options
         return RunRow(
             run_id=self.id,
             notebook=self.session.notebook,
@@ -373,6 +375,7 @@ class SkyRun:
             shown=0,
             cell_id=self.origin.cell_id,
             stage=self.status,
+            outputs=",".join([*(output.name for output in options.outputs), *options.files]),
         )
 
     # -- the end -------------------------------------------------------------------------------

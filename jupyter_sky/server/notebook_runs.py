@@ -125,10 +125,14 @@ def _notes(row: RunRow, about: dict[str, Any]) -> tuple[str, ...]:
     """Return the sentences below the status line of a run that has ended."""
     if about["ended"] is None:
         return ()
+    from ..executor.earlier_run import describe_outputs
+
     notes = [f"stopped {row.stop}"] if row.stop else []
     if about["status"] == "lost":
         unsent = _("lost: its kernel ended before it was sent to a cluster")
         notes.append(_("lost: its cluster ended before it did") if row.nodes else unsent)
+    if about["status"] == "ok" and (left := describe_outputs(row)):
+        notes.append(left)
     return tuple(notes)
 
 

@@ -85,6 +85,13 @@ export interface IMetrics {
   nodes: INode[];
 }
 
+/** Entries of a folder of a cluster; sizes are bytes, times unix seconds. */
+export interface IFiles {
+  path: string;
+  entries: { name: string; kind: 'folder' | 'file'; size: number; modified: number }[];
+  more: number; // entries that are not listed
+}
+
 export interface IOffer {
   cloud: string;
   region: string;
@@ -177,6 +184,17 @@ export class Api {
 
   launchLog(cluster: string): Promise<{ text: string }> {
     return this.get(`clusters/${encodeURIComponent(cluster)}/log`);
+  }
+
+  /** A folder of a cluster, by its path below the cluster's own. */
+  files(cluster: string, path = ''): Promise<IFiles> {
+    return this.get(`clusters/${encodeURIComponent(cluster)}/files`, { path });
+  }
+
+  /** Where a browser gets a file of a cluster, or a folder as an archive. */
+  downloadUrl(cluster: string, path: string): string {
+    const place = `jupyter-sky/clusters/${encodeURIComponent(cluster)}/download`;
+    return `${URLExt.join(this.settings.baseUrl, place)}?${new URLSearchParams({ path })}`;
   }
 
   run(id: string): Promise<IRun> {

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(300)]
 CLUSTER = "[data-jsky-cluster=ui]"
 CELLS = (
     "%load_ext jupyter_sky",
-    "%%sky -c ui --cpus 1 --idle 5m\nprint('up')",
+    "%%sky -c ui --cpus 1 --idle 5m\nopen('said.txt', 'w').write('hello')\nprint('up')",
     "%%sky -c ui\nimport time\ntime.sleep(600)",
     "import time\ntime.sleep(600)",
 )
@@ -73,6 +73,15 @@ def test_panel_shows_and_stops_runs_while_the_kernel_is_busy(notebook):
     assert "nothing to log in to" in ssh.get_attribute("title")
 
     assert busy(notebook)
+    cluster.get_by_role("button", name="Files: ui").click()
+    link = cluster.get_by_role("link", name="Download said.txt")
+    with page.expect_download() as download:
+        link.click()
+    assert Path(download.value.path()).read_text() == "hello"
+    assert axe(page, ".jsky-Files") == []
+    page.screenshot(path=ARTIFACTS / "panel-files.png")
+
+    assert busy(notebook)
     cluster.get_by_role("button", name="Stop cell: ui").click()
     page.locator(".jsky-Panel-message", has_text="being stopped").wait_for()
     cluster.get_by_text("idle, ends in").wait_for()
@@ -88,10 +97,10 @@ def test_panel_shows_and_stops_runs_while_the_kernel_is_busy(notebook):
     page.keyboard.press("Escape")
 
     page.get_by_role("tab", name="Runs", exact=True).click()
-    ended = page.locator(".jsky-Run", has_text="import time")
+    ended = page.locator(".jsky-Run", has_text="time.sleep(600)")
     ended.get_by_text("cancelled").wait_for()
     page.evaluate("window.panel.content.activeCellIndex = 0; 0")
-    ended.get_by_role("button", name="import time").click()
+    ended.get_by_role("button", name="time.sleep(600)").click()
     page.wait_for_function("window.panel.content.activeCellIndex === 2")
 
 
