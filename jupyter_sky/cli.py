@@ -55,7 +55,7 @@ def _run(words: list[str]) -> None:
 
     name = str(Path.cwd() / "command line")
     session = sessions.open_session({}, name, lasting=True, everywhere=True)
-    session.clusters.records.end_initiator = f"by `jupyter sky {words[0]}`"
+    session.clusters.records.end_initiator = f"with `jupyter sky {words[0]}`"
     if notice := Sky.load().notice:
         print(f"jupyter sky: {notice}", file=sys.stderr)
     try:

@@ -149,7 +149,7 @@ class BudgetMonitor:
             Names of those that have ended by now.
         """
         ended: list[str] = []
-        why = f"it was ended: {verdict.text}"
+        why = f"ended by your budget: {verdict.text}"
         for row in self._store.live_clusters():
             if not row.price or row.id in self._ending or self._is_still_rolling_back(row, verdict):
                 continue

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, get_args
 
+from ..catalog.price_origin import describe_origin
 from ..errors import SkyUsageError, suggest
 from ..resources import format_elapsed, parse_duration
 from ..store.store import ClusterRow, Store
@@ -111,8 +112,8 @@ class CostReport:
     @property
     def sources(self) -> list[str]:
         """Sources and dates of the lines' prices."""
-        sources = {f"{line.source} {line.date}".strip(): None for line in self.lines}
-        return [source for source in sources if source]
+        priced = (line for line in self.lines if line.source)
+        return list(dict.fromkeys(describe_origin(line.source, line.date).short for line in priced))
 
     @property
     def headline(self) -> list[tuple[str, str]]:
@@ -123,7 +124,7 @@ class CostReport:
             parts.append(("this notebook", str(self.notebook_usd)))
         parts.append(("running", _rate(day.rate)))
         if self.forecasts:
-            parts.append(("to come until what runs has ended", str(self.forecast)))
+            parts.append(("expected until everything ends", str(self.forecast)))
         if any(not saving.own for saving in self.savings):
             spot, placement = self.saved
             parts += [("saved by spot", str(spot)), ("saved by placement", str(placement))]
@@ -151,8 +152,14 @@ class CostReport:
                 "the end of its lease, or to when it was first seen gone."
             )
         moment = datetime.fromtimestamp(self.at).strftime("%Y-%m-%d %H:%M:%S")
-        said.append(f"As of {moment}. est.: something in it still runs, or is yet to come.")
-        return said
+        mark = " est.: it still runs, or is expected." if self._has_estimate() else ""
+        return [*said, f"As of {moment}.{mark}"]
+
+    def _has_estimate(self) -> bool:
+        sums = [self.total, self.verdict.spent, self.notebook_usd or CostSum(), self.forecast]
+        return any(amount.estimated for amount in (*sums, *self.saved)) or any(
+            line.estimated for line in self.lines
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it: USD or null for unknown, unix seconds."""
@@ -323,12 +330,17 @@ def text_row(line: LedgerLine) -> tuple[str, str, str, str, str]:
         format_elapsed(line.seconds),
         format_rate(line.price),
         format_usd(line.usd) + (f" ({line.mark})" if line.mark else ""),
-        f"{line.source} {line.date}".strip(),
+        describe_origin(line.source, line.date).short,
     )
 
 
 def _line_dict(line: LedgerLine) -> dict[str, Any]:
-    fields = asdict(line) | {"label": short_path(line.what)}
+    origin = describe_origin(line.source, line.date)
+    fields = asdict(line) | {
+        "label": short_path(line.what),
+        "origin": origin.short,
+        "origin_detail": origin.detail,
+    }
     del fields["exact"]  # more digits than a number has in JSON
     return fields
 

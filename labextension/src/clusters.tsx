@@ -117,9 +117,11 @@ function Cluster(props: {
           <ClusterDetails cluster={cluster} view={view} runs={state.runs} />
           <p className="jsky-Panel-quiet">
             {cluster.resources ? _('Asked for: %1. ', cluster.resources) : ''}
-            {cluster.price_source
-              ? _('Price: %1, %2.', cluster.price_source, cluster.price_date || _('date unknown'))
-              : ''}
+            {cluster.price_origin ? (
+              <span title={cluster.price_detail || undefined}>
+                {_('Price: %1.', cluster.price_origin)}
+              </span>
+            ) : null}
           </p>
         </div>
       ) : null}

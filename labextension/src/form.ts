@@ -45,7 +45,7 @@ const shownForm =
       ask: askServer(sky, () => around()?.context.localPath ?? ''),
       _,
       model: { get: () => ({ line }) },
-      actions: [{ id: 'insert', label: _('Insert a cell with it'), main: true, act: insert }],
+      actions: [{ id: 'insert', label: _('Insert cell'), main: true, act: insert }],
       changed: (now: string, answer: any) => {
         if (now === line || Object.keys(answer.errors).length) return;
         line = now;

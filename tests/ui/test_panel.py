@@ -185,7 +185,7 @@ def test_notebook_7_has_the_panel_and_says_what_is_wrong(installed, browser, tmp
 
         store.unlink()
         problem.get_by_role("button", name="Try again").click()
-        page.get_by_role("button", name="Insert this cell").click()
+        page.get_by_role("button", name="Insert cell").click()
         page.screenshot(path=ARTIFACTS / "notebook7-empty.png")
         cells = page.evaluate(
             "window.jupyterapp.shell.currentWidget.content.model.toJSON().cells.map(c => c.source)"
