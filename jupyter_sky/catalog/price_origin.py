@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from ..provider.facts import BUILT_IN
+from ..translation import _
 
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 _DATE = re.compile(r"(\d{4})(?:-(\d{2}))?(?:-(\d{2}))?")
@@ -32,7 +33,7 @@ class PriceOrigin:
 
     @property
     def text(self) -> str:
-        """Both in a line."""
+        """Publisher, date and all sources in a line."""
         return f"{self.short} ({self.detail})" if self.detail else self.short
 
 
@@ -74,13 +75,13 @@ def format_date(text: str) -> str:
     """
     found = _DATE.fullmatch(text)
     if not found:
-        return text or "date unknown"
+        return text or _("date unknown")
     year, month, day = (int(part) if part else 0 for part in found.groups())
     try:
         date(year, month or 1, day or 1)
     except ValueError:
         return text
-    words = [str(day) if day else "", _MONTHS[month - 1] if month else "", str(year)]
+    words = [str(day) if day else "", _(_MONTHS[month - 1]) if month else "", str(year)]
     return " ".join(filter(None, words))
 
 

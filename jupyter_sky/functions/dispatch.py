@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
+from ..translation import _
 from .call_durations import BATCH_SECONDS, CallDurations, batch_size
 from .engine_restart import restart_engine
 from .nodes import PoolNode, SentBatch, StopRequest
@@ -110,7 +111,13 @@ class Dispatcher:
         node = self.nodes.get(task.rank)
         if node is None:
             lost = deque[CallTask]()
-            task.future.fail(SkyTaskLost(f"{task.call!r}: node {task.rank} has left the pool"))
+            task.future.fail(
+                SkyTaskLost(
+                    _("{call!r}: node {rank} has left the pool").format(
+                        call=task.call, rank=task.rank
+                    )
+                )
+            )
             return lost
         return node.pinned
 
@@ -279,7 +286,7 @@ class Dispatcher:
         engine, client = batch.node.engine, batch.node.connection.client
 
         def send() -> None:
-            items = [unsent.popleft() for _ in range(len(unsent))]
+            items = [unsent.popleft() for __ in range(len(unsent))]
             if items:
                 self.send_command(batch.node, engine, ("feed", batch.id, task.key, number, items))
 
@@ -339,7 +346,7 @@ class Dispatcher:
             if cluster_lost and not others_remain:
                 self._fail(task, error)
             else:
-                self.on_task_lost(task, node, "its engine died", at_fault and not cluster_lost)
+                self.on_task_lost(task, node, _("its engine died"), at_fault and not cluster_lost)
 
     def remove_cluster(self, connection: ClusterConnection) -> None:
         """Remove the nodes of a cluster; fail the tasks that wait for one of them."""
@@ -354,8 +361,10 @@ class Dispatcher:
         with self.lock:
             self.nodes.pop(node.rank, None)
             for task in node.pinned:
-                text = f"{task.call!r}: node {node.rank} has left the pool"
-                self._fail(task, SkyTaskLost(text, hint="send it again"))
+                text = _("{call!r}: node {rank} has left the pool").format(
+                    call=task.call, rank=node.rank
+                )
+                self._fail(task, SkyTaskLost(text, hint=_("send it again")))
             self._dispatch()
 
     def _mark_gone(self, node: PoolNode) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..engines.wire.values import Parcel
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
+from ..translation import _
 from . import active_pools
 from .blob_transfer import BlobTransfer
 from .call_methods import CallMethods, Wanted
@@ -244,7 +245,11 @@ class Pool(CallMethods):
         >>> pool.resize(4)  # doctest: +SKIP
         """
         if self.closed or self.scaler is None:
-            raise SkyUsageError(f"pool {self.name} {self.closed or 'is not from sky.Compute'}")
+            raise SkyUsageError(
+                _("pool {name} {closed}").format(
+                    name=self.name, closed=self.closed or _("is not from sky.Compute")
+                )
+            )
         wanted = Nodes.of(nodes)
         self.scaler.resize(wanted)
         self.max_nodes = wanted.limit
@@ -264,7 +269,11 @@ class Pool(CallMethods):
         One node's work keeps them all: the clusters of a pool do not end one by one.
         """
         calls = self._dispatcher.call_count()
-        named = f"{calls} call{'' if calls == 1 else 's'}" if calls else ""
+        named = (
+            _("{calls} call{words}").format(calls=calls, words="" if calls == 1 else "s")
+            if calls
+            else ""
+        )
         return ", ".join(filter(None, (named, self._other_uses())))
 
     def _other_uses(self) -> str:
@@ -290,7 +299,7 @@ class Pool(CallMethods):
     def equip(self, setups: Sequence[Any], around: Sequence[Any]) -> None:
         """Set the setups of every process, and the wrappers of every call."""
         pair = ([setup for setup in setups if setup is not None], list(around))
-        self._equipment = split(Parcel.of(pair, "what plug-ins send"), None)
+        self._equipment = split(Parcel.of(pair, _("what plug-ins send")), None)
 
     def _describe(self, node: PoolNode) -> dict[str, Any]:
         version = (self.ranks, dict(self.facts), self._equipment, self.cancel_grace)
@@ -341,7 +350,7 @@ class Pool(CallMethods):
     def _drop(self, cluster: ClusterHandle, error: SkyError) -> None:
         """Drop a lost cluster, if others remain."""
         if cluster is self.cluster:
-            self.closed = f"is gone ({error.message})"
+            self.closed = _("is gone ({message})").format(message=error.message)
             active_pools.unregister(self)
             self._dispatcher.close(f"pool {self.name} is gone: {error.message}")
             lost = list(self._clusters)
@@ -370,8 +379,10 @@ class Pool(CallMethods):
         """Pickle calls and hand them to the dispatcher; put their futures into `futures`."""
         if self.closed:
             raise SkyUsageError(
-                f"pool {self.name} {self.closed}: calls cannot be sent to it any more",
-                hint="bring one up: sky.up(...), or with sky.Compute(...) as compute",
+                _("pool {name} {closed}: calls cannot be sent to it any more").format(
+                    name=self.name, closed=self.closed
+                ),
+                hint=_("bring one up: sky.up(...), or with sky.Compute(...) as compute"),
             )
         pickler, collected = pickler or CallPickler(self.local_modules()), self._blobs.collect()
         tasks: list[CallTask] = []
@@ -418,7 +429,7 @@ class Pool(CallMethods):
         """End the pool, and its machines."""
         if self._ended:
             return
-        self._ended, self.closed = True, self.closed or "was ended"
+        self._ended, self.closed = True, self.closed or _("was ended")
         active_pools.unregister(self)
         try:
             self._stack.close()
@@ -432,7 +443,7 @@ class Pool(CallMethods):
 
     def disown(self) -> None:
         """Take no calls and end nothing: called in a forked process, whose parent has the pool."""
-        self._ended, self.closed = True, "belongs to the process that this one was forked from"
+        self._ended, self.closed = True, _("belongs to the process that this one was forked from")
         self._stack.pop_all()
 
     def _release_cluster(self, cluster: ClusterHandle) -> None:
@@ -446,7 +457,7 @@ class Pool(CallMethods):
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *__: object) -> None:
         self.down()
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, TextIO
 
 from ..quantities import format_elapsed
+from ..translation import _
 
 if TYPE_CHECKING:
     from .progress import GatherProgress
@@ -34,13 +35,15 @@ def progress_parts(progress: GatherProgress) -> list[str]:
     total, whole = f"{progress.total:,}", progress.done == progress.total
     failed = f", {progress.failed:,} failed" if progress.failed else ""
     counted = f"{total} calls" if whole else f"{progress.done:,} of {total} calls"
-    parts = [f"{counted} done{failed}"]
+    parts = [_("{counted} done{failed}").format(counted=counted, failed=failed)]
     if progress.stage != "running":
         left = progress.running + progress.left
         parts += [f"{left:,} stopped"] if left else []
         pace = format_pace(progress.rate)
         return parts + ([f"{pace}{_on(progress.nodes)}"] if pace and progress.done else [])
-    parts.append(f"{progress.running:,} running{_on(progress.nodes)}")
+    parts.append(
+        _("{running:,} running{nodes}").format(running=progress.running, nodes=_on(progress.nodes))
+    )
     parts += [f"{progress.left:,} left"] if progress.left else []
     parts += [format_pace(progress.rate)] if progress.rate else []
     if progress.seconds_left is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..cell_options.parsing import split_names
 from ..errors import SkyUsageError
+from ..translation import _
 from .arguments import option, parse_path, word
 from .declaration import verb
 
@@ -21,11 +22,11 @@ def show_catalog() -> Any:
 
 
 @verb(
-    "catalog refresh",
-    "catalog refresh aws",
-    word("[CLOUD ...]", "Clouds; all that can be read unless given.", "price-source"),
-    option("--dry-run", "", "Compare only."),
-    option("--force", "", "Accept far fewer offers or very different prices."),
+    _("catalog refresh"),
+    _("catalog refresh aws"),
+    word("[CLOUD ...]", _("Clouds; all that can be read unless given."), "price-source"),
+    option("--dry-run", "", _("Compare only.")),
+    option("--force", "", _("Accept far fewer offers or very different prices.")),
 )
 def refresh_prices(clouds: Sequence[str], dry_run: bool, force: bool) -> Any:
     """Fetch prices from the clouds' own interfaces."""
@@ -35,9 +36,9 @@ def refresh_prices(clouds: Sequence[str], dry_run: bool, force: bool) -> Any:
 
 
 @verb(
-    "catalog check",
-    "catalog check offers.csv",
-    word("[FILE]", "File of offers; those of the settings unless given.", "path", parse_path),
+    _("catalog check"),
+    _("catalog check offers.csv"),
+    word("[FILE]", _("File of offers; those of the settings unless given."), "path", parse_path),
 )
 def check_offers(file: Path | None) -> None:
     """Check your own offers and discounts."""
@@ -46,17 +47,23 @@ def check_offers(file: Path | None) -> None:
 
     paths = [file] if file else user_offer_files()
     if not paths:
-        print("there is no file of your own: see Sky.offers in %sky config")
+        print(_("there is no file of your own: see Sky.offers in %sky config"))
     for path in paths:
         checked = check_file(path)
-        print(f"{path}: {len(checked.rows)} offers, {len(checked.discounts)} discounts")
+        print(
+            _("{path}: {rows_count} offers, {discounts_count} discounts").format(
+                path=path, rows_count=len(checked.rows), discounts_count=len(checked.discounts)
+            )
+        )
 
 
 @verb(
-    "catalog build",
-    "catalog build facts/",
-    word("[SOURCE_DIR]", "Directory of CSV files; the current unless given.", "path", parse_path),
-    option("-o --output", "DIR", "Directory to write.", "-o data/", "path", parse_path),
+    _("catalog build"),
+    _("catalog build facts/"),
+    word(
+        "[SOURCE_DIR]", _("Directory of CSV files; the current unless given."), "path", parse_path
+    ),
+    option("-o --output", "DIR", _("Directory to write."), "-o data/", "path", parse_path),
 )
 def build_catalog(source_dir: Path | None, output: Path | None) -> None:
     """Build the catalog that ships from CSV files."""
@@ -64,13 +71,14 @@ def build_catalog(source_dir: Path | None, output: Path | None) -> None:
 
     source, target = source_dir or Path.cwd(), output or shipped_directory()
     if not source.is_dir():
-        raise SkyUsageError(f"catalog build: {source} is not a directory")
+        raise SkyUsageError(_("catalog build: {source} is not a directory").format(source=source))
     try:
         from ..catalog.builder import build
 
         print(build(source, target))
     except ImportError as error:
         raise SkyUsageError(
-            f"catalog build: {error.name} is missing", hint="pip install pandas"
+            _("catalog build: {name} is missing").format(name=error.name),
+            hint=_("pip install pandas"),
         ) from None
-    print(f"written to {target}")
+    print(_("written to {target}").format(target=target))

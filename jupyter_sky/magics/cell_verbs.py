@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .arguments import option, parse_path, word
 from .declaration import NOTEBOOK, SHELL, verb
 
@@ -13,16 +14,18 @@ from .declaration import NOTEBOOK, SHELL, verb
 @verb(
     "logs",
     "logs 7",
-    word("[CELL]", "Name or number of a cell; the last one unless given.", "run"),
-    option("-f --follow", "", "Print what arrives until the cell ends."),
-    option("--provision", "", "Print the steps of the launch of its cluster."),
+    word("[CELL]", _("Name or number of a cell; the last one unless given."), "run"),
+    option("-f --follow", "", _("Print what arrives until the cell ends.")),
+    option("--provision", "", _("Print the steps of the launch of its cluster.")),
 )
 def logs(cell: str | None, follow: bool, provision: bool) -> None:
     """Print the output of a cell."""
     from ..api import cells, clusters
 
     if follow and provision:
-        raise SkyUsageError("--follow and --provision exclude each other", hint="give one of them")
+        raise SkyUsageError(
+            _("--follow and --provision exclude each other"), hint=_("give one of them")
+        )
     if follow:
         _follow(cell)
     else:
@@ -52,8 +55,8 @@ def _follow(cell: str | None) -> None:
 
 @verb(
     "wait",
-    "wait train",
-    word("[CELL]", "Name or number of a cell; all unless given.", "run"),
+    _("wait train"),
+    word("[CELL]", _("Name or number of a cell; all unless given."), "run"),
     only=NOTEBOOK,
 )
 def wait(cell: str | None) -> Any:
@@ -63,7 +66,9 @@ def wait(cell: str | None) -> Any:
     return cells.wait(cell)
 
 
-@verb("cancel", "cancel train", word("CELL", "Name or number of a cell.", "run"), only=NOTEBOOK)
+@verb(
+    "cancel", _("cancel train"), word("CELL", _("Name or number of a cell."), "run"), only=NOTEBOOK
+)
 def cancel(cell: str) -> None:
     """Stop a background cell."""
     from ..api import cells
@@ -73,11 +78,11 @@ def cancel(cell: str) -> None:
 
 @verb(
     "cost",
-    "cost --by day --since 30d",
-    word("[GROUPING]", "The same as --by.", "grouping"),
-    option("--by", "GROUPING", "cell, notebook, cluster, cloud or day.", "--by day", "grouping"),
-    option("--since", "TIME", "A day, today, an age such as 12h, or all.", "--since 30d"),
-    option("--csv", "FILE", "Write a CSV file.", "--csv costs.csv", "path", parse_path),
+    _("cost --by day --since 30d"),
+    word("[GROUPING]", _("The same as --by."), "grouping"),
+    option("--by", "GROUPING", _("cell, notebook, cluster, cloud or day."), "--by day", "grouping"),
+    option("--since", "TIME", _("A day, today, an age such as 12h, or all."), "--since 30d"),
+    option("--csv", "FILE", _("Write a CSV file."), "--csv costs.csv", "path", parse_path),
 )
 def cost(grouping: str | None, by: str | None, since: str | None, csv: Path | None) -> Any:
     """Show costs: spent, still to come, and saved."""
@@ -88,15 +93,17 @@ def cost(grouping: str | None, by: str | None, since: str | None, csv: Path | No
     if csv is None:
         return report
     report.to_csv(str(csv))
-    print(f"{len(report)} lines are in {csv}")
+    print(_("{report_count} lines are in {csv}").format(report_count=len(report), csv=csv))
     return None
 
 
 @verb(
     "run",
-    "run analysis.ipynb -o result.ipynb",
-    word("NOTEBOOK", "Notebook; it is not changed.", "path", parse_path),
-    option("-o --output", "FILE", "Write the outputs there.", "-o out.ipynb", "path", parse_path),
+    _("run analysis.ipynb -o result.ipynb"),
+    word("NOTEBOOK", _("Notebook; it is not changed."), "path", parse_path),
+    option(
+        "-o --output", "FILE", _("Write the outputs there."), "-o out.ipynb", "path", parse_path
+    ),
     only=SHELL,
     needs_session=False,
 )
@@ -105,5 +112,5 @@ def run(notebook: Path, output: Path | None) -> None:
     from ..api.notebooks import run_notebook
 
     if not notebook.is_file():
-        raise SkyUsageError(f"run: there is no notebook {notebook}")
+        raise SkyUsageError(_("run: there is no notebook {notebook}").format(notebook=notebook))
     run_notebook(notebook, output)

@@ -9,6 +9,7 @@ from typing import Any
 from ..cell_options.parsing import split_names
 from ..engines.controller.activity import notebook_name
 from ..errors import SkyUsageError
+from ..translation import _
 from .arguments import option, rest, word
 from .declaration import NOTEBOOK, verb
 
@@ -18,7 +19,16 @@ _WHERE = option(
 )
 
 
-@verb("status", "status", word("[CLUSTER]", "Cluster to list; all unless given.", "cluster"))
+def _parse_rank(text: str, flag: str) -> int:
+    if not text.isdecimal():
+        raise SkyUsageError(
+            _("{flag} {text}: not a rank").format(flag=flag, text=text),
+            hint=_("such as {flag} 1").format(flag=flag),
+        )
+    return int(text)
+
+
+@verb("status", "status", word("[CLUSTER]", _("Cluster to list; all unless given."), "cluster"))
 def status(cluster: str | None = None) -> Any:
     """List the clusters that are up."""
     from ..api import clusters
@@ -26,7 +36,7 @@ def status(cluster: str | None = None) -> Any:
     return clusters.status(cluster)
 
 
-@verb("up", "up -c train --cpus 2", rest("[OPTIONS]", "Options as after %%sky."))
+@verb("up", "up -c train --cpus 2", rest("[OPTIONS]", _("Options as after %%sky.")))
 def up(options: Sequence[str]) -> Any:
     """Bring a cluster up, or find one that satisfies the options."""
     from ..api import clusters
@@ -40,10 +50,10 @@ def up(options: Sequence[str]) -> Any:
 
 @verb(
     "down",
-    "down train",
-    word("[CLUSTER]", "Cluster to end; those of this notebook unless given.", "cluster all"),
-    option("--all", "", "End all clusters, also those that others started."),
-    option("--yes", "", "Do not ask, although others use some of them."),
+    _("down train"),
+    word("[CLUSTER]", _("Cluster to end; those of this notebook unless given."), _("cluster all")),
+    option("--all", "", _("End all clusters, also those that others started.")),
+    option("--yes", "", _("Do not ask, although others use some of them.")),
 )
 def down(cluster: str | None, all: bool, yes: bool) -> None:
     """End a cluster, the clusters of this notebook, or all."""
@@ -52,17 +62,18 @@ def down(cluster: str | None, all: bool, yes: bool) -> None:
     everything = all or cluster == "all"
     if all and cluster not in (None, "all"):
         raise SkyUsageError(
-            f"%sky down {cluster} --all: one or all?",
-            hint=f"%sky down {cluster}, or %sky down --all",
+            _("%sky down {cluster} --all: one or all?").format(cluster=cluster),
+            hint=_("%sky down {cluster}, or %sky down --all").format(cluster=cluster),
         )
     outcome = end_with_confirmation(
         None if everything else cluster, everything, yes, "%sky down --all --yes"
     )
     for name, place in outcome.ended:
-        print(f"ended: {name} ({place})")
+        print(_("ended: {name} ({place})").format(name=name, place=place))
     for name, reason in outcome.spared:
         print(
-            f"not ended: {name}: {reason}" + ("" if everything else f"; %sky down {name} ends it")
+            _("not ended: {name}: {reason}").format(name=name, reason=reason)
+            + ("" if everything else _("; %sky down {name} ends it").format(name=name))
         )
     if not (outcome.ended or outcome.spared or outcome.failed):
         print(_no_clusters_text(everything))
@@ -74,16 +85,18 @@ def _no_clusters_text(everything: bool) -> str:
 
     others = [] if everything else sessions.current().store.live_clusters()
     if not others:
-        return "no cluster is up"
+        return _("no cluster is up")
     names = ", ".join(f"{row.name} ({notebook_name(row.notebook)})" for row in others)
-    return f"no cluster of this notebook is up; of others: {names}. %sky down --all ends those, too"
+    return _(
+        "no cluster of this notebook is up; of others: {names}. %sky down --all ends those, too"
+    ).format(names=names)
 
 
 @verb(
     "extend",
-    "extend train 1h",
-    word("[CLUSTER]", "Cluster to keep; the only one of this notebook unless given.", "cluster"),
-    word("TIME", "Time from now on, such as 1h."),
+    _("extend train 1h"),
+    word("[CLUSTER]", _("Cluster to keep; the only one of this notebook unless given."), "cluster"),
+    word("TIME", _("Time from now on, such as 1h.")),
 )
 def extend(cluster: str | None, time: str) -> None:
     """Keep a cluster that is not used for some time."""
@@ -91,10 +104,14 @@ def extend(cluster: str | None, time: str) -> None:
     from ..resources import format_duration
 
     left = clusters.extend(cluster, time)
-    print(f"{cluster or 'the cluster'} stays up for {format_duration(left)}, used or not")
+    print(
+        _("{cluster} stays up for {left}, used or not").format(
+            cluster=cluster or _("the cluster"), left=format_duration(left)
+        )
+    )
 
 
-@verb("reap", "reap", option("--here", "", "Look only where something was launched from here."))
+@verb("reap", "reap", option("--here", "", _("Look only where something was launched from here.")))
 def reap(here: bool) -> Any:
     """End machines that belong to no cluster."""
     from ..api import clusters
@@ -102,7 +119,7 @@ def reap(here: bool) -> Any:
     return clusters.reap(everywhere=not here)
 
 
-@verb("ssh", "ssh train", _ONE)
+@verb("ssh", _("ssh train"), _ONE)
 def ssh(cluster: str | None) -> None:
     """Show the command that opens a shell on a cluster's head node."""
     from ..api import clusters
@@ -110,7 +127,7 @@ def ssh(cluster: str | None) -> None:
     print(clusters.ssh_command(cluster))
 
 
-@verb("vars", "vars train", _ONE)
+@verb("vars", _("vars train"), _ONE)
 def vars(cluster: str | None) -> Any:
     """List the variables on a cluster."""
     from ..api import variables
@@ -118,7 +135,7 @@ def vars(cluster: str | None) -> Any:
     return variables.vars(cluster)
 
 
-@verb("put", "put x y", word("NAME ...", "Variables.", "local-name"), _WHERE, only=NOTEBOOK)
+@verb("put", _("put x y"), word("NAME ...", "Variables.", "local-name"), _WHERE, only=NOTEBOOK)
 def put(names: Sequence[str], cluster: str | None) -> None:
     """Send variables to a cluster."""
     from ..api import variables
@@ -126,12 +143,37 @@ def put(names: Sequence[str], cluster: str | None) -> None:
     variables.put(*split_names(",".join(names)), cluster=cluster)
 
 
-@verb("get", "get model", word("NAME ...", "Variables.", "remote-name"), _WHERE, only=NOTEBOOK)
-def get(names: Sequence[str], cluster: str | None) -> None:
-    """Bring variables of a cluster into the notebook."""
-    from ..api import variables
+@verb(
+    "get",
+    _("get out/model.pt results/"),
+    word(
+        "NAME ...",
+        _("Variables, or files by path; after a path, where to."),
+        _("remote-name remote-path"),
+    ),
+    _WHERE,
+    option("--to", "DEST", _("File or folder for files."), "--to results/", "path"),
+    option("--force", "", _("Replace files that are here and differ.")),
+    option("--on", "RANK", _("Node of the files; 0 unless given."), "--on 1", parse=_parse_rank),
+)
+def get(
+    names: Sequence[str], cluster: str | None, to: str | None, force: bool, on: int | None
+) -> None:
+    """Bring variables, files or folders of a cluster here."""
+    from ..executor import session as sessions
+    from ..executor.fetching import FetchRequest, check_destination, fetch, split_destination
+    from .transfer_line import TransferLine, describe
 
-    variables.get(*split_names(",".join(names)), cluster=cluster)
+    words, last = (names, None) if to else split_destination(names)
+    listed = tuple(split_names(",".join(words)))
+    request = FetchRequest(listed, cluster, to or last, force, on or 0)
+    session = sessions.current()
+    if last is not None:
+        check_destination(session, request)
+    with TransferLine() as line:
+        found = fetch(session, request, line.show)
+    for text in describe(found, session.folder):
+        print(text)
 
 
 @verb("check", "check")

@@ -13,6 +13,7 @@ from ..offers import Offer
 from ..optimizer.plan import Plan
 from ..optimizer.planner import plan
 from ..provisioner.preview import preview_plan, with_alternatives
+from ..translation import _
 from ..widgets.dry_run import DryRun
 
 
@@ -42,6 +43,9 @@ def _plan_cell(session: Any, options: CellOptions) -> tuple[Plan, tuple[str, ...
         # the limit on the hourly cost was checked when the cluster was launched
         whole = replace(need, nodes=row.nodes, max_hourly_cost=None)
         up = replace(plan(whole, offers=(), warm=[offer]), name=need.command_line())
-        return with_alternatives(up, need), (f"on cluster {row.name}, which is up",)
+        return with_alternatives(up, need), (
+            _("on cluster {name}, which is up").format(name=row.name),
+        )
     found, notes = preview_plan(need)
-    return with_alternatives(found, need), notes
+    second = session.clusters.second_cluster_note(need, options.cluster)
+    return with_alternatives(found, need), (*([second] if second else ()), *notes)

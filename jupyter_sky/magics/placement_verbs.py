@@ -7,6 +7,7 @@ from typing import Any
 from ..errors import SkyUsageError, suggest
 from ..geography import parse_clouds
 from ..quantities import parse_count
+from ..translation import _
 from .arguments import RESOURCES, option, word
 from .declaration import verb
 
@@ -18,16 +19,25 @@ def _parse_number(text: str, flag: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise SkyUsageError(f"{flag} {text}: not a number", hint=f"such as {flag} 5000") from None
+        raise SkyUsageError(
+            _("{flag} {text}: not a number").format(flag=flag, text=text),
+            hint=_("such as {flag} 5000").format(flag=flag),
+        ) from None
 
 
 @verb(
     "offers",
-    "offers A100:8 --spot --region eu",
-    word("[NAME]", "Accelerators such as A100:8, or an instance type.", "gpu"),
+    _("offers A100:8 --spot --region eu"),
+    word("[NAME]", _("Accelerators such as A100:8, or an instance type."), "gpu"),
     *RESOURCES,
-    option("--limit", "N", f"Lines to show; {_SHOWN} by default.", "--limit 50", parse=parse_count),
-    option("--flagged", "", "Also spot offers that cost more than on demand."),
+    option(
+        "--limit",
+        "N",
+        _("Lines to show; {shown} by default.").format(shown=_SHOWN),
+        "--limit 50",
+        parse=parse_count,
+    ),
+    option("--flagged", "", _("Also spot offers that cost more than on demand.")),
 )
 def offers(name: str | None, limit: int | None, flagged: bool, **labels: Any) -> Any:
     """List what the clouds sell, the cheapest first."""
@@ -38,14 +48,14 @@ def offers(name: str | None, limit: int | None, flagged: bool, **labels: Any) ->
 
 @verb(
     "plan",
-    "plan pipeline --minimize cost --deadline 3h",
-    word("[DAG]", "Variable with a Dag or a Task; else options of a request.", "local-name"),
+    _("plan pipeline --minimize cost --deadline 3h"),
+    word("[DAG]", _("Variable with a Dag or a Task; else options of a request."), "local-name"),
     *RESOURCES,
     option("--minimize", "GOAL", f"{', '.join(_GOALS)}.", "--minimize cost", " ".join(_GOALS)),
-    option("--deadline", "TIME", "Longest time that it may take.", "--deadline 3h"),
-    option("--budget", "USD", "Most USD that it may cost.", "--budget 20"),
-    option("--carbon-cap", "G", "Most grams of CO2.", "--carbon-cap 5000", parse=_parse_number),
-    option("--solver", "NAME", "auto, glpk or highs.", "--solver highs", "auto glpk highs"),
+    option("--deadline", "TIME", _("Longest time that it may take."), "--deadline 3h"),
+    option("--budget", "USD", _("Most USD that it may cost."), "--budget 20"),
+    option("--carbon-cap", "G", _("Most grams of CO2."), "--carbon-cap 5000", parse=_parse_number),
+    option("--solver", "NAME", _("auto, glpk or highs."), "--solver highs", _("auto glpk highs")),
 )
 def plan(dag: str | None, **settings: Any) -> Any:
     """Show where tasks would run and what they would cost; nothing is launched."""
@@ -54,8 +64,8 @@ def plan(dag: str | None, **settings: Any) -> Any:
     labels = {each.dest: settings.pop(each.dest) for each in RESOURCES if each.dest in settings}
     if dag and labels:
         raise SkyUsageError(
-            f"%sky plan: {dag} and {' '.join(labels)} at once",
-            hint="labels belong to the tasks of a Dag: set_resources(...)",
+            _("%sky plan: {dag} and {labels} at once").format(dag=dag, labels=" ".join(labels)),
+            hint=_("labels belong to the tasks of a Dag: set_resources(...)"),
         )
     given = {name: value for name, value in settings.items() if value is not None}
     return planning.plan(_find_variable(dag) if dag else None, **given, **labels)
@@ -73,19 +83,19 @@ def _find_variable(name: str) -> Any:
         return namespace[name]
     known = [key for key, value in namespace.items() if isinstance(value, kinds)]
     raise SkyUsageError(
-        f"%sky plan {name}: there is no Dag of that name here",
-        hint=suggest(name, known) if known else "make one: with sky.Dag() as pipeline:",
+        _("%sky plan {name}: there is no Dag of that name here").format(name=name),
+        hint=suggest(name, known) if known else _("make one: with sky.Dag() as pipeline:"),
     )
 
 
 @verb(
     "tracker",
     "tracker --blocked",
-    option("--blocked", "", "Only places that are not asked for a while."),
-    option("--launches", "", "Only probabilities of a launch."),
-    option("--lifetimes", "", "Only lifetimes of machines."),
-    option("--prices", "", "Only current spot prices."),
-    option("--cloud", "CLOUDS", "Only these clouds.", "--cloud aws,gcp", "cloud", parse_clouds),
+    option("--blocked", "", _("Only places that are not asked for a while.")),
+    option("--launches", "", _("Only probabilities of a launch.")),
+    option("--lifetimes", "", _("Only lifetimes of machines.")),
+    option("--prices", "", _("Only current spot prices.")),
+    option("--cloud", "CLOUDS", _("Only these clouds."), "--cloud aws,gcp", "cloud", parse_clouds),
 )
 def show_tracker(cloud: tuple[str, ...] | None, **parts: bool) -> Any:
     """Show blocked places, probabilities of a launch, lifetimes, spot prices."""
@@ -99,9 +109,9 @@ def show_tracker(cloud: tuple[str, ...] | None, **parts: bool) -> Any:
 
 
 @verb(
-    "tracker clear",
-    "tracker clear aws us-east-1",
-    word("[PLACE ...]", "Words of places; all unless given.", "cloud region"),
+    _("tracker clear"),
+    _("tracker clear aws us-east-1"),
+    word("[PLACE ...]", _("Words of places; all unless given."), _("cloud region")),
 )
 def clear_blocks(places: list[str]) -> None:
     """Ask blocked places again."""
@@ -109,4 +119,8 @@ def clear_blocks(places: list[str]) -> None:
 
     cleared = tracker.clear(*places)
     scopes = ", ".join(str(block.scope) for block in cleared)
-    print(f"can be asked again: {scopes}" if cleared else "no place is blocked")
+    print(
+        _("can be asked again: {scopes}").format(scopes=scopes)
+        if cleared
+        else _("no place is blocked")
+    )

@@ -6,15 +6,16 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from ..translation import _
 from .arguments import rest, word
 from .declaration import NOTEBOOK, verb
 
 
 @verb(
     "alias",
-    "alias big --cpus 8+",
-    word("[NAME]", "Short name; all are listed unless given.", "alias"),
-    rest("[OPTIONS]", "Options that it stands for."),
+    _("alias big --cpus 8+"),
+    word("[NAME]", _("Short name; all are listed unless given."), "alias"),
+    rest("[OPTIONS]", _("Options that it stands for.")),
     only=NOTEBOOK,
 )
 def alias(name: str | None, options: Sequence[str]) -> Any:
@@ -26,8 +27,8 @@ def alias(name: str | None, options: Sequence[str]) -> Any:
 
 @verb(
     "config",
-    "config idle=20m",
-    word("[SETTING[=VALUE]]", "Setting; all are listed unless given.", "setting"),
+    _("config idle=20m"),
+    word("[SETTING[=VALUE]]", _("Setting; all are listed unless given."), "setting"),
 )
 def config(setting: str | None) -> Any:
     """Show the settings, or set one for this session."""

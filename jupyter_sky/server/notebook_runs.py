@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..translation import _
 from .handler import SkyHandler, authorized
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _status(service: SkyService, row: RunRow, about: dict[str, Any]) -> RunStatu
         stage = _STAGES.get(about["status"]) or about["status"]
     notes = [f"stopped {row.stop}"] if row.stop and ended is not None else []
     if about["status"] == "lost":
-        notes.append("lost: its cluster ended before it did")
+        notes.append(_("lost: its cluster ended before it did"))
     return RunStatus(
         stage=stage,
         seconds=max(0.0, (ended or time.time()) - row.started),

@@ -21,6 +21,7 @@ from ..provider.facts import LONGEST_BILLING_UNIT
 from ..remote.processes import is_alive
 from ..store.database import Database
 from ..store.store import IntervalRow, RunRow, Store
+from ..translation import _
 from .snapshot import USE_VALID_SECONDS, IdleReport, IdleReports, Snapshot, midnight
 
 RUNS = 100
@@ -233,7 +234,9 @@ def _cluster(
         state = "ending"
     launcher = json.loads(row["connection"]) if state == "starting" else {}
     if launcher and not is_alive(launcher.get("launcher", {}), row["renewed"], now):
-        note = "its notebook was killed while it launched it; end it to be sure that nothing is up"
+        note = _(
+            "its notebook was killed while it launched it; end it to be sure that nothing is up"
+        )
     said = idle_reports.get((name, row["created"]))
     users = said.users if said and now - said.at < USE_VALID_SECONDS else ()
     origin = describe_origin(row["price_source"], row["price_date"])

@@ -12,6 +12,7 @@ from ..catalog.price_origin import PriceOrigin, describe_origin, format_date
 from ..catalog.regions import STALE_DAYS, days_since
 from ..offers import Offer
 from ..tables import CAPTION, LINE, NO_MATHJAX_CLASSES, TABLE, Table
+from ..translation import _, ngettext
 from .svg import make_scrollable
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Offers:
         found: dict[tuple, tuple[Offer, list[str]]] = {}
         for offer in self.selection.offers(self.limit * 12):
             key = (offer.cloud, offer.region, offer.instance_type, offer.spot, offer.price)
-            _, zones = found.setdefault((*key, offer.service), (offer, []))
+            __, zones = found.setdefault((*key, offer.service), (offer, []))
             if offer.zone:
                 zones.append(offer.zone)
             if len(found) > self.limit:
@@ -119,18 +120,22 @@ class Offers:
         notes = []
         more = self.line_count - len(lines)
         if more > 0:
-            notes.append(f"{more:,} more offers: to_pandas() has them all")
+            notes.append(_("{count:,} more offers: to_pandas() has them all").format(count=more))
         age = self.selection.age() if len(self) else None
         if age is not None and age > STALE_DAYS:
             oldest = min(day for day in self.selection.dates() if days_since(day) == age)
             notes.append(
-                f"prices go back to {format_date(oldest)}; newer ones: jupyter sky catalog refresh"
+                _("prices go back to {day}; newer ones: jupyter sky catalog refresh").format(
+                    day=format_date(oldest)
+                )
             )
         if any(not line.offer.date for line in lines):
-            notes.append("prices without a date are of unknown age")
+            notes.append(_("prices without a date are of unknown age"))
         if self.selection.flagged:
             notes.append(
-                f"{self.selection.flagged} spot offers that cost more than on-demand are left out"
+                _("{flagged} spot offers that cost more than on-demand are left out").format(
+                    flagged=self.selection.flagged
+                )
             )
         notes += sorted({line.offer.note for line in lines if line.offer.note})
         return [*notes, *self.problems]
@@ -140,11 +145,13 @@ class Offers:
         lines = self.lines()
         columns, count = _columns(lines), self.line_count
         rows = tuple(tuple(_clipped(c.text(line)) for c in columns) for line in lines)
-        title = f"{count:,} offer{'s' if count != 1 else ''}" + (
-            f" for {self.asked}" if self.asked else ""
-        )
+        title = ngettext("{count:,} offer", "{count:,} offers", count).format(count=count)
+        if self.asked:
+            title = _("{title} for {request}").format(title=title, request=self.asked)
         names = tuple(column.name for column in columns)
-        return Table(title, names, rows, "\n".join(self.notes(lines)), "nothing on sale meets this")
+        return Table(
+            title, names, rows, "\n".join(self.notes(lines)), _("nothing on sale meets this")
+        )
 
     def __str__(self) -> str:
         return str(self.table())
@@ -176,12 +183,12 @@ class Offers:
         )
         content = (
             f'<table class="{NO_MATHJAX_CLASSES} jupyter-sky-offers" data-sortable="no" '
-            f'style="{TABLE}">'
+            f'data-sort-by="{escape(_("sort by %1"))}" style="{TABLE}">'
             f'<caption style="{CAPTION}">{escape(table.title)}</caption>'
             f'<thead><tr style="background: none">{head}</tr></thead><tbody>{body}</tbody></table>'
         )
         return (
-            f"<style>{_STYLE}</style>{make_scrollable(content, 'offers')}"
+            f"<style>{_STYLE}</style>{make_scrollable(content, _('offers'))}"
             f"{notes}<script>{_script()}</script>"
         )
 
@@ -203,20 +210,20 @@ def _columns(lines: Sequence[OfferLine]) -> list[_Column]:
         _Column("region", lambda line: line.offer.region),
         _Column("zones", lambda line: _zones(line.zones)),
         _Column("country", lambda line: line.offer.country),
-        _Column("instance type", lambda line: line.offer.instance_type),
+        _Column(_("instance type"), lambda line: line.offer.instance_type),
         _Column("vCPUs", lambda line: _plain(line.offer.vcpus), lambda line: line.offer.vcpus),
         _Column("GiB", lambda line: _plain(line.offer.memory), lambda line: line.offer.memory),
         _Column("GPUs", lambda line: _gpus(line.offer)),
         _Column("market", lambda line: "spot" if line.offer.spot else "on-demand"),
         _Column("USD/h", lambda line: _usd(line.offer.price), lambda line: line.offer.price),
         _Column(
-            "USD/h per GPU",
+            _("USD/h per GPU"),
             lambda line: _usd(line.offer.gpu_price, bool(line.offer.gpu)),
             lambda line: line.offer.gpu_price,
         ),
         _Column("service", lambda line: " ".join(line.offer.packages)),
         _Column(
-            "price from",
+            _("price from"),
             lambda line: _origin(line).short,
             tooltip=lambda line: _origin(line).detail,
         ),

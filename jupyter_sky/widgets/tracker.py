@@ -11,6 +11,7 @@ from ..ledger.ledger import format_rate
 from ..resources import format_duration, format_elapsed
 from ..tables import Table
 from ..tracker import Place, Tracker
+from ..translation import _
 
 PARTS = ("blocked", "launches", "lifetimes", "prices")
 MAX_PRICES = 40
@@ -104,11 +105,11 @@ def _blocked(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
         if not clouds or block.scope.cloud in clouds
     )
     return Table(
-        "Blocked now",
-        ("place", "why", "times", "until", "left", "what the cloud said"),
+        _("Blocked now"),
+        ("place", "why", "times", "until", "left", _("what the cloud said")),
         rows,
-        note="ask there again before that: %sky tracker clear [PLACE]" if rows else "",
-        empty="no place is blocked",
+        note=_("ask there again before that: %sky tracker clear [PLACE]") if rows else "",
+        empty=_("no place is blocked"),
     )
 
 
@@ -129,8 +130,8 @@ def _launches(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
         "Launches",
         ("place", "tried", "chance", "80 % interval", "takes", "last"),
         tuple(rows),
-        note="chance that a launch works there; older launches count for less" if rows else "",
-        empty="no launch has been seen",
+        note=_("chance that a launch works there; older launches count for less") if rows else "",
+        empty=_("no launch has been seen"),
     )
 
 
@@ -147,10 +148,12 @@ def _lifetimes(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
         rows.append((str(place), tally.machines, mean, between, _ago(last, now)))
     return Table(
         "Lifetimes",
-        ("place", "machines", "mean life", "80 % interval", "last end"),
+        ("place", "machines", _("mean life"), "80 % interval", _("last end")),
         tuple(rows),
-        note="until the cloud takes a machine back; those given back alive count" if rows else "",
-        empty="no machine has been seen to end",
+        note=_("until the cloud takes a machine back; those given back alive count")
+        if rows
+        else "",
+        empty=_("no machine has been seen to end"),
     )
 
 
@@ -164,7 +167,9 @@ def _prices(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
     )
     more = len(wanted) - len(rows)
     note = f"and {more:,} more: sky.tracker.current().prices(time.time())" if more else ""
-    return Table("Spot prices", ("place", "price", "seen"), rows, note, "no spot price was seen")
+    return Table(
+        _("Spot prices"), ("place", "price", "seen"), rows, note, _("no spot price was seen")
+    )
 
 
 def _last_seen(
@@ -198,11 +203,13 @@ def format_hours(hours: float) -> str:
 def _ago(at: float, now: float) -> str:
     seconds = max(0.0, now - at)
     if seconds < 90:
-        return "just now"
+        return _("just now")
     if seconds < 5400:
-        return f"{seconds / 60:.0f} min ago"
+        return _("{seconds:.0f} min ago").format(seconds=seconds / 60)
     hours = seconds / 3600
-    return f"{hours:.0f} h ago" if hours < 48 else f"{hours / 24:.0f} days ago"
+    return (
+        f"{hours:.0f} h ago" if hours < 48 else _("{hours:.0f} days ago").format(hours=hours / 24)
+    )
 
 
 def _clock(at: float, now: float) -> str:

@@ -21,6 +21,7 @@ from ...engines.node import instance
 from ...engines.wire.error_serialization import describe_error
 from ...engines.wire.values import Parcel
 from ...errors import SkyError
+from ...translation import _
 from ..payload import Blob, BlobStore, Payload, dumps, join, plain_pickle, split
 from .stream_inputs import WINDOW_BYTES, WINDOW_ITEMS, Stopped, StreamInput
 
@@ -180,9 +181,9 @@ class Call:
         if (plain := plain_pickle((result,), result)) is not None:
             return ("value", self.key, (plain,), self._seconds())
         try:
-            payload = split(Parcel.of(result, "the result"), self.context.results)
+            payload = split(Parcel.of(result, _("the result")), self.context.results)
         except SkyError as error:
-            error.hint = "return what can be pickled"
+            error.hint = _("return what can be pickled")
             raise
         return ("value", self.key, payload, self._seconds())
 
@@ -252,7 +253,7 @@ class Call:
     def acknowledge(self, count: int) -> None:
         """Record that the caller has consumed items of the stream."""
         with self._room:
-            for _ in range(min(count, len(self._ahead))):
+            for __ in range(min(count, len(self._ahead))):
                 self._ahead_bytes -= self._ahead.popleft()
             self._room.notify_all()
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ...engines.node import instance
 from ...errors import SkyError
+from ...translation import _
 from ..shared import collections
 from .rendezvous import NEW_POOL_HINT, SINGLE_NODE, broadcast_id, must_create, require_single_slot
 
@@ -57,23 +58,25 @@ class Mpi:
 
         if size != MPI.COMM_WORLD.size:
             raise SkyError(
-                f"the MPI world has {MPI.COMM_WORLD.size} ranks, the pool {size} nodes",
+                _("the MPI world has {size} ranks, the pool {size2} nodes").format(
+                    size=MPI.COMM_WORLD.size, size2=size
+                ),
                 hint=NEW_POOL_HINT
                 if self.world != [name]
-                else "an MPI library that speaks PMI-1 is needed: MPICH, or Intel's",
+                else _("an MPI library that speaks PMI-1 is needed: MPICH, or Intel's"),
             )
 
     def _enter(self, name: str, size: int) -> None:
         """Set up the environment from which mpi4py finds the other ranks."""
         if find_spec("mpi4py") is None:
             raise SkyError(
-                "plugins.mpi(): there is no mpi4py on the node",
-                hint='have it installed: Image(pip=["mpi4py", "mpich"])',
+                _("plugins.mpi(): there is no mpi4py on the node"),
+                hint=_('have it installed: Image(pip=["mpi4py", "mpich"])'),
             )
         if "mpi4py.MPI" in sys.modules:
             raise SkyError(
-                "mpi4py was imported before the nodes met: it makes a world of its own then",
-                hint="import it in functions that are sent by @ only",
+                _("mpi4py was imported before the nodes met: it makes a world of its own then"),
+                hint=_("import it in functions that are sent by @ only"),
             )
         parent_end, child_end = socket.socketpair()
         with child_end:
@@ -115,8 +118,10 @@ class PmiServer:
 
     def __init__(self, world: str, size: int) -> None:
         self.size = size
-        self._values: collections.Dict[str, str] = collections.Dict(f"jupyter_sky.mpi.{world}")
-        self._barrier = collections.Barrier(f"jupyter_sky.mpi.{world}", size)
+        self._values: collections.Dict[str, str] = collections.Dict(
+            _("jupyter_sky.mpi.{world}").format(world=world)
+        )
+        self._barrier = collections.Barrier(_("jupyter_sky.mpi.{world}").format(world=world), size)
         self._waiting = {
             # one rank a node; the library itself finds out what they share
             "PMI_process_mapping": f"(vector,(0,{size},1))",
@@ -132,15 +137,15 @@ class PmiServer:
         """
         fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
         handlers: dict[str, Callable[[], str]] = {
-            "init": lambda: "response_to_init rc=0 pmi_version=1 pmi_subversion=1",
-            "get_maxes": lambda: "maxes rc=0 kvsname_max=256 keylen_max=256 vallen_max=1024",
-            "get_appnum": lambda: "appnum rc=0 appnum=0",
-            "get_my_kvsname": lambda: "my_kvsname rc=0 kvsname=world",
+            "init": lambda: _("response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+            "get_maxes": lambda: _("maxes rc=0 kvsname_max=256 keylen_max=256 vallen_max=1024"),
+            "get_appnum": lambda: _("appnum rc=0 appnum=0"),
+            "get_my_kvsname": lambda: _("my_kvsname rc=0 kvsname=world"),
             "get_universe_size": lambda: f"universe_size rc=0 size={self.size}",
             "barrier_in": self._wait_barrier,
             "put": lambda: self._put(fields["key"], fields["value"]),
             "get": lambda: self._get(fields["key"]),
-            "finalize": lambda: "finalize_ack rc=0",
+            "finalize": lambda: _("finalize_ack rc=0"),
         }
         command = fields.get("cmd", "")
         handler = handlers.get(command, lambda: f"{command}_result rc=-1 msg=unknown")
@@ -148,16 +153,16 @@ class PmiServer:
 
     def _wait_barrier(self) -> str:
         self._barrier.wait(RENDEZVOUS_SECONDS)
-        return "barrier_out rc=0"
+        return _("barrier_out rc=0")
 
     def _put(self, key: str, value: str) -> str:
         self._values[key] = value
-        return "put_result rc=0"
+        return _("put_result rc=0")
 
     def _get(self, key: str) -> str:
         value = self._waiting.get(key) or self._values.get(key)
         if value is None:
-            return "get_result rc=-1 msg=key_not_found value=unknown"
+            return _("get_result rc=-1 msg=key_not_found value=unknown")
         return f"get_result rc=0 value={value}"
 
 

@@ -1,0 +1,80 @@
+"""Data on the notebook's own machine: in its cache, or copied to a folder."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import SkyUsageError
+from .cache import CachedObject, DatasetCache, Lease
+from .listing import Manifest
+from .part_io import carry_parts
+from .parts_of_objects import spans_of
+from .store import PartRequest, Store
+from .tree_names import FoldName, fold_of_platform
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedData:
+    """Data that are in the cache of this machine, as long as this value lives.
+
+    Attributes
+    ----------
+    path
+        Folder, or file where the address was that of one object.
+    lease
+        Use of the cached dataset.
+    """
+
+    path: Path
+    lease: Lease
+
+
+def data_cache() -> DatasetCache:
+    """Return the cache of datasets of this machine."""
+    return DatasetCache(Path.home() / ".cache" / "jupyter_sky" / "data")
+
+
+def fetch_dataset(store: Store, manifest: Manifest, fold: FoldName) -> FetchedData:
+    """Bring data to the cache of this machine."""
+    dataset, by_path = manifest.dataset(fold), manifest.by_path(fold)
+
+    def download(pairs: Sequence[tuple[CachedObject, Path]]) -> None:
+        jobs: list[tuple[PartRequest, Path]] = []
+        for each, path in pairs:
+            with path.open("wb") as file:
+                file.truncate(each.size)
+            found = by_path[each.path]
+            jobs += [(store.read(found, span), path) for span in spans_of(found.size)]
+        carry_parts(jobs, lambda nbytes: None, threading.Event())
+
+    lease = data_cache().lease(dataset, download)
+    path = lease.path / dataset.objects[0].path if manifest.is_single else lease.path
+    return FetchedData(path, lease)
+
+
+def fetch_to(store: Store, manifest: Manifest, target: Path) -> Path:
+    """Copy data to a path of this machine, by way of its cache; nothing is overwritten.
+
+    Raises
+    ------
+    SkyUsageError
+        There is something at the path already that differs.
+    """
+    if target.is_dir() and manifest.is_single:
+        target /= manifest.uri.name
+    if target.exists() and (target.is_file() or any(target.iterdir())):
+        raise SkyUsageError(
+            f"there is something at {target} already", hint="fetch to another path, or remove it"
+        )
+    fetched = fetch_dataset(store, manifest, fold_of_platform())
+    with fetched.lease:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if fetched.path.is_file():
+            shutil.copyfile(fetched.path, target)
+        else:
+            shutil.copytree(fetched.path, target, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    return target

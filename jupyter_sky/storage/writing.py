@@ -1,0 +1,118 @@
+"""Writing of an object by this process, part by part, published whole."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import Any, BinaryIO
+
+from .part_io import checksums, write_part
+from .store import ALWAYS, MIB, Condition, Part, Span, Store, StoredObject
+
+SPOOL_BYTES = 64 * MIB
+"""Bytes of an object that is being written which are kept in memory; more go to a file."""
+
+
+def write_object(
+    store: Store, key: str, data: bytes | str | Path | BinaryIO, condition: Condition = ALWAYS
+) -> StoredObject:
+    """Write an object; nobody sees it before it is complete.
+
+    Parameters
+    ----------
+    store, key
+        Where.
+    data
+        Content, text, the path of a file, or a file that can be read from its beginning.
+    condition
+        Checked by the store at the moment of publication.
+    """
+    if isinstance(data, Path):
+        with data.open("rb") as file:
+            return _write_file(store, key, file, condition)
+    if isinstance(data, str):
+        data = data.encode()
+    if isinstance(data, bytes | bytearray | memoryview):
+        data = io.BytesIO(data)
+    return _write_file(store, key, data, condition)
+
+
+def _write_file(store: Store, key: str, file: BinaryIO, condition: Condition) -> StoredObject:
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    upload = store.begin(key, size, condition=condition)
+    try:
+        parts = []
+        for number, span in _spans(size, upload.part_size):
+            piece = file.read(span.size)
+            sums = checksums(piece, store.capability.part_checksum)
+            tag = write_part(upload.write(number, sums), piece)
+            parts.append(Part(number, span, sums.crc32c, tag))
+        return store.end(upload, parts)
+    except BaseException:
+        upload.abort()
+        raise
+
+
+def _spans(size: int, part_size: int) -> Iterator[tuple[int, Span]]:
+    """Yield the parts of an object; an empty one has one."""
+    for number, start in enumerate(range(0, max(size, 1), max(part_size, 1)), 1):
+        yield number, Span(start, min(start + part_size, size))
+
+
+class ObjectWriter(io.RawIOBase):
+    """A file that becomes an object when it is closed, unless its block has raised.
+
+    Parameters
+    ----------
+    publish
+        Called with the content, a file at its beginning.
+    """
+
+    def __init__(self, publish: Callable[[Any], object]) -> None:
+        self._publish = publish
+        self._file = SpooledTemporaryFile(SPOOL_BYTES)  # noqa: SIM115 - closed with this file
+        self._failed = False
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Add bytes at the end."""
+        return self._file.write(data)
+
+    def close(self) -> None:
+        """Publish what was written."""
+        if self.closed:
+            return
+        super().close()
+        try:
+            if not self._failed:
+                self._publish(self._file)
+        finally:
+            self._file.close()
+
+    def discard(self) -> None:
+        """Publish nothing when it is closed."""
+        self._failed = True
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if kind is not None:
+            self.discard()
+        self.close()
+
+
+class TextWriter(io.TextIOWrapper):
+    """Text that becomes an object when it is closed, unless its block has raised."""
+
+    def __init__(self, writer: ObjectWriter, encoding: str = "utf-8", **text: Any) -> None:
+        super().__init__(writer, encoding, **text)  # type: ignore[arg-type]
+        self._writer = writer
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if kind is not None:
+            self._writer.discard()
+        self.close()
