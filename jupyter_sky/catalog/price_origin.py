@@ -26,10 +26,13 @@ class PriceOrigin:
         Publisher and date; empty where nothing is known.
     detail : str
         All sources in words; empty where `short` says as much.
+    publishers : tuple of str
+        Clouds that published the price, as `short` names them.
     """
 
     short: str
     detail: str = ""
+    publishers: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -49,20 +52,22 @@ def describe_origin(source: str, day: str) -> PriceOrigin:
 
     Examples
     --------
-    >>> describe_origin("vantage-aws-price-list-2026-07+moto-5.2.5-offerings", "2026-07-05")
-    PriceOrigin(short='AWS, 5 Jul 2026', detail='Vantage AWS price list, Jul 2026; moto 5.2.5 \
-offerings')
+    >>> describe_origin("vantage-aws-price-list-2026-07+moto-5.2.5-offerings", "2026-07-05").text
+    'AWS, 5 Jul 2026 (Vantage AWS price list, Jul 2026; moto 5.2.5 offerings)'
     >>> describe_origin("this machine", "").short
     'this machine'
     """
     names = [name for name in re.split(r", |\+", source) if name]
     if not names:
         return PriceOrigin(format_date(day) if day else "")
+    if names == ["this machine"]:
+        return PriceOrigin(_("this machine"))  # it is free, on whatever day
     publishers = list(dict.fromkeys(filter(None, map(_publisher, names))))
     if not publishers and not day and not _SLUG.fullmatch(names[0]):
         return PriceOrigin(", ".join(names))
     short = " and ".join(publishers) or _expand(names[0])
-    return PriceOrigin(f"{short}, {format_date(day)}", "; ".join(map(_expand, names)))
+    detail = "; ".join(map(_expand, names))
+    return PriceOrigin(f"{short}, {format_date(day)}", detail, tuple(publishers))
 
 
 def format_date(text: str) -> str:

@@ -167,7 +167,7 @@ class CostReport:
     def _has_estimate(self) -> bool:
         sums = [self.total, self.verdict.spent, self.notebook_usd or CostSum(), self.forecast]
         return any(amount.estimated for amount in (*sums, *self.saved)) or any(
-            line.estimated for line in self.lines
+            line.estimated and line.price != 0 for line in self.lines
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -99,6 +99,7 @@ def _describe_offer(line: OfferLine, tier: LaunchTier) -> dict[str, Any]:
         "line": request.command_line(),
         "launch": tier,
         "obstacle": launch_obstacle(offer),
+        "place": offer.region if origin.publishers else f"{offer.cloud} {offer.region}".strip(),
         "origin": origin.short,
         "origin_detail": origin.detail,
     }

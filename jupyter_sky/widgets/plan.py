@@ -32,7 +32,7 @@ MAX_ROWS = 200
 _MAX_TASKS = 12  # largest plan for which a display solves alternatives
 _MAX_SECONDS = 0.3  # largest solver time of such a plan
 SMALL = "font-size: 0.85em; opacity: 0.85"
-_BLOCK = f"{TABLE}; padding: 2px 8px"
+_BLOCK = f"{TABLE}; padding: 2px 8px; overflow-wrap: anywhere"
 
 
 def to_text(plan: Plan) -> str:

@@ -49,9 +49,17 @@ def make_figure(width: float, height: float, title: str, said: str, body: str, n
     )
 
 
+# Scroll bars that systems hide until somebody scrolls are shown: else a picture seems cut off.
+_SCROLL_BAR = (
+    "<style>.jsky-scroll::-webkit-scrollbar { height: 10px } "
+    ".jsky-scroll::-webkit-scrollbar-thumb { border-radius: 5px; "
+    "background: rgba(128, 128, 128, 0.6) }</style>"
+)
+
+
 def make_scrollable(html: str, name: str) -> str:
-    """Return HTML in a box that scrolls if its content is too wide."""
+    """Return HTML in a box that scrolls, with a visible bar, if its content is too wide."""
     return (
-        f'<div class="{NO_MATHJAX_CLASSES}" role="region" aria-label="{escape(name)}" tabindex="0" '
+        f'{_SCROLL_BAR}<div class="{NO_MATHJAX_CLASSES} jsky-scroll" role="region" aria-label="{escape(name)}" tabindex="0" '
         f'style="overflow-x: auto; padding: 2px 8px">{html}</div>'
     )

@@ -100,6 +100,7 @@ export interface IOffer {
   line: string; // the options of %%sky that ask for it
   launch: 'now' | 'account' | 'never'; // whether its cloud lacks an account, or is not supported
   obstacle: string; // why it cannot be launched from here; empty when it can
+  place: string; // region, and cloud where the origin does not name it
   origin: string; // publisher and date of the price
   origin_detail: string;
 }

@@ -54,6 +54,15 @@ export function Clusters({ view, open }: { view: IView; open: Set<string> }): JS
           _={_}
         />
       )}
+      {actions.hasForm() ? (
+        <p>
+          <Action
+            label={_('New cluster…')}
+            why={actions.noCellReason()}
+            act={() => actions.newCluster()}
+          />
+        </p>
+      ) : null}
     </>
   );
 }

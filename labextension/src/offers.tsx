@@ -116,8 +116,10 @@ function OfferTable({ answer, view }: { answer: IOffers; view: IView }): JSX.Ele
           <caption className="jsky-Panel-hidden">{_('Offers')}</caption>
           <thead>
             <tr>
-              <th scope="col">{_('USD/h')}</th>
               <th scope="col">{_('Machine')}</th>
+              <th scope="col" className="jsky-Panel-number">
+                {_('USD/h')}
+              </th>
             </tr>
           </thead>
           {TIERS.map(tier => {
@@ -163,15 +165,18 @@ function OfferRow({ offer, view }: { offer: IOffer; view: IView }): JSX.Element 
   const { actions, _ } = view;
   const { instance_type, cloud, region, launch, obstacle } = offer;
   return (
-    <tr className="jsky-Offer">
-      <td>{rate(offer.price, _)}</td>
+    <tr className="jsky-Offer" title={obstacle || undefined}>
       <td>
-        <DetailList details={[offer.gpus, instance_type, ...size(offer, _)]} />
+        <DetailList details={machine(offer)} />
         <span className="jsky-Panel-quiet">
-          <DetailList details={place(offer, _)} />
-          <span title={offer.origin_detail || undefined}>{offer.origin}</span>
+          <DetailList details={[...size(offer, _), offer.spot ? _('spot') : '']} />
         </span>
-        {obstacle ? <span className="jsky-Panel-quiet">{obstacle}</span> : null}
+        <span className="jsky-Panel-quiet" title={offer.origin_detail || undefined}>
+          <DetailList details={[offer.place, offer.origin, offer.note ?? '']} />
+        </span>
+      </td>
+      <td className="jsky-Panel-number">
+        {rate(offer.price, _)}
         {launch === 'never' ? null : (
           <Action
             label={_('Insert cell')}
@@ -189,8 +194,7 @@ function size({ cpus, memory }: IOffer, _: Translate): string[] {
   return [cpus === null ? '' : vcpus(cpus, _), memory === null ? '' : gib(memory, _)];
 }
 
-/** Place, market and note, each followed by a separator. */
-function place(offer: IOffer, _: Translate): string[] {
-  const where = [offer.cloud, offer.region].filter(Boolean).join(' ');
-  return [where, offer.spot ? _('spot') : _('on demand'), offer.note ?? ''];
+/** Accelerators and type; some types name their accelerators. */
+function machine({ gpus, instance_type }: IOffer): string[] {
+  return [instance_type.includes(gpus) ? '' : gpus, instance_type];
 }

@@ -29,6 +29,7 @@ const OFFER = {
   line: '--instance-type p4d.24xlarge',
   launch: 'account',
   obstacle: '',
+  place: 'eu-west-1',
   origin: 'AWS, 1 Oct 2026',
   origin_detail: 'AWS price list, Oct 2026'
 };
@@ -51,6 +52,8 @@ function panel(answer: IState | SkyError, why = '') {
     noCellReason: () => why,
     noNotebookReason: () => '',
     hasLogs: () => false,
+    hasForm: () => true,
+    newCluster: vi.fn(),
     down: vi.fn(),
     extend: vi.fn(),
     stop: vi.fn(),
@@ -132,6 +135,12 @@ describe('the panel', () => {
 });
 
 describe('clusters', () => {
+  it('are started with the form', () => {
+    const { actions } = panel(state());
+    fireEvent.click(button('New cluster…'));
+    expect(actions.newCluster).toHaveBeenCalledOnce();
+  });
+
   it('show state, place, price, cost and end', () => {
     panel(state());
     const one = screen.getByRole('listitem').textContent!;
@@ -181,7 +190,10 @@ describe('runs', () => {
       expect(of('done()')).toContain('$0.05');
       expect(screen.getAllByRole('button', { name: 'Stop: [7]' })).toHaveLength(2);
       fireEvent.click(screen.getByRole('button', { name: /model\.fit/ }));
-      expect(actions.openRun).toHaveBeenCalledWith(runs[1]);
+      expect(actions.openRun).toHaveBeenLastCalledWith(runs[1]);
+      fireEvent.click(screen.getByText('1:00')); // anywhere in its row
+      expect(actions.openRun).toHaveBeenLastCalledWith(runs[2]);
+      expect(actions.openRun).toHaveBeenCalledTimes(2);
     });
   });
 });
@@ -220,7 +232,7 @@ describe('offers', () => {
     expect(actions.insert).toHaveBeenCalledWith('%%sky --instance-type p4d.24xlarge');
     expect(screen.getByRole('table').textContent).toContain('price unknown');
     screen.getByText('1 of 3 offers');
-    expect(screen.getByText('AWS, 1 Oct 2026').title).toBe('AWS price list, Oct 2026');
+    expect(screen.getByText('AWS, 1 Oct 2026').parentElement!.parentElement!.title).toBe('AWS price list, Oct 2026');
     await vi.waitFor(() => expect(asked[asked.length - 1].url).toContain('what=A100%3A8'));
   });
 });

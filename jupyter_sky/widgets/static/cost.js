@@ -323,8 +323,8 @@ export function render({ el, ask, _, model, by, since, chose }) {
 
 /** Whether a figure of the report is marked as an estimate. @param {Bill} bill */
 function hasEstimate({ today, here, total, forecast, saved, lines }) {
-  return [today, here, total, forecast, saved.spot, saved.placement, ...lines]
-    .some(one => one?.estimated);
+  return [today, here, total, forecast, saved.spot, saved.placement].some(one => one?.estimated) ||
+    lines.some(line => line.estimated && line.price !== 0);
 }
 
 /** The time of day with seconds. @param {number} at */
@@ -375,7 +375,7 @@ function lines(bill, _) {
       h('td', { class: 'jsky-number', text: clock(line.seconds) }),
       h('td', { class: 'jsky-number', text: rate(line.price, _) }),
       h('td', { class: 'jsky-number' }, h('b', { text: cost }),
-        line.estimated ? h('small', { text: ` ${_('running, est.')}` }) : null));
+        line.estimated ? h('small', { text: ` ${line.price === 0 ? _('running') : _('running, est.')}` }) : null));
   });
   const total = h('tr', { class: 'jsky-Cost-total' },
     h('th', { scope: 'row', text: _('in all') }),
