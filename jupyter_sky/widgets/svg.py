@@ -60,6 +60,7 @@ _SCROLL_BAR = (
 def make_scrollable(html: str, name: str) -> str:
     """Return HTML in a box that scrolls, with a visible bar, if its content is too wide."""
     return (
-        f'{_SCROLL_BAR}<div class="{NO_MATHJAX_CLASSES} jsky-scroll" role="region" aria-label="{escape(name)}" tabindex="0" '
+        f'{_SCROLL_BAR}<div class="{NO_MATHJAX_CLASSES} jsky-scroll" role="region" '
+        f'aria-label="{escape(name)}" tabindex="0" '
         f'style="overflow-x: auto; padding: 2px 8px">{html}</div>'
     )
