@@ -65,7 +65,7 @@ def describe_origin(source: str, day: str) -> PriceOrigin:
     publishers = list(dict.fromkeys(filter(None, map(_publisher, names))))
     if not publishers and not day and not _SLUG.fullmatch(names[0]):
         return PriceOrigin(", ".join(names))
-    short = " and ".join(publishers) or _expand(names[0])
+    short = " and ".join(publishers) or _words(names[0])
     detail = "; ".join(map(_expand, names))
     return PriceOrigin(f"{short}, {format_date(day)}", detail, tuple(publishers))
 
@@ -97,14 +97,19 @@ def _publisher(name: str) -> str:
 
 
 def _expand(name: str) -> str:
-    """Return the name of a source as words."""
+    """Return the name of a source as words, with the date in it."""
+    day = _SLUG_DATE.search(name) if _SLUG.fullmatch(name) else None
+    return _words(name) + (f", {format_date(day[1])}" if day else "")
+
+
+def _words(name: str) -> str:
+    """Return the name of a source as words, without the date in it."""
     if not _SLUG.fullmatch(name):
         return name
-    day = _SLUG_DATE.search(name)
     words = [
         BUILT_IN[word].short_title or BUILT_IN[word].title
         if word in BUILT_IN
         else _CAPITALS.get(word, word)
         for word in _SLUG_DATE.sub("", name).split("-")
     ]
-    return " ".join(words) + (f", {format_date(day[1])}" if day else "")
+    return " ".join(words)
