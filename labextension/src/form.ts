@@ -175,9 +175,8 @@ export const form: JupyterFrontEndPlugin<void> = {
       const body = h('div');
       const shown = (opened = new FormPanel({ panel, cell, body, title: _('New cluster'), _ }));
       const insert = ({ line }: { line: string }) => {
-        const added = insertBelow(panel, cell, upCell(panel, line));
-        shown.dispose();
-        return added;
+        shown.dispose(); // makes the cell that it stood at the active one
+        return insertBelow(panel, cell, upCell(panel, line));
       };
       const actions = [
         {
