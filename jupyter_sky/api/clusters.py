@@ -209,13 +209,17 @@ def _use(row: ClusterRow, use: dict[str, Any] | None) -> tuple[str, str]:
     """Return in words how long a cluster stays up without use, and its present or last use."""
     limit, kept = format_duration(row.idle), row.kept - time.time()
     if use is None:
-        return f"{limit}, kept {format_duration(kept)}" if kept > 0 else limit, _("not known")
+        return _("{limit}, kept {kept}").format(
+            limit=limit, kept=format_duration(kept)
+        ) if kept > 0 else limit, _("not known")
     if use["users"]:
         return limit, ", ".join(use["users"])
     left, last = max(0.0, use["idle_left"]), use["last_use"]
     word = _("kept, ends") if kept > 0 else "ends"
     ago = format_duration(last["ago"])
-    return f"{limit}, {word} in {format_duration(left)}", f"idle: {last['what']} {ago} ago"
+    return _("{limit}, {word} in {left}").format(
+        limit=limit, word=word, left=format_duration(left)
+    ), _("idle: {last} {ago} ago").format(last=last["what"], ago=ago)
 
 
 def ssh_command(cluster: str | None = None) -> str:

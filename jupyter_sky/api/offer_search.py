@@ -73,7 +73,11 @@ def build_request(
         )
         if key == "gpus" and types and "not a known accelerator" in error.message:
             near = error.hint or ""
-            also = f"{near.removesuffix('?')} or " if near.startswith("did") else _("did you mean ")
+            also = (
+                _("{removesuffix} or ").format(removesuffix=near.removesuffix("?"))
+                if near.startswith("did")
+                else _("did you mean ")
+            )
             raise SkyUsageError(
                 _("{text!r} is neither an accelerator nor an instance type").format(text=text),
                 hint=_("{also}the instance type {types}?").format(

@@ -268,8 +268,8 @@ def describe_launcher(row: ClusterRow) -> str:
     'train.ipynb (process 4711 on laptop)'
     """
     known = row.connection.get("launcher") or {}
-    return (
-        f"{row.notebook} (process {known.get('pid', '?')} on {known.get('host', 'this machine')})"
+    return _("{notebook} (process {known} on {known2})").format(
+        notebook=row.notebook, known=known.get("pid", "?"), known2=known.get("host", "this machine")
     )
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from ..offers import Offer
 from ..provisioner import Report
 from ..resources import Resources
 from ..store.store import ClusterId, ClusterRow, Store
-from ..translation import _
+from ..translation import _, ngettext
 from .budget_monitor import BudgetMonitor
 from .cluster import NEXT_CLUSTER_HINT, ClusterHandle
 from .cluster_launch import (
@@ -137,7 +137,7 @@ class ClusterRegistry:
                         name=name
                     ),
                 )
-        return sorted(fitting, key=lambda row: (row.name not in self.connected, -row.created))
+        return preferred(fitting, self.connected)
 
     def second_cluster_note(self, resources: Resources, name: str | None) -> str:
         """Return a note for a request that starts one more cluster of this notebook, or nothing."""
@@ -243,7 +243,7 @@ class ClusterRegistry:
             self.disconnect(row.name)
             raise
         kept = (
-            _(", {count} variable{words}").format(count=count, words="" if count == 1 else "s")
+            ngettext(", {count} variable", ", {count} variables", count).format(count=count)
             if count is not None
             else ""
         )
@@ -356,6 +356,15 @@ def missing_labels(resources: Resources, row: ClusterRow) -> list[str]:
     return found
 
 
+def preferred(rows: Iterable[ClusterRow], connected: Collection[str] = ()) -> list[ClusterRow]:
+    """Return clusters that meet a request in the order in which they are taken.
+
+    Those that are connected come first, then the oldest: a notebook's first cluster stays the one
+    of its cells when the kernel was restarted after others have been started.
+    """
+    return sorted(rows, key=lambda row: (row.name not in connected, row.created))
+
+
 def describe_second_cluster(resources: Resources, beside: Sequence[ClusterRow]) -> str:
     """Return a note that a cluster is started beside others, why, and how to end one of them."""
     if not beside:
@@ -363,14 +372,14 @@ def describe_second_cluster(resources: Resources, beside: Sequence[ClusterRow]) 
     reasons = []
     for row in beside:
         missing = missing_labels(resources, row)
-        why = f"does not meet {' and '.join(missing)}"
+        why = _("does not meet {missing}").format(missing=" and ".join(missing))
         if missing == [f"--nodes {resources.nodes}"]:
             why = f"has {row.nodes} node{'' if row.nodes == 1 else 's'}"
         reasons.append(f"{row.name} {why}")
-    which = "a second cluster" if len(beside) == 1 else "another cluster"
+    which = _("a second cluster") if len(beside) == 1 else _("another cluster")
     size = f" of {resources.nodes} nodes" if resources.nodes > 1 else ""
     names = " and ".join(row.name for row in beside)
-    ends = "ends the first" if len(beside) == 1 else f"ends {beside[0].name}"
+    ends = _("ends the first") if len(beside) == 1 else f"ends {beside[0].name}"
     return (
         f"starts {which}{size} beside {names}, because {' and '.join(reasons)}; "
         f"%sky down {beside[0].name} {ends}"

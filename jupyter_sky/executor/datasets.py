@@ -17,26 +17,30 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ..cell_options.values import CellData
-from ..engines.wire.values import CHUNK_BYTES
 from ..errors import SkyUsageError
 from ..provider.register import find_facts
 from ..quantities import Amount
 from ..resources import Resources
 from ..storage.cache import Dataset
+from ..storage.connections import Connections
+from ..storage.downloads import plan_download
 from ..storage.errors import SkyStorageError
 from ..storage.listing import Manifest, list_objects
-from ..storage.machine_data import request_to_json
-from ..storage.parts_of_objects import spans_of
-from ..storage.store import PartRequest, Store, StoredObject
+from ..storage.machine_data import plan_to_json
+from ..storage.part_worker import read_part
+from ..storage.store import MIB, Span, Store, StoredObject
 from ..storage.stores import open_store
 from ..storage.tree_names import fold_of_platform
 from ..storage.uri import StorageUri
+from ..translation import _
 from .transfer_progress import TransferReporter, format_size
 
 if TYPE_CHECKING:
     from .cluster import ClusterHandle
     from .values import Placement
 
+PIECE_BYTES = 4 * MIB
+"""Bytes of one message with data that this machine sends."""
 FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.01, 0.25
 
 
@@ -71,8 +75,10 @@ class CellDataset:
     def title(self) -> str:
         """Size and address, for messages."""
         count = len(self.manifest.objects)
-        amount = "1 object" if count == 1 else f"{count:,} objects"
-        return f"{format_size(self.manifest.nbytes)} in {amount} of {self.manifest.uri}"
+        amount = "1 object" if count == 1 else _("{count:,} objects").format(count=count)
+        return _("{nbytes} in {amount} of {uri}").format(
+            nbytes=format_size(self.manifest.nbytes), amount=amount, uri=self.manifest.uri
+        )
 
 
 def list_data(data: Sequence[CellData], folder: Path, resources: Resources) -> list[CellDataset]:
@@ -119,8 +125,8 @@ def check_disk(listed: Sequence[CellDataset], disk: Amount | None) -> None:
     need = sum(each.manifest.nbytes for each in listed)
     if disk is not None and need > disk.value * 2**30:
         raise SkyUsageError(
-            f"--disk {disk}: the data have {need / 2**30:.1f} GiB",
-            hint=f"--disk {int(need / 2**30 * 1.25) + 10} has room for them",
+            _("--disk {disk}: the data have {need:.1f} GiB").format(disk=disk, need=need / 2**30),
+            hint=_("--disk {need} has room for them").format(need=int(need / 2**30 * 1.25) + 10),
         )
 
 
@@ -129,9 +135,13 @@ def check_paths(listed: Iterable[CellDataset], cloud: str) -> None:
     for each in listed:
         if PurePosixPath(each.path).is_absolute() and find_facts(cloud).on_premises:
             raise SkyUsageError(
-                f"--data {each.manifest.uri}:{each.path}: an absolute path on a machine of "
-                f"{cloud}, which others use, too",
-                hint=f"a path in the cluster's folder: ./data/{each.manifest.uri.name}",
+                _(
+                    "--data {uri}:{path}: an absolute path on a machine of {cloud}, which "
+                    "others use, too"
+                ).format(uri=each.manifest.uri, path=each.path, cloud=cloud),
+                hint=_("a path in the cluster's folder: ./data/{name}").format(
+                    name=each.manifest.uri.name
+                ),
             )
 
 
@@ -152,6 +162,18 @@ def bring_data(
         _Delivery(each, placement, reporter).run()
 
 
+def _can_delegate(data: CellDataset) -> bool:
+    """Return whether another machine can read the data by requests that grant nothing else.
+
+    Files of this machine are none of another one, and a request with a token grants all that the
+    token does.
+    """
+    if data.manifest.uri.is_local:
+        return False
+    request = data.store.read(data.manifest.objects[0])
+    return "authorization" not in {name.lower() for name in request.headers}
+
+
 class _Delivery:
     """Delivery of one dataset to the machines of a cell."""
 
@@ -160,8 +182,8 @@ class _Delivery:
         self.cluster: ClusterHandle = placement.cluster
         self.ranks = placement.ranks
         self.id = uuid.uuid4().hex
-        # files of this machine: on another one they are no files that a request could read
-        self.is_sent = data.manifest.uri.is_local and placement.row.cloud != "local"
+        self._connections = Connections()
+        self.is_sent = placement.row.cloud != "local" and not _can_delegate(data)
 
     def run(self) -> None:
         """Bring the dataset to every engine; engines of one machine share one download."""
@@ -208,35 +230,34 @@ class _Delivery:
         """Send what an engine needs to get some objects: signed requests, or the bytes."""
         if self.is_sent:
             for identity in wanted:
-                self._send_file(rank, identity, self.data.objects[identity])
+                self._send_object(rank, identity, self.data.objects[identity])
             return
-        requests = {
-            identity: [request_to_json(each) for each in self._requests(identity)]
+        plans = {
+            identity: plan_download(self.data.store, self.data.objects[identity])
             for identity in wanted
         }
+        requests = {identity: plan_to_json(plan) for identity, plan in plans.items()}
         self._ask(rank, "requests", requests=requests)
 
-    def _requests(self, identity: str) -> list[PartRequest]:
-        found, store = self.data.objects[identity], self.data.store
-        return [store.read(found, span) for span in spans_of(found.size)]
-
-    def _send_file(self, rank: int, identity: str, found: StoredObject) -> None:
-        self.reporter.announce(found.key, found.size, "to")
-        self.data.store.read(found)  # raises where it has changed since it was listed
+    def _send_object(self, rank: int, identity: str, found: StoredObject) -> None:
+        """Send the bytes of an object, piece by piece."""
         link = self.cluster.connection
-        with open("/" + found.key, "rb") as file:
-            for start in range(0, max(found.size, 1), CHUNK_BYTES):
-                piece = file.read(CHUNK_BYTES)
-                place = {"identity": identity, "start": start, "size": found.size}
-                reply = link.send_value_request(
-                    rank, "data", [piece], step="piece", id=self.id, **place
-                )
-                link.reply_content(link.wait(reply))
+        for start in range(0, max(found.size, 1), PIECE_BYTES):
+            span = Span(start, min(start + PIECE_BYTES, found.size))
+            piece = read_part(self.data.store.read(found, span), self._connections)
+            place = {"identity": identity, "start": start, "size": found.size}
+            reply = link.send_value_request(
+                rank, "data", [piece], step="piece", id=self.id, **place
+            )
+            link.reply_content(link.wait(reply))
 
     def _check_end(self, state: dict[str, Any]) -> None:
         if state["error"]:
-            message, _, hint = state["error"].partition("\n")
-            raise SkyStorageError(f"--data {self.data.manifest.uri}: {message}", hint=hint or None)
+            message, __, hint = state["error"].partition("\n")
+            raise SkyStorageError(
+                _("--data {uri}: {message}").format(uri=self.data.manifest.uri, message=message),
+                hint=hint or None,
+            )
 
     def _cancel(self) -> None:
         for rank in self.ranks:
@@ -246,8 +267,12 @@ class _Delivery:
     def _summary(self, missing: int, seconds: float) -> str:
         data = self.data
         if not missing:
-            return f"{data.path}: {data.title}: there already, 0 bytes moved"
+            return _("{path}: {title}: there already, 0 bytes moved").format(
+                path=data.path, title=data.title
+            )
         rest = data.manifest.nbytes - missing
-        kept = f", {format_size(rest)} were there already" if rest else ""
+        kept = _(", {rest} were there already").format(rest=format_size(rest)) if rest else ""
         rate = format_size(missing / max(seconds, 0.001))
-        return f"{data.path}: {data.title}: brought in {seconds:.1f} s ({rate}/s){kept}"
+        return _("{path}: {title}: brought in {seconds:.1f} s ({rate}/s){kept}").format(
+            path=data.path, title=data.title, seconds=seconds, rate=rate, kept=kept
+        )

@@ -45,16 +45,11 @@ class RemoteFile:
     @classmethod
     def parse(cls, entry: Any) -> RemoteFile:
         """Read an entry of a cluster's answer, which is not trusted."""
-        try:
-            path, place, size, modified, mode = entry
-        except (TypeError, ValueError):
-            path = place = size = modified = mode = None
-        numbers = (size, modified, mode)
-        if not (isinstance(path, str) and isinstance(place, str)) or not all(
-            type(number) is int and number >= 0 for number in numbers
-        ):
-            raise SkyTransferError(_("the cluster's list of files cannot be read"))
-        return cls(path, place, size, modified, mode & 0o777)
+        match entry:
+            case [str(path), str(place), int(size), int(modified), int(mode)]:
+                if min(size, modified, mode) >= 0:
+                    return cls(path, place, size, modified, mode & 0o777)
+        raise SkyTransferError(_("the cluster's list of files cannot be read"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,4 +206,4 @@ def join_names(paths: Sequence[Path]) -> str:
     """Return the first few paths, and how many more there are."""
     more = len(paths) - SHOWN_NAMES
     names = ", ".join(map(str, paths[:SHOWN_NAMES]))
-    return f"{names} and {more} more" if more > 0 else names
+    return _("{names} and {more} more").format(names=names, more=more) if more > 0 else names

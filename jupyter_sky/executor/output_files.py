@@ -71,7 +71,7 @@ class OutputFiles:
             self.record.add(targets.values())
             size = format_size(sum(file.size for file in planned.copies))
             what = (
-                f"{path}: {size} brought"
+                _("{path}: {size} brought").format(path=path, size=size)
                 if planned.copies
                 else _("{path} is here already").format(path=path)
             )

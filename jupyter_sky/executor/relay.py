@@ -260,7 +260,7 @@ class Relay:
         if rest and not self._cut:
             self._cut = True
             note = _("\n… more than {cap:.1f} MB: the end will be shown when it ends").format(
-                cap=self.cap / 2000000.0
+                cap=self.cap / 2e6
             )
             self.display.send("stream", {"name": "stderr", "text": f"{note} ({self.where})\n"})
         for start in range(max(len(rest) - half, 0), len(rest), BATCH_BYTES):

@@ -431,7 +431,7 @@ class SkyRun:
         self.status, self.detail, self._shown_at = stage, detail, now
         row = self.cluster.row if self.cluster else None
         if self.cluster is not None and (why := self.cluster.connection.down_reason()):
-            detail = f"reconnecting: {why}"
+            detail = _("reconnecting: {why}").format(why=why)
         self._shown = RunStatus(
             stage=stage,
             seconds=self.seconds,

@@ -132,9 +132,9 @@ class RunMonitor:
                     (self._interrupt if acted == 1 else self._kill)()
                 if wait_all(futures, tick):
                     break
+                self.callbacks.record()  # first: a kernel that is killed from here on is followed
                 self.callbacks.check_stop()
                 self._check()
-                self.callbacks.record()
                 tick = STOPPING_TICK_SECONDS if self.stopped_at else TICK_SECONDS
             except KeyboardInterrupt:
                 self.interrupts, tick = self.interrupts + 1, STOPPING_TICK_SECONDS
@@ -248,7 +248,7 @@ class RunMonitor:
         content = {
             "ename": "KeyboardInterrupt",
             "evalue": text,
-            "traceback": [f"KeyboardInterrupt: {text}"],
+            "traceback": [_("KeyboardInterrupt: {text}").format(text=text)],
             "sky": {"error": {"classes": [["builtins", "KeyboardInterrupt"]]}},
         }
         return rebuild_exception(content, self.placement.ranks[0], {})

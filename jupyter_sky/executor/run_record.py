@@ -11,11 +11,12 @@ from dataclasses import replace
 from ..errors import SkyError
 from ..ledger.lines import run_usd
 from ..remote import processes
+from ..store.run_records import MAX_CODE_CHARACTERS
 from ..store.store import ClusterRow, RunRow, Store
 from .display import Stage
 
-CODE_CHARACTERS, MAX_CODE_CHARACTERS = 200, 2000
-"""Usual and greatest length of the code in a record."""
+CODE_CHARACTERS = 200
+"""Length of the code in a record, unless its first telling line comes later."""
 STOP_CHECK_SECONDS = 1.0
 HEARTBEAT_SECONDS = 10.0
 """Period at which a run that waits for its cluster shows that its kernel lives."""
@@ -78,6 +79,9 @@ class RunRecord:
     def begin(self, cluster: ClusterRow, limit: float | None) -> None:
         """Note that the run is sent to its nodes now: from here on it costs.
 
+        One that others have seen waiting is written at once: if its kernel is killed when the cell
+        has just been sent, they know that it goes on.
+
         Parameters
         ----------
         limit
@@ -95,6 +99,8 @@ class RunRecord:
             stage="running",
             allowed=limit,
         )
+        if self._written is not None:
+            self.write("running")
 
     def write(self, stage: Stage, cluster: str = "") -> None:
         """Write the stage of the run and its cluster, if that is new."""

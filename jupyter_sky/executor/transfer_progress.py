@@ -40,7 +40,7 @@ class TransferReporter:
         """
         if nbytes > self.refuse_bytes:
             keep = "" if way == "to" else _(", or keep it there: -o {name}!").format(name=name)
-            limit = f"{self.refuse_bytes / 1e9:g} GB"
+            limit = _("{refuse_bytes:g} GB").format(refuse_bytes=self.refuse_bytes / 1e9)
             raise SkyTransferError(
                 _("{name} has {nbytes}, more than {limit}: not sent").format(
                     name=name, nbytes=format_size(nbytes), limit=limit
@@ -58,6 +58,11 @@ class TransferReporter:
         """Return the callback that shows the progress of a transfer."""
 
         def show(done: int, total: int) -> None:
-            self.report("syncing", f"{name} {format_size(done)} of {format_size(total)}")
+            self.report(
+                "syncing",
+                _("{name} {done} of {total}").format(
+                    name=name, done=format_size(done), total=format_size(total)
+                ),
+            )
 
         return show

@@ -162,7 +162,11 @@ def _gpus(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
     for gpu in sorted(
         {*cheapest, *known}, key=lambda gpu: (gpu not in cheapest, _natural_key(gpu))
     ):
-        memory = f"{accelerators.accelerator(gpu).memory:g} GiB" if gpu in known else ""
+        memory = (
+            _("{memory:g} GiB").format(memory=accelerators.accelerator(gpu).memory)
+            if gpu in known
+            else ""
+        )
         price = f"from {format_rate(cheapest[gpu])}" if gpu in cheapest else _("not on sale")
         yield Completion(gpu, ", ".join(filter(None, [memory, price])))
 
@@ -252,7 +256,12 @@ def _types(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]
     for word, cloud, (cpus, memory) in zip(
         offers.strings("instance_type", kept), clouds, numbers, strict=True
     ):
-        yield Completion(word, f"{cloud}: {cpus:g} vCPUs, {memory:g} GiB")
+        yield Completion(
+            word,
+            _("{cloud}: {cpus:g} vCPUs, {memory:g} GiB").format(
+                cloud=cloud, cpus=cpus, memory=memory
+            ),
+        )
 
 
 def _of_rows(catalog: Catalog, rows: np.ndarray, name: str, note: str) -> Iterator[Completion]:

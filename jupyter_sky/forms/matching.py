@@ -244,9 +244,9 @@ def placement_text(
 
 def _running_cluster_text(need: Resources, name: str, known: CompletionContext) -> str:
     """Whether a cluster takes the cell, as `executor.clusters.ClusterRegistry.obtain` has it."""
-    from ..executor.clusters import missing_labels
+    from ..executor.clusters import missing_labels, preferred
 
-    for row in reversed(known.up):
+    for row in preferred(known.up):
         mine = row.notebook == known.notebook and not row.connection.get("named")
         if not (row.name == name if name else mine):
             continue
@@ -380,7 +380,11 @@ def _make_suggestions(
         words = _("{cloud} {region} {machine} is to be had as a spot machine only").format(
             cloud=spot.cloud, region=spot.region, machine=spot.machine
         )
-        yield RequestSuggestion(("spot",), f"{words}, at {format_rate(spot.price)}", {"spot": True})
+        yield RequestSuggestion(
+            ("spot",),
+            _("{words}, at {price}").format(words=words, price=format_rate(spot.price)),
+            {"spot": True},
+        )
     for way in suggest_changes(
         need, [*placement.on_premises_offers(need), *find_nearest(catalog, need)]
     ):
@@ -411,5 +415,7 @@ def summary(answer: MatchResult) -> str:
         count=answer.count, price=format_rate(first.price), where=where
     )
     if first.estimate is not None and answer.seconds:
-        text += f"; est. {format_usd(first.estimate)} for {format_duration(answer.seconds)}"
+        text += _("; est. {estimate} for {seconds}").format(
+            estimate=format_usd(first.estimate), seconds=format_duration(answer.seconds)
+        )
     return text

@@ -30,7 +30,9 @@ from .memory_files import FileName, MemoryFile
 BLOB_BYTES = 2**20
 APART_BYTES = 2**14
 """Segments of this many bytes are not copied into a message's own pickle."""
-_PLAIN = {int, float, str, bytes, bool, type(None), complex}
+_NUMBERS = frozenset({int, float, bool, type(None), complex})
+_TEXTS = frozenset({str, bytes})
+_PLAIN = _NUMBERS | _TEXTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +143,18 @@ def dumps(value: Any) -> bytes:
     return stream.getvalue()
 
 
+def is_plain(value: Any) -> bool:
+    """Return whether a value is a number or a short text, which needs no analysis to be sent."""
+    kind = type(value)
+    return kind in _NUMBERS or (kind in _TEXTS and len(value) < APART_BYTES)
+
+
 def plain_pickle(parts: Iterable[Any], value: Any) -> bytes | None:
     """Pickle a small value all of whose parts are numbers and texts, or return None.
 
     Such a pickle needs no import and no analysis, which take longer than a quick call.
     """
-    if not all(type(part) in _PLAIN for part in parts):
+    if not all(map(is_plain, parts)):
         return None
     data = pickle.dumps(value, protocol=5)
     return data if len(data) < APART_BYTES else None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..engines.wire.messages import COUNTED_TYPES, Message
 from ..errors import SkyError
 from ..translation import _
+from .call_queue import Waiting
 from .memory_files import read_file
-from .nodes import PoolNode, SentBatch
+from .nodes import PoolNode
 from .payload import Blob, Payload, has_blobs, join, unwrap
+from .sent_batch import SentBatch
 from .streams import ItemBuffer, ItemStream
 from .tasks import CallTask, RemoteFuture, StopReason, remote_exception
 
@@ -29,13 +32,18 @@ class TaskOwner(Protocol):
     def dispatch(self) -> None:
         """Send as many tasks as there is room for."""
 
-    def requeue(self, tasks: list[CallTask]) -> None:
-        """Put tasks back at the head of the queue."""
+    def requeue(self, entries: Sequence[Waiting], /) -> None:
+        """Put calls back at the head of the queue."""
 
     def finish_task(
         self, batch: SentBatch, key: int, seconds: float | None = None
     ) -> CallTask | None:
         """Take a task out of its batch; return None if it was taken out before."""
+
+    def finish_values(
+        self, batch: SentBatch, keys: list[int], values: list[Any], seconds: list[float]
+    ) -> None:
+        """Set results that are numbers and short texts."""
 
     def finish_batch(self, batch: SentBatch) -> None:
         """Free the slot of a batch."""
@@ -109,7 +117,7 @@ class ResultHandler:
     def show_output(self, batch: SentBatch, message: Message) -> None:
         """Show an output of a batch, and process the results that have waited for it."""
         kind, content = message["header"]["msg_type"], message["content"]
-        sink = next(iter(batch.tasks.values())).sink if batch.tasks else None
+        sink = batch.sink
         if kind == "stream" and sink is not None:
             sink.write(batch.node.rank, content["name"], content["text"])
         elif kind == "display_data" and sink is not None:
@@ -129,6 +137,12 @@ class ResultHandler:
             with self.dispatcher.lock:
                 self.dispatcher.finish_batch(batch)
                 self.dispatcher.dispatch()
+
+    def _on_values(
+        self, batch: SentBatch, keys: list[int], values: list[Any], seconds: list[float]
+    ) -> None:
+        """Take results that are numbers and short texts."""
+        self.dispatcher.finish_values(batch, keys, values, seconds)
 
     def _on_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> None:
         task = self.dispatcher.finish_task(batch, key, seconds)
@@ -175,7 +189,8 @@ class ResultHandler:
             task.future.fail(error)
 
     def _on_stream(self, batch: SentBatch, key: int) -> None:
-        task = batch.tasks[key]
+        task = batch.task(key)
+        assert task is not None
         node, engine = batch.node, batch.node.engine
         # the stream and its future are not referenced here: it ends when its user drops it
         task.stream = ItemBuffer()
@@ -215,10 +230,12 @@ class ResultHandler:
                     stream_sender.acknowledge((batch.id, key), count)
 
     def _on_returned(self, batch: SentBatch, keys: list[int]) -> None:
+        with self.dispatcher.lock:
+            plain = batch.take_unstarted(keys)
         tasks = [task for key in keys if (task := self.dispatcher.finish_task(batch, key))]
         for task in tasks:
             task.attempts -= 1
-        self.dispatcher.requeue(tasks)
+        self.dispatcher.requeue(tasks if plain is None else [plain, *tasks])
 
     def _on_missing(self, batch: SentBatch, key: int, name: str) -> None:
         if task := self.dispatcher.finish_task(batch, key):

@@ -52,6 +52,13 @@ class SentCall(Protocol):
         """Request that it stops."""
 
 
+class FutureListener(Protocol):
+    """Object that is told of the end of futures."""
+
+    def note(self, future: RemoteFuture[Any]) -> None:
+        """Note that a future has ended."""
+
+
 class RemoteFuture(Future[T]):
     """Future of a sent call: awaitable, and its cancellation stops the call.
 
@@ -63,7 +70,7 @@ class RemoteFuture(Future[T]):
 
     has_value: bool = False
     """Whether it has ended with a result, or is about to."""
-    latch: Latch | None = None
+    latch: FutureListener | None = None
     """Waits for this future and others."""
     sent: SentCall | None = None
     """The call on its node; None before it is sent and after its end."""
@@ -166,6 +173,22 @@ class CallTask:
         """Whether it can be repeated: none of its streams has begun."""
         return not self.packed.stream_senders and self.stream is None
 
+    @property
+    def count(self) -> int:
+        """Number of calls, as an entry of the queue has it."""
+        return 1
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self.future.done()
+
+    def fail(self, error: BaseException) -> None:
+        """Set the error."""
+        if self.stream is not None:
+            self.stream.finish("error", error)
+        self.future.fail(error)
+
 
 class CallPickler:
     """Pickler of calls: functions that calls share are pickled once.
@@ -219,6 +242,14 @@ class CallPickler:
             self._plain[id(call.function)] = function, shared
         arguments = with_modules(parcel, merge(archives, others), blobs)
         return PackedCall(function, arguments, stream_inputs, stream_senders, shared | blobs.take())
+
+    def is_plain(self, function: Function) -> bool:
+        """Return whether numbers and short texts can be sent to a function without analysis."""
+        return id(function) in self._plain and not function.shown
+
+    def plain_function(self, function: Function) -> tuple[Payload, Blobs]:
+        """Return the pickle of such a function, and its large segments."""
+        return self._plain[id(function)]
 
     def _pack_plain(self, call: PendingFunction[Any]) -> PackedCall | None:
         """Pickle a further call of a function if its arguments are numbers and short texts."""

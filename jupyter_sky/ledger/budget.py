@@ -134,7 +134,7 @@ class BudgetStatus:
             parts[0] = _("{share} % of today's budget is spent").format(
                 share=math.floor(100 * self.share + 1e-6)
             )
-            parts[0] += f": {format_usd(self.spent.usd)} of {whole}"
+            parts[0] += _(": {usd} of {whole}").format(usd=format_usd(self.spent.usd), whole=whole)
         if names := ", ".join(dict.fromkeys(self.spent.unknown + self.rate.unknown)):
             parts.append(_("it cannot see {names}, of unknown price").format(names=names))
         return "; ".join(parts)

@@ -234,7 +234,13 @@ def remaining(
         left = statistics.median(longer) - elapsed
         left = min(left, limit - elapsed) if limit is not None else left
         left = max(0.0, left)
-        seen = f"{len(longer)} of {len(lasted)}" if len(longer) < len(lasted) else f"{len(lasted)}"
+        seen = (
+            _("{longer_count} of {lasted_count}").format(
+                longer_count=len(longer), lasted_count=len(lasted)
+            )
+            if len(longer) < len(lasted)
+            else f"{len(lasted)}"
+        )
         many = "runs" if len(lasted) != 1 else "run"
         took = _("took longer") if len(longer) < len(lasted) else "took"
         median = "" if len(longer) < len(lasted) else f" {format_duration(left + elapsed)}"

@@ -45,7 +45,9 @@ class Reservation:
     usd: float
 
     def __str__(self) -> str:
-        return f"{self.cluster} of {self.notebook} ({format_usd(self.usd)})"
+        return _("{cluster} of {notebook} ({usd})").format(
+            cluster=self.cluster, notebook=self.notebook, usd=format_usd(self.usd)
+        )
 
 
 def minimum_billed_seconds(cloud: str, boot: float | None = None) -> float:

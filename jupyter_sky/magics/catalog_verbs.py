@@ -22,11 +22,11 @@ def show_catalog() -> Any:
 
 
 @verb(
-    _("catalog refresh"),
-    _("catalog refresh aws"),
-    word("[CLOUD ...]", _("Clouds; all that can be read unless given."), "price-source"),
-    option("--dry-run", "", _("Compare only.")),
-    option("--force", "", _("Accept far fewer offers or very different prices.")),
+    "catalog refresh",
+    "catalog refresh aws",
+    word("[CLOUD ...]", "Clouds; all that can be read unless given.", "price-source"),
+    option("--dry-run", "", "Compare only."),
+    option("--force", "", "Accept far fewer offers or very different prices."),
 )
 def refresh_prices(clouds: Sequence[str], dry_run: bool, force: bool) -> Any:
     """Fetch prices from the clouds' own interfaces."""
@@ -36,9 +36,9 @@ def refresh_prices(clouds: Sequence[str], dry_run: bool, force: bool) -> Any:
 
 
 @verb(
-    _("catalog check"),
-    _("catalog check offers.csv"),
-    word("[FILE]", _("File of offers; those of the settings unless given."), "path", parse_path),
+    "catalog check",
+    "catalog check offers.csv",
+    word("[FILE]", "File of offers; those of the settings unless given.", "path", parse_path),
 )
 def check_offers(file: Path | None) -> None:
     """Check your own offers and discounts."""
@@ -58,12 +58,10 @@ def check_offers(file: Path | None) -> None:
 
 
 @verb(
-    _("catalog build"),
-    _("catalog build facts/"),
-    word(
-        "[SOURCE_DIR]", _("Directory of CSV files; the current unless given."), "path", parse_path
-    ),
-    option("-o --output", "DIR", _("Directory to write."), "-o data/", "path", parse_path),
+    "catalog build",
+    "catalog build facts/",
+    word("[SOURCE_DIR]", "Directory of CSV files; the current unless given.", "path", parse_path),
+    option("-o --output", "DIR", "Directory to write.", "-o data/", "path", parse_path),
 )
 def build_catalog(source_dir: Path | None, output: Path | None) -> None:
     """Build the catalog that ships from CSV files."""

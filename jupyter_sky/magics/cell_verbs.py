@@ -14,9 +14,9 @@ from .declaration import NOTEBOOK, SHELL, verb
 @verb(
     "logs",
     "logs 7",
-    word("[CELL]", _("Name or number of a cell; the last one unless given."), "run"),
-    option("-f --follow", "", _("Print what arrives until the cell ends.")),
-    option("--provision", "", _("Print the steps of the launch of its cluster.")),
+    word("[CELL]", "Name or number of a cell; the last one unless given.", "run"),
+    option("-f --follow", "", "Print what arrives until the cell ends."),
+    option("--provision", "", "Print the steps of the launch of its cluster."),
 )
 def logs(cell: str | None, follow: bool, provision: bool) -> None:
     """Print the output of a cell."""
@@ -55,8 +55,8 @@ def _follow(cell: str | None) -> None:
 
 @verb(
     "wait",
-    _("wait train"),
-    word("[CELL]", _("Name or number of a cell; all unless given."), "run"),
+    "wait train",
+    word("[CELL]", "Name or number of a cell; all unless given.", "run"),
     only=NOTEBOOK,
 )
 def wait(cell: str | None) -> Any:
@@ -66,9 +66,7 @@ def wait(cell: str | None) -> Any:
     return cells.wait(cell)
 
 
-@verb(
-    "cancel", _("cancel train"), word("CELL", _("Name or number of a cell."), "run"), only=NOTEBOOK
-)
+@verb("cancel", "cancel train", word("CELL", "Name or number of a cell.", "run"), only=NOTEBOOK)
 def cancel(cell: str) -> None:
     """Stop a background cell."""
     from ..api import cells
@@ -78,11 +76,11 @@ def cancel(cell: str) -> None:
 
 @verb(
     "cost",
-    _("cost --by day --since 30d"),
-    word("[GROUPING]", _("The same as --by."), "grouping"),
-    option("--by", "GROUPING", _("cell, notebook, cluster, cloud or day."), "--by day", "grouping"),
-    option("--since", "TIME", _("A day, today, an age such as 12h, or all."), "--since 30d"),
-    option("--csv", "FILE", _("Write a CSV file."), "--csv costs.csv", "path", parse_path),
+    "cost --by day --since 30d",
+    word("[GROUPING]", "The same as --by.", "grouping"),
+    option("--by", "GROUPING", "cell, notebook, cluster, cloud or day.", "--by day", "grouping"),
+    option("--since", "TIME", "A day, today, an age such as 12h, or all.", "--since 30d"),
+    option("--csv", "FILE", "Write a CSV file.", "--csv costs.csv", "path", parse_path),
 )
 def cost(grouping: str | None, by: str | None, since: str | None, csv: Path | None) -> Any:
     """Show costs: spent, still to come, and saved."""
@@ -99,11 +97,9 @@ def cost(grouping: str | None, by: str | None, since: str | None, csv: Path | No
 
 @verb(
     "run",
-    _("run analysis.ipynb -o result.ipynb"),
-    word("NOTEBOOK", _("Notebook; it is not changed."), "path", parse_path),
-    option(
-        "-o --output", "FILE", _("Write the outputs there."), "-o out.ipynb", "path", parse_path
-    ),
+    "run analysis.ipynb -o result.ipynb",
+    word("NOTEBOOK", "Notebook; it is not changed.", "path", parse_path),
+    option("-o --output", "FILE", "Write the outputs there.", "-o out.ipynb", "path", parse_path),
     only=SHELL,
     needs_session=False,
 )

@@ -28,7 +28,7 @@ def _parse_rank(text: str, flag: str) -> int:
     return int(text)
 
 
-@verb("status", "status", word("[CLUSTER]", _("Cluster to list; all unless given."), "cluster"))
+@verb("status", "status", word("[CLUSTER]", "Cluster to list; all unless given.", "cluster"))
 def status(cluster: str | None = None) -> Any:
     """List the clusters that are up."""
     from ..api import clusters
@@ -36,7 +36,7 @@ def status(cluster: str | None = None) -> Any:
     return clusters.status(cluster)
 
 
-@verb("up", "up -c train --cpus 2", rest("[OPTIONS]", _("Options as after %%sky.")))
+@verb("up", "up -c train --cpus 2", rest("[OPTIONS]", "Options as after %%sky."))
 def up(options: Sequence[str]) -> Any:
     """Bring a cluster up, or find one that satisfies the options."""
     from ..api import clusters
@@ -50,10 +50,10 @@ def up(options: Sequence[str]) -> Any:
 
 @verb(
     "down",
-    _("down train"),
-    word("[CLUSTER]", _("Cluster to end; those of this notebook unless given."), _("cluster all")),
-    option("--all", "", _("End all clusters, also those that others started.")),
-    option("--yes", "", _("Do not ask, although others use some of them.")),
+    "down train",
+    word("[CLUSTER]", "Cluster to end; those of this notebook unless given.", "cluster all"),
+    option("--all", "", "End all clusters, also those that others started."),
+    option("--yes", "", "Do not ask, although others use some of them."),
 )
 def down(cluster: str | None, all: bool, yes: bool) -> None:
     """End a cluster, the clusters of this notebook, or all."""
@@ -94,9 +94,9 @@ def _no_clusters_text(everything: bool) -> str:
 
 @verb(
     "extend",
-    _("extend train 1h"),
-    word("[CLUSTER]", _("Cluster to keep; the only one of this notebook unless given."), "cluster"),
-    word("TIME", _("Time from now on, such as 1h.")),
+    "extend train 1h",
+    word("[CLUSTER]", "Cluster to keep; the only one of this notebook unless given.", "cluster"),
+    word("TIME", "Time from now on, such as 1h."),
 )
 def extend(cluster: str | None, time: str) -> None:
     """Keep a cluster that is not used for some time."""
@@ -111,7 +111,7 @@ def extend(cluster: str | None, time: str) -> None:
     )
 
 
-@verb("reap", "reap", option("--here", "", _("Look only where something was launched from here.")))
+@verb("reap", "reap", option("--here", "", "Look only where something was launched from here."))
 def reap(here: bool) -> Any:
     """End machines that belong to no cluster."""
     from ..api import clusters
@@ -119,7 +119,7 @@ def reap(here: bool) -> Any:
     return clusters.reap(everywhere=not here)
 
 
-@verb("ssh", _("ssh train"), _ONE)
+@verb("ssh", "ssh train", _ONE)
 def ssh(cluster: str | None) -> None:
     """Show the command that opens a shell on a cluster's head node."""
     from ..api import clusters
@@ -127,7 +127,7 @@ def ssh(cluster: str | None) -> None:
     print(clusters.ssh_command(cluster))
 
 
-@verb("vars", _("vars train"), _ONE)
+@verb("vars", "vars train", _ONE)
 def vars(cluster: str | None) -> Any:
     """List the variables on a cluster."""
     from ..api import variables
@@ -135,7 +135,7 @@ def vars(cluster: str | None) -> Any:
     return variables.vars(cluster)
 
 
-@verb("put", _("put x y"), word("NAME ...", "Variables.", "local-name"), _WHERE, only=NOTEBOOK)
+@verb("put", "put x y", word("NAME ...", "Variables.", "local-name"), _WHERE, only=NOTEBOOK)
 def put(names: Sequence[str], cluster: str | None) -> None:
     """Send variables to a cluster."""
     from ..api import variables
@@ -145,16 +145,16 @@ def put(names: Sequence[str], cluster: str | None) -> None:
 
 @verb(
     "get",
-    _("get out/model.pt results/"),
+    "get out/model.pt results/",
     word(
         "NAME ...",
-        _("Variables, or files by path; after a path, where to."),
-        _("remote-name remote-path"),
+        "Variables, or files by path; after a path, where to.",
+        "remote-name remote-path",
     ),
     _WHERE,
-    option("--to", "DEST", _("File or folder for files."), "--to results/", "path"),
-    option("--force", "", _("Replace files that are here and differ.")),
-    option("--on", "RANK", _("Node of the files; 0 unless given."), "--on 1", parse=_parse_rank),
+    option("--to", "DEST", "File or folder for files.", "--to results/", "path"),
+    option("--force", "", "Replace files that are here and differ."),
+    option("--on", "RANK", "Node of the files; 0 unless given.", "--on 1", parse=_parse_rank),
 )
 def get(
     names: Sequence[str], cluster: str | None, to: str | None, force: bool, on: int | None

@@ -39,7 +39,7 @@ def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: st
 
     def confirm(others: list[EndCandidate]) -> None:
         listed = "\n".join(f"  {one}" for one in others)
-        answer = _ask(
+        answer = ask(
             _("Not yours alone:\n{listed}\nEnd all clusters, these too? [y/N] ").format(
                 listed=listed
             )
@@ -57,7 +57,7 @@ def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: st
     )
 
 
-def _ask(question: str) -> str | None:
+def ask(question: str) -> str | None:
     """Return the user's answer; None where no user can answer."""
     from IPython import get_ipython  # type: ignore[attr-defined]
     from IPython.core.error import StdinNotImplementedError

@@ -29,7 +29,9 @@ def dry_run(code: str, options: CellOptions) -> DryRun:
     found, notes = _plan_cell(session, options)
     sizes = {name: sum(item["sizes"]) for name, item in sending.inline.items()}
     sizes |= {name: parcel.nbytes for name, parcel in sending.large.items()}
-    copies = ", ".join(f"{name} {size:,} bytes" for name, size in sizes.items())
+    copies = ", ".join(
+        _("{name} {size:,} bytes").format(name=name, size=size) for name, size in sizes.items()
+    )
     return DryRun(found, copies, notes)
 
 

@@ -27,17 +27,17 @@ def _parse_number(text: str, flag: str) -> float:
 
 @verb(
     "offers",
-    _("offers A100:8 --spot --region eu"),
-    word("[NAME]", _("Accelerators such as A100:8, or an instance type."), "gpu"),
+    "offers A100:8 --spot --region eu",
+    word("[NAME]", "Accelerators such as A100:8, or an instance type.", "gpu"),
     *RESOURCES,
     option(
         "--limit",
         "N",
-        _("Lines to show; {shown} by default.").format(shown=_SHOWN),
+        f"Lines to show; {_SHOWN} by default.",
         "--limit 50",
         parse=parse_count,
     ),
-    option("--flagged", "", _("Also spot offers that cost more than on demand.")),
+    option("--flagged", "", "Also spot offers that cost more than on demand."),
 )
 def offers(name: str | None, limit: int | None, flagged: bool, **labels: Any) -> Any:
     """List what the clouds sell, the cheapest first."""
@@ -48,14 +48,14 @@ def offers(name: str | None, limit: int | None, flagged: bool, **labels: Any) ->
 
 @verb(
     "plan",
-    _("plan pipeline --minimize cost --deadline 3h"),
-    word("[DAG]", _("Variable with a Dag or a Task; else options of a request."), "local-name"),
+    "plan pipeline --minimize cost --deadline 3h",
+    word("[DAG]", "Variable with a Dag or a Task; else options of a request.", "local-name"),
     *RESOURCES,
     option("--minimize", "GOAL", f"{', '.join(_GOALS)}.", "--minimize cost", " ".join(_GOALS)),
-    option("--deadline", "TIME", _("Longest time that it may take."), "--deadline 3h"),
-    option("--budget", "USD", _("Most USD that it may cost."), "--budget 20"),
-    option("--carbon-cap", "G", _("Most grams of CO2."), "--carbon-cap 5000", parse=_parse_number),
-    option("--solver", "NAME", _("auto, glpk or highs."), "--solver highs", _("auto glpk highs")),
+    option("--deadline", "TIME", "Longest time that it may take.", "--deadline 3h"),
+    option("--budget", "USD", "Most USD that it may cost.", "--budget 20"),
+    option("--carbon-cap", "G", "Most grams of CO2.", "--carbon-cap 5000", parse=_parse_number),
+    option("--solver", "NAME", "auto, glpk or highs.", "--solver highs", "auto glpk highs"),
 )
 def plan(dag: str | None, **settings: Any) -> Any:
     """Show where tasks would run and what they would cost; nothing is launched."""
@@ -91,11 +91,11 @@ def _find_variable(name: str) -> Any:
 @verb(
     "tracker",
     "tracker --blocked",
-    option("--blocked", "", _("Only places that are not asked for a while.")),
-    option("--launches", "", _("Only probabilities of a launch.")),
-    option("--lifetimes", "", _("Only lifetimes of machines.")),
-    option("--prices", "", _("Only current spot prices.")),
-    option("--cloud", "CLOUDS", _("Only these clouds."), "--cloud aws,gcp", "cloud", parse_clouds),
+    option("--blocked", "", "Only places that are not asked for a while."),
+    option("--launches", "", "Only probabilities of a launch."),
+    option("--lifetimes", "", "Only lifetimes of machines."),
+    option("--prices", "", "Only current spot prices."),
+    option("--cloud", "CLOUDS", "Only these clouds.", "--cloud aws,gcp", "cloud", parse_clouds),
 )
 def show_tracker(cloud: tuple[str, ...] | None, **parts: bool) -> Any:
     """Show blocked places, probabilities of a launch, lifetimes, spot prices."""
@@ -109,9 +109,9 @@ def show_tracker(cloud: tuple[str, ...] | None, **parts: bool) -> Any:
 
 
 @verb(
-    _("tracker clear"),
-    _("tracker clear aws us-east-1"),
-    word("[PLACE ...]", _("Words of places; all unless given."), _("cloud region")),
+    "tracker clear",
+    "tracker clear aws us-east-1",
+    word("[PLACE ...]", "Words of places; all unless given.", "cloud region"),
 )
 def clear_blocks(places: list[str]) -> None:
     """Ask blocked places again."""

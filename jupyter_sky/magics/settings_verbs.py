@@ -6,16 +6,15 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from ..translation import _
 from .arguments import rest, word
 from .declaration import NOTEBOOK, verb
 
 
 @verb(
     "alias",
-    _("alias big --cpus 8+"),
-    word("[NAME]", _("Short name; all are listed unless given."), "alias"),
-    rest("[OPTIONS]", _("Options that it stands for.")),
+    "alias big --cpus 8+",
+    word("[NAME]", "Short name; all are listed unless given.", "alias"),
+    rest("[OPTIONS]", "Options that it stands for."),
     only=NOTEBOOK,
 )
 def alias(name: str | None, options: Sequence[str]) -> Any:
@@ -27,8 +26,8 @@ def alias(name: str | None, options: Sequence[str]) -> Any:
 
 @verb(
     "config",
-    _("config idle=20m"),
-    word("[SETTING[=VALUE]]", _("Setting; all are listed unless given."), "setting"),
+    "config idle=20m",
+    word("[SETTING[=VALUE]]", "Setting; all are listed unless given.", "setting"),
 )
 def config(setting: str | None) -> Any:
     """Show the settings, or set one for this session."""

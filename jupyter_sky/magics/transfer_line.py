@@ -73,8 +73,10 @@ def progress_text(done: int, total: int, seconds: float) -> str:
     '250.0 MB of 1.0 GB, 50.0 MB/s, 0:15 left'
     """
     rate = done / max(seconds, 1e-6)
-    left = f", {format_duration((total - done) / rate)} left" if rate else ""
-    return f"{format_size(done)} of {format_size(total)}, {format_size(rate)}/s{left}"
+    left = _(", {total} left").format(total=format_duration((total - done) / rate)) if rate else ""
+    return _("{done} of {total}, {rate}/s{left}").format(
+        done=format_size(done), total=format_size(total), rate=format_size(rate), left=left
+    )
 
 
 def describe(found: Sequence[FetchedValue | FetchedPaths], folder: Path) -> list[str]:
@@ -86,7 +88,11 @@ def describe(found: Sequence[FetchedValue | FetchedPaths], folder: Path) -> list
             continue
         if each.copied:
             places = join_names([_short(path, folder) for path in each.copied])
-            count = "" if each.is_file else f"{len(each.copied)} files, "
+            count = (
+                ""
+                if each.is_file
+                else _("{copied_count} files, ").format(copied_count=len(each.copied))
+            )
             lines.append(
                 _("{name}: {count}{nbytes} brought to {places}").format(
                     name=each.name, count=count, nbytes=format_size(each.nbytes), places=places

@@ -16,6 +16,7 @@ from . import (  # noqa: F401 (each declares its verbs)
     cluster_verbs,
     placement_verbs,
     settings_verbs,
+    storage_verbs,
 )
 from .arguments import word
 from .declaration import NOTEBOOK, USAGE_WIDTH, VERBS, Verb, verb
@@ -114,7 +115,7 @@ def describe_verb(verb: Verb, command: str) -> str:
     lines = [
         f"{command} {verb.usage}",
         f"    {_(verb.help)}",
-        f"    example: {command} {verb.example}",
+        _("    example: {command} {example}").format(command=command, example=verb.example),
     ]
     own = [each for each in verb.arguments if not each.group]
     if own:
@@ -129,7 +130,7 @@ def describe_verb(verb: Verb, command: str) -> str:
 def describe_verbs(command: str) -> str:
     """Return the list of verbs that can follow a command."""
     lines = [
-        f"usage: {command} VERB",
+        _("usage: {command} VERB").format(command=command),
         _("{command} help VERB describes one.").format(command=command),
         "",
     ]
@@ -141,9 +142,7 @@ def _row(left: str, right: str) -> str:
     return f"  {left:{USAGE_WIDTH}} {right}"
 
 
-@verb(
-    "help", _("help logs"), word("[VERB ...]", _("Verb to describe."), "verb"), needs_session=False
-)
+@verb("help", "help logs", word("[VERB ...]", "Verb to describe.", "verb"), needs_session=False)
 def show_help(verbs: Sequence[str], command: str) -> None:
     """Show this help, or that of a verb."""
     if not verbs:

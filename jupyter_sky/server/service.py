@@ -63,7 +63,11 @@ class SkyService:
         self._reading = threading.Lock()
         self.closed = threading.Event()
         self.poller = ChangePoller(
-            self.change_marker, self._notify, self.reconcile, self.connections.close_unused
+            change_marker=self.change_marker,
+            notify=self._notify,
+            reconcile=self.reconcile,
+            check_runs=self.check_runs,
+            on_tick=self.connections.close_unused,
         )
 
     # -- work --------------------------------------------------------------------------------
@@ -184,12 +188,18 @@ class SkyService:
         """Ask clouds and clusters how they are."""
         from .reconciliation import reconcile
 
-        self.update_snapshot(**reconcile(self.session, self.connections))
+        self.update_snapshot(**reconcile(self.session))
         for row in self.session.store.clusters():
             # a new connection to a machine elsewhere is for those who look at that cluster
             if row.cloud == "local" or self.connections.is_open(row):
                 with contextlib.suppress(SkyError):
                     self.ask(row, "use")
+
+    def check_runs(self) -> None:
+        """Find out whether runs go on that no kernel watches."""
+        from .reconciliation import check_unwatched_runs
+
+        self.update_snapshot(**check_unwatched_runs(self.session, self.connections))
 
     def _notify(self) -> None:
         """Notify front ends of a change."""

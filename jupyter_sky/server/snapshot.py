@@ -56,6 +56,8 @@ class Snapshot:
         Machines of this user that no cluster has, as clusters.
     ends : dict
         Outcomes and times of ends of runs that no kernel follows, by id.
+    unwatched : frozenset of str
+        Runs whose kernel is gone.
     notices : tuple of str
         Sentences for the user.
     """
@@ -63,6 +65,7 @@ class Snapshot:
     ending: frozenset[str] = frozenset()
     orphans: tuple[dict[str, Any], ...] = ()
     ends: dict[str, tuple[str, float]] = field(default_factory=dict)
+    unwatched: frozenset[str] = frozenset()
     notices: tuple[str, ...] = ()
 
 

@@ -296,7 +296,9 @@ def _run(row: RunRow, usd: float | None, snapshot: Snapshot) -> dict[str, Any]:
     stoppable = found["ended"] is None and not row.stop
     if row.stop and found["ended"] is None:
         found["stage"] = "interrupting"
-    return {**found, "cluster": row.cluster or None, "usd": usd, "stoppable": stoppable}
+    unwatched = row.ended is None and not row.is_monitored()
+    shown = {"cluster": row.cluster or None, "usd": usd, "unwatched": unwatched}
+    return {**found, **shown, "stoppable": stoppable}
 
 
 def _sum_known(usd: float, unknown: int, parts: int) -> float | None:

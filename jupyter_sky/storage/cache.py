@@ -30,6 +30,7 @@ from typing import Protocol
 
 from ..errors import SkyError
 from ..translation import _
+from .errors import SkyDiskFull
 
 DISK_SHARE = 0.8
 """Share of a disk above which unused datasets are evicted before another one is downloaded."""
@@ -40,10 +41,6 @@ CHECKED_FILES = 10_000
 STALE_SECONDS = 3600.0
 """Age at which temporary files that no process locks are removed."""
 _YEAR_2000, _TWENTY_YEARS = 946_684_800, 631_152_000
-
-
-class SkyDiskFull(SkyError):
-    """A disk has no room for a dataset, also without those that nobody uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +336,14 @@ class DatasetCache:
                 hint=_("ask for a larger one: --disk {need}").format(need=_disk_gib(need, usage)),
             )
         return evicted
+
+    def evict_unused(self) -> int:
+        """Evict all datasets that no process uses; return the bytes freed."""
+        before = self._disk_usage(self._folder("objects")).free
+        self.remove_stale()
+        for tree in self._trees_by_use():
+            self._evict(tree)
+        return max(0, self._disk_usage(self._folder("objects")).free - before)
 
     def _excess(self, need: int) -> float:
         """Return the bytes above the share of the disk once `need` bytes have come."""

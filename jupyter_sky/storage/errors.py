@@ -62,6 +62,18 @@ class SkyRequestExpired(SkyStorageError):
     """A signed request has expired, or its signature is not accepted."""
 
 
+class SkyStorageRegion(SkyStorageError):
+    """The bucket is in another region than the one that was asked.
+
+    Attributes
+    ----------
+    region : str
+        Region of the bucket, where the store tells it.
+    """
+
+    region: str = ""
+
+
 class SkyRequesterPays(SkyStorageError):
     """Whoever reads this bucket pays for it, and has not agreed to."""
 
@@ -72,3 +84,11 @@ class SkyObjectArchived(SkyStorageError):
 
 class SkyInvalidKey(SkyStorageError, SkyUsageError):
     """A key cannot exist in the store or on the file system that it is meant for."""
+
+
+class SkyDiskFull(SkyStorageError):
+    """The disk has no room for the object."""
+
+
+class SkyWorkerLost(SkyStorageError):
+    """The process that moved parts has ended."""

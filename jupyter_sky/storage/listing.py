@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -291,6 +291,18 @@ class UsageMemory:
                 known = uri
             if (known.scheme, known.account, known.bucket) == (uri.scheme, uri.account, uri.bucket):
                 path.unlink(missing_ok=True)
+
+    def buckets(self) -> set[str]:
+        """Return the addresses of the buckets that were measured, without a final ``/``."""
+        found = set()
+        for path in self.folder.glob("*.json"):
+            try:
+                uri = StorageUri.parse(json.loads(path.read_text())["uri"])
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+            if not uri.is_local:
+                found.add(str(replace(uri.root, options={})))
+        return found
 
     def _path(self, uri: StorageUri) -> Path:
         digest = hashlib.blake2b(str(uri).encode(), digest_size=12).hexdigest()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .cache import CachedObject, DatasetCache, Lease
+from .downloads import download_objects, plan_download
 from .listing import Manifest
-from .part_io import carry_parts
-from .parts_of_objects import spans_of
-from .store import PartRequest, Store
+from .store import Store
 from .tree_names import FoldName, fold_of_platform
 
 
@@ -43,13 +42,8 @@ def fetch_dataset(store: Store, manifest: Manifest, fold: FoldName) -> FetchedDa
     dataset, by_path = manifest.dataset(fold), manifest.by_path(fold)
 
     def download(pairs: Sequence[tuple[CachedObject, Path]]) -> None:
-        jobs: list[tuple[PartRequest, Path]] = []
-        for each, path in pairs:
-            with path.open("wb") as file:
-                file.truncate(each.size)
-            found = by_path[each.path]
-            jobs += [(store.read(found, span), path) for span in spans_of(found.size)]
-        carry_parts(jobs, lambda nbytes: None, threading.Event())
+        plans = [(plan_download(store, by_path[each.path]), path) for each, path in pairs]
+        download_objects(plans)
 
     lease = data_cache().lease(dataset, download)
     path = lease.path / dataset.objects[0].path if manifest.is_single else lease.path
@@ -68,7 +62,8 @@ def fetch_to(store: Store, manifest: Manifest, target: Path) -> Path:
         target /= manifest.uri.name
     if target.exists() and (target.is_file() or any(target.iterdir())):
         raise SkyUsageError(
-            f"there is something at {target} already", hint="fetch to another path, or remove it"
+            _("there is something at {target} already").format(target=target),
+            hint=_("fetch to another path, or remove it"),
         )
     fetched = fetch_dataset(store, manifest, fold_of_platform())
     with fetched.lease:

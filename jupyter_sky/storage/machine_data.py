@@ -12,11 +12,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from ..errors import SkyCancelled, SkyError, SkyUsageError
+from ..translation import _
 from .cache import GROUP_OBJECTS, CachedObject, Dataset, DatasetCache, Lease
-from .part_io import PartResult, carry_parts
+from .downloads import DownloadPlan, download_objects
+from .errors import SkyRequestExpired
+from .file_parts import file_url
+from .parts import PART_SIZE, part_count, part_span
 from .store import PartRequest, Span
 from .tree_names import path_error
 
@@ -41,6 +44,17 @@ def request_from_json(values: Sequence[Any]) -> PartRequest:
     return PartRequest(
         method, url, headers, Span(start, stop), float("inf") if expires is None else expires
     )
+
+
+def plan_to_json(plan: DownloadPlan) -> dict[str, Any]:
+    """Return the requests for an object as a message holds them."""
+    return {"parts": [request_to_json(each) for each in plan.requests], "sums": plan.sums}
+
+
+def plan_from_json(values: Mapping[str, Any]) -> DownloadPlan:
+    """Return the requests of a message."""
+    requests = tuple(request_from_json(each) for each in values["parts"])
+    return DownloadPlan(requests, tuple((name, text) for name, text in values["sums"]))
 
 
 class DataTask:
@@ -118,16 +132,16 @@ class Arrival(DataTask):
         check_link(link, cache.root)
         self._cache, self._dataset, self.link, self._single = cache, dataset, link, single
         self.lease: Lease | None = None
-        self._requests: dict[str, list[PartRequest]] = {}
+        self._plans: dict[str, DownloadPlan] = {}
         self._wanted: dict[str, None] = {}
         self._missing: list[CachedObject] = []
         self._positions: dict[str, int] = {}
 
-    def add_requests(self, requests: Mapping[str, Sequence[PartRequest]]) -> None:
+    def add_plans(self, plans: Mapping[str, DownloadPlan]) -> None:
         """Take the requests for the parts of objects, by identity."""
         with self._condition:
-            for identity, parts in requests.items():
-                self._requests[identity] = list(parts)
+            for identity, plan in plans.items():
+                self._plans[identity] = plan
                 self._wanted.pop(identity, None)
             self._condition.notify_all()
 
@@ -149,21 +163,27 @@ class Arrival(DataTask):
     def _want(self, objects: Iterable[CachedObject]) -> None:
         with self._condition:
             for each in objects:
-                if each.identity not in self._requests:
+                if each.identity not in self._plans:
                     self._wanted[each.identity] = None
 
     def _download(self, pairs: Sequence[tuple[CachedObject, Path]]) -> None:
-        objects = [each for each, _ in pairs]
+        objects = [each for each, __ in pairs]
         ahead = 1 + max(self._positions.get(each.identity, 0) for each in objects)
         self._want(objects)
         self._want(self._missing[ahead : ahead + ASKED_AHEAD])
-        requests = self._take_requests(objects)
-        jobs = []
-        for each, path in pairs:
-            with path.open("wb") as file:
-                file.truncate(each.size)
-            jobs += [(request, path) for request in requests[each.identity] if request.span.size]
-        carry_parts(jobs, self._add_bytes, self._cancelled)
+        while True:
+            plans = self._take_plans(objects)
+            before = self.done_bytes
+            try:
+                download_objects(
+                    [(plans[each.identity], path) for each, path in pairs],
+                    self._add_bytes,
+                    self._cancelled,
+                )
+                break
+            except SkyRequestExpired:  # clocks differ, or the line is slow: ask for new ones
+                self.done_bytes = before
+                self._want(objects)
         for each in objects:
             self._spooled(each.identity).unlink(missing_ok=True)
 
@@ -176,13 +196,17 @@ class Arrival(DataTask):
                 file.write(buffer)
             is_complete = file.tell() == size
         if is_complete:
-            request = PartRequest("GET", f"file:{quote(str(path))}", {}, Span(0, size))
-            self.add_requests({identity: [request]})
+            spans = [
+                part_span(n, size, PART_SIZE) for n in range(1, part_count(size, PART_SIZE) + 1)
+            ]
+            url = file_url(path)
+            requests = [PartRequest("GET", url, {}, span) for span in spans if span.size]
+            self.add_plans({identity: DownloadPlan(tuple(requests))})
 
     def _spooled(self, identity: str) -> Path:
         return self._cache.root / "objects" / f"partial-sent-{os.getpid()}" / identity
 
-    def _take_requests(self, objects: Sequence[CachedObject]) -> dict[str, list[PartRequest]]:
+    def _take_plans(self, objects: Sequence[CachedObject]) -> dict[str, DownloadPlan]:
         """Wait until the notebook has sent the requests for some objects.
 
         Raises
@@ -193,44 +217,21 @@ class Arrival(DataTask):
         with self._condition:
             while True:
                 self._ask_again_for_expired(objects)
-                if all(each.identity in self._requests for each in objects):
-                    return {each.identity: self._requests.pop(each.identity) for each in objects}
+                if all(each.identity in self._plans for each in objects):
+                    return {each.identity: self._plans.pop(each.identity) for each in objects}
                 if self._cancelled.is_set():
-                    raise SkyCancelled("the data were not brought: the cell was cancelled")
+                    raise SkyCancelled(_("the data were not brought: the cell was cancelled"))
                 if time.monotonic() - self._heard > NOTEBOOK_SILENCE_SECONDS:
-                    raise SkyCancelled("the data were not brought: the notebook is gone")
+                    raise SkyCancelled(_("the data were not brought: the notebook is gone"))
                 self._condition.wait(1.0)
 
     def _ask_again_for_expired(self, objects: Iterable[CachedObject]) -> None:
         limit = time.time() + EXPIRY_MARGIN_SECONDS
         for each in objects:
-            requests = self._requests.get(each.identity, ())
-            if any(request.expires < limit for request in requests):
-                del self._requests[each.identity]
+            plan = self._plans.get(each.identity)
+            if plan is not None and plan.expires < limit:
+                del self._plans[each.identity]
                 self._wanted[each.identity] = None
-
-
-class Departure(DataTask):
-    """Files of this machine on their way to a store.
-
-    Parameters
-    ----------
-    jobs
-        Requests that write parts, each with the file that it reads.
-    """
-
-    def __init__(self, jobs: Sequence[tuple[PartRequest, Path]]) -> None:
-        super().__init__()
-        self._jobs = jobs
-        self.results: list[PartResult] = []
-
-    def state(self) -> dict[str, Any]:
-        """Return how far it is; at its end what the store has said of each part."""
-        parts = [[each.crc32c, each.tag] for each in self.results]
-        return super().state() | {"parts": parts}
-
-    def _run(self) -> None:
-        self.results = carry_parts(self._jobs, self._add_bytes, self._cancelled)
 
 
 # -- paths ---------------------------------------------------------------------------------------
@@ -240,7 +241,9 @@ def check_paths(dataset: Dataset) -> None:
     """Raise SkyUsageError for a path that leads out of the dataset's folder."""
     for path in [*(each.path for each in dataset.objects), *dataset.folders]:
         if reason := path_error(path):
-            raise SkyUsageError(f"{path!r} cannot be in a folder: {reason}")
+            raise SkyUsageError(
+                _("{path!r} cannot be in a folder: {reason}").format(path=path, reason=reason)
+            )
 
 
 def check_link(link: Path, cache: Path) -> None:
@@ -254,8 +257,8 @@ def check_link(link: Path, cache: Path) -> None:
     else:
         return
     raise SkyUsageError(
-        f"--data: there is {problem} at {link} already",
-        hint="give another path: --data URI:./data/other",
+        _("--data: there is {problem} at {link} already").format(problem=problem, link=link),
+        hint=_("give another path: --data URI:./data/other"),
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from .part_io import read_part
+from .connections import Connections
+from .part_worker import read_part
+from .retries import Retries
 from .store import MIB, Span, Store, StoredObject
 
 BUFFER_BYTES = 4 * MIB
@@ -28,6 +30,7 @@ class ObjectReader(io.RawIOBase):
 
     def __init__(self, store: Store, found: StoredObject) -> None:
         self._store, self._found, self._place = store, found, 0
+        self._connections, self._retries = Connections(), Retries()
 
     def readable(self) -> bool:
         """Return True."""
@@ -55,21 +58,29 @@ class ObjectReader(io.RawIOBase):
         stop = min(self._place + len(view), self._found.size)
         if stop <= self._place:
             return 0
-        data = read_part(self._store.read(self._found, Span(self._place, stop)))
+        span = Span(self._place, stop)
+        data = self._retries.run(
+            lambda: read_part(self._store.read(self._found, span), self._connections)
+        )
         view[: len(data)] = data
         self._place += len(data)
         return len(data)
 
 
-def open_object(store: Store, found: StoredObject, mode: str = "rb", **text: Any) -> Any:
+def open_object(
+    store: Store,
+    found: StoredObject,
+    mode: str = "rb",
+    encoding: str = "utf-8",
+    errors: str | None = None,
+    newline: str | None = None,
+) -> Any:
     """Open an object for reading, as `open` does.
 
     Parameters
     ----------
     mode
-        ``rb`` or ``r``.
-    **text
-        ``encoding``, ``errors`` and ``newline``, for ``r``.
+        ``rb`` or ``r``; the other parameters are for ``r``.
     """
     binary = io.BufferedReader(ObjectReader(store, found), min(BUFFER_BYTES, max(found.size, 1)))
-    return binary if "b" in mode else io.TextIOWrapper(binary, **({"encoding": "utf-8"} | text))
+    return binary if "b" in mode else io.TextIOWrapper(binary, encoding, errors, newline)

@@ -84,6 +84,11 @@ class PartRequest:
     span: Span
     expires: float = float("inf")
 
+    @property
+    def subject(self) -> str:
+        """Method and address without query, for messages."""
+        return f"{self.method} {self.url.partition('?')[0]}"
+
     def __repr__(self) -> str:
         """Show the address without its signature: logs must hold no grant."""
         return f"PartRequest({self.method} {masked(self.url)}, {self.span})"
@@ -204,7 +209,7 @@ class Upload(Protocol):
         """Condition that the store checks when the object is published."""
         ...
 
-    def write(self, number: int, sums: Checksums | None = None) -> PartRequest:
+    def write(self, number: int, sums: Checksums) -> PartRequest:
         """Return a request that writes part `number`, from 1; the store verifies `sums`."""
         ...
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO
 
-from .part_io import checksums, write_part
-from .store import ALWAYS, MIB, Condition, Part, Span, Store, StoredObject
+from .checksums import crc32c
+from .connections import Connections
+from .part_worker import write_part
+from .parts import part_count, part_span
+from .retries import Retries
+from .store import ALWAYS, MIB, Checksums, Condition, Part, Store, StoredObject, Upload
 
 SPOOL_BYTES = 64 * MIB
 """Bytes of an object that is being written which are kept in memory; more go to a file."""
@@ -43,12 +48,13 @@ def _write_file(store: Store, key: str, file: BinaryIO, condition: Condition) ->
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     upload = store.begin(key, size, condition=condition)
+    connections, parts = Connections(), list[Part]()
     try:
-        parts = []
-        for number, span in _spans(size, upload.part_size):
+        for number in range(1, part_count(size, upload.part_size) + 1):
+            span = part_span(number, size, upload.part_size)
             piece = file.read(span.size)
-            sums = checksums(piece, store.capability.part_checksum)
-            tag = write_part(upload.write(number, sums), piece)
+            sums = _checksums(piece, store.capability.part_checksum)
+            tag = _write_part(upload, number, sums, piece, connections)
             parts.append(Part(number, span, sums.crc32c, tag))
         return store.end(upload, parts)
     except BaseException:
@@ -56,10 +62,17 @@ def _write_file(store: Store, key: str, file: BinaryIO, condition: Condition) ->
         raise
 
 
-def _spans(size: int, part_size: int) -> Iterator[tuple[int, Span]]:
-    """Yield the parts of an object; an empty one has one."""
-    for number, start in enumerate(range(0, max(size, 1), max(part_size, 1)), 1):
-        yield number, Span(start, min(start + part_size, size))
+def _write_part(
+    upload: Upload, number: int, sums: Checksums, piece: bytes, connections: Connections
+) -> str:
+    return Retries().run(lambda: write_part(upload.write(number, sums), piece, connections))
+
+
+def _checksums(piece: bytes, wanted: str) -> Checksums:
+    """Return the checksums of a part that a store wants."""
+    with_md5 = wanted == "md5"
+    md5 = hashlib.md5(piece, usedforsecurity=False).digest() if with_md5 else b""
+    return Checksums(crc32c(piece), md5)
 
 
 class ObjectWriter(io.RawIOBase):

@@ -46,7 +46,7 @@ class DryRun:
             "Dry run{words}: would run on {where} at {offer}: {usd} for an hour of "
             "work (est.){ready}"
         ).format(
-            words=f" of {asked}" if asked else "",
+            words=_(" of {asked}").format(asked=asked) if asked else "",
             where=where,
             offer=rate(one.offer, one.nodes),
             usd=format_usd(self.plan.usd),

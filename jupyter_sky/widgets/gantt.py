@@ -90,7 +90,9 @@ def to_text(plan: Plan) -> str:
         line = _bar_text(bar, span)
         if limit is not None:
             line[min(limit, COLUMNS)] = "|"
-        times = f"{format_clock(bar.start_h)} to {format_clock(bar.end_h)}"
+        times = _("{start_h} to {end_h}").format(
+            start_h=format_clock(bar.start_h), end_h=format_clock(bar.end_h)
+        )
         rows.append(f"{name:<{width}}  {''.join(line)} {times}".rstrip())
     axis = [f"{'':<{width}}  {_scale(span)}"]
     kinds = {part.kind for bar in bars for part in bar.parts if part.hours}
@@ -98,10 +100,12 @@ def to_text(plan: Plan) -> str:
     legend.append(_("* critical path"))
     if plan.deadline_h is not None:
         legend.append(
-            f"| deadline {format_clock(plan.deadline_h)}"
+            _("| deadline {deadline_h}").format(deadline_h=format_clock(plan.deadline_h))
             + ("" if _shows_deadline(plan) else " (later)")
         )
-    return "\n".join([f"Time: {summarize(plan)}", *rows, *axis, "  ".join(legend)])
+    return "\n".join(
+        [_("Time: {plan}").format(plan=summarize(plan)), *rows, *axis, "  ".join(legend)]
+    )
 
 
 def _bar_text(bar: TaskBar, span: float) -> list[str]:
@@ -325,7 +329,7 @@ def format_time(hours: float) -> str:
         return f"{seconds // 3600} h"
     if seconds > 3600:
         return f"{seconds // 3600}:{seconds % 3600 // 60:02} h"
-    return f"{seconds // 60} min" if seconds % 60 == 0 else f"{seconds} s"
+    return _("{seconds} min").format(seconds=seconds // 60) if seconds % 60 == 0 else f"{seconds} s"
 
 
 def _short(name: str) -> str:

@@ -252,7 +252,7 @@ def _origin(line: OfferLine) -> PriceOrigin:
 def _zones(zones: Sequence[str]) -> str:
     if len(zones) < 3:
         return ", ".join(zones)
-    return f"{zones[0]} and {len(zones) - 1} more"
+    return _("{zones} and {zones_count} more").format(zones=zones[0], zones_count=len(zones) - 1)
 
 
 def _gpus(offer: Offer) -> str:

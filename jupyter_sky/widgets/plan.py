@@ -140,7 +140,9 @@ def _arrows(moved: Sequence[PlannedTransfer]) -> str:
 def headline(plan: Plan) -> str:
     """Return name, objective and totals in a line."""
     name = f"Plan {plan.name}".rstrip()
-    return f"{name}: {plan.objective}: {totals(plan.usd, plan.hours, plan.gco2)} (estimates)"
+    return _("{name}: {objective}: {usd} (estimates)").format(
+        name=name, objective=plan.objective, usd=totals(plan.usd, plan.hours, plan.gco2)
+    )
 
 
 def totals(usd: float, hours: float, gco2: float) -> str:
@@ -210,9 +212,9 @@ def machine(offer: Offer) -> str:
     """Return accelerators, processors and memory of one node."""
     parts = [f"{offer.gpu}:{offer.gpu_count:g}"] if offer.gpu else []
     if offer.vcpus:
-        parts.append(f"{offer.vcpus:g} vCPUs")
+        parts.append(_("{vcpus:g} vCPUs").format(vcpus=offer.vcpus))
     if offer.memory:
-        parts.append(f"{offer.memory:g} GiB")
+        parts.append(_("{memory:g} GiB").format(memory=offer.memory))
     return ", ".join(parts)
 
 
@@ -230,7 +232,11 @@ def basis(move: PlannedTransfer) -> str:
     """Return the sources of a transfer's price and rate."""
     price = {"listed": _("listed price"), "estimate": _("estimated price"), "free": "free"}
     words = price.get(move.basis, "assumed price")
-    return f"{words}, {move.rate_basis} rate" if move.rate_basis else words
+    return (
+        _("{words}, {rate_basis} rate").format(words=words, rate_basis=move.rate_basis)
+        if move.rate_basis
+        else words
+    )
 
 
 # -- tables --------------------------------------------------------------------------------------

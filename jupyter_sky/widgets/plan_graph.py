@@ -90,10 +90,17 @@ def draw_graph(plan: Plan) -> str:
 
 def _alt_text(plan: Plan) -> str:
     """Return the graph in words, for screen readers."""
-    placed = "; ".join(f"{one.task} on {one.offer.place}" for one in plan.tasks)
+    placed = "; ".join(
+        _("{task} on {place}").format(task=one.task, place=one.offer.place) for one in plan.tasks
+    )
     moved = "; ".join(
-        f"{format_size(move.gb)} from {move.source} to {move.target} "
-        f"for {amount(move)} in {format_clock(move.hours)}"
+        _("{gb} from {source} to {target} for {move} in {hours}").format(
+            gb=format_size(move.gb),
+            source=move.source,
+            target=move.target,
+            move=amount(move),
+            hours=format_clock(move.hours),
+        )
         for move in plan.moves
         if move.gb
     )
@@ -239,7 +246,9 @@ def _line(arrow: _Arrow) -> str:
             path.append(f"H{x:.1f}")
     thick = 2.2 if move.usd >= 0.01 else 1.2
     dash = "" if move.gb else "stroke-dasharray: 4 3; "
-    said = f"{move.source} to {move.target}: {_label(move) or _('no data moves')}"
+    said = _("{source} to {target}: {move}").format(
+        source=move.source, target=move.target, move=_label(move) or _("no data moves")
+    )
     return (
         f'<path d="{" ".join(path)}" '
         f'style="fill: none; {dash}stroke: {EDGE}; stroke-width: {thick}">'

@@ -122,7 +122,7 @@ def _launches(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
         chance = known.chance(place)
         low, high = chance.interval()
         took = format_elapsed(chance.seconds) if chance.seconds is not None else ""
-        between = f"{100 * low:.0f} to {100 * high:.0f} %"
+        between = _("{low:.0f} to {high:.0f} %").format(low=100 * low, high=100 * high)
         rows.append(
             (str(place), tally.tried, f"{100 * chance.mean:.0f} %", between, took, _ago(last, now))
         )
@@ -143,7 +143,7 @@ def _lifetimes(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
             continue
         life = known.lifetime(place)
         low, high = life.interval()
-        between = f"{format_hours(low)} to {format_hours(high)}"
+        between = _("{low} to {high}").format(low=format_hours(low), high=format_hours(high))
         mean = format_hours(life.hours)
         rows.append((str(place), tally.machines, mean, between, _ago(last, now)))
     return Table(
@@ -193,11 +193,15 @@ def format_hours(hours: float) -> str:
     ('30 min', '32 h', '14 days', '1.0 years')
     """
     if hours < 1:
-        return f"{hours * 60:.0f} min"
+        return _("{hours:.0f} min").format(hours=hours * 60)
     if hours < 48:
         return f"{hours:.1f} h" if hours < 9.95 else f"{hours:.0f} h"
     days = hours / 24
-    return f"{days:.0f} days" if days < 365 else f"{days / 365.25:,.1f} years"
+    return (
+        _("{days:.0f} days").format(days=days)
+        if days < 365
+        else _("{days:,.1f} years").format(days=days / 365.25)
+    )
 
 
 def _ago(at: float, now: float) -> str:
@@ -208,7 +212,9 @@ def _ago(at: float, now: float) -> str:
         return _("{seconds:.0f} min ago").format(seconds=seconds / 60)
     hours = seconds / 3600
     return (
-        f"{hours:.0f} h ago" if hours < 48 else _("{hours:.0f} days ago").format(hours=hours / 24)
+        _("{hours:.0f} h ago").format(hours=hours)
+        if hours < 48
+        else _("{hours:.0f} days ago").format(hours=hours / 24)
     )
 
 

@@ -49,6 +49,8 @@ export interface IRun {
   usd: number | null;
   nodes: number | null;
   stoppable: boolean;
+  /** Whether the kernel that has started it is gone, and no other has taken note of its end. */
+  unwatched?: boolean;
 }
 
 export interface IState {

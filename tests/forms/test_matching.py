@@ -238,6 +238,12 @@ def test_a_cluster_that_is_up_and_fits_comes_before_anything_new():
     )
 
 
+def test_of_two_clusters_that_fit_the_form_names_the_one_that_a_cell_takes():
+    younger = replace(MINE, name="later", created=MINE.created + 60)
+    known = CompletionContext((MINE, younger), "a.ipynb")
+    assert "on cluster train," in placement_text(Fields({"gpus": "V100:1"}), {}, known)
+
+
 def test_a_named_cluster_that_lacks_something_is_said_to():
     asked = Fields({"cluster": "train", "gpus": "V100:4", "nodes": "2"})
     assert placement_text(asked, {}, CompletionContext((NAMED,))) == (

@@ -194,3 +194,10 @@ def _match(cell: str):
     column = len(cell) - cell.rfind("\n") - 1
     context = CompletionContext("", cell, cursor_position=column, cursor_line=line, limit=None)
     return make_matcher(Sources())(context)
+
+
+def test_addresses_of_data_are_completed_as_paths_and_schemes(complete, tmp_path, own_data):
+    (tmp_path / "set").mkdir()
+    assert complete(f"%%sky --data {tmp_path}/s") == [f"{tmp_path}/set/"]
+    assert complete(f"%sky storage ls file:{tmp_path}/s") == [f"file:{tmp_path}/set/"]
+    assert complete("%%sky --mount g") == ["gs://"]

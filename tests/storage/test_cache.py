@@ -15,9 +15,9 @@ from jupyter_sky.storage.cache import (
     CachedObject,
     Dataset,
     DatasetCache,
-    SkyDiskFull,
     object_identity,
 )
+from jupyter_sky.storage.errors import SkyDiskFull
 
 
 def cached(path: str, text: str = "", version: str = "1") -> CachedObject:
@@ -189,6 +189,15 @@ def test_disk_too_small_is_said_before_the_first_byte(tmp_path: Path) -> None:
         cache.lease(dataset_of(cached("a" * 60)), download)
     assert download.count == 0
     assert raised.value.hint is not None and "--disk 1" in raised.value.hint
+
+
+def test_unused_datasets_are_freed_and_used_ones_kept(tmp_path: Path) -> None:
+    cache, download = cache_on_disk(tmp_path, 1000), Downloads({})
+    used, unused = dataset_of(cached("a" * 30)), dataset_of(cached("b" * 20))
+    with cache.lease(used, download):
+        cache.lease(unused, download).close()
+        assert cache.evict_unused() == 20
+        assert [cache.has_tree(used), cache.has_tree(unused)] == [True, False]
 
 
 def test_objects_of_a_killed_download_are_removed(tmp_path: Path) -> None:

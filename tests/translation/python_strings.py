@@ -49,7 +49,7 @@ _TECHNICAL = re.compile(
             r"^%?%?sky |^ *--?\w+[ -]",  # lines of options
             r"^\s*<|</|jsky-|var\(--|padding:|white-space|^\s*\.?[\w-]+\s*\{",  # HTML and CSS
             r"\w+;\s*\w+:|[\w-]+:\s?[\w#.-]+;",
-            r"^\w+/\w+;|^attachment|^\{\"",  # headers and JSON
+            r"^\w+/\w+;|^attachment|^\{\"| rc=",  # headers, JSON, PMI
             r"^[a-z_ ]*[a-z]_[a-z][a-z_ ]*$",  # lists of names
         )
     )
@@ -141,15 +141,21 @@ def _is_identifier(words: str) -> bool:
 
 
 def _reads_as_words(words: str, node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
-    plain = words.replace("{}", " x ")
+    plain = words.replace("{}", "xx")
     return (
         _in_function(node, parents) and bool(_WORDS.search(plain)) and not _TECHNICAL.search(words)
     )
 
 
 def _in_function(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    return _enclosing(node, parents, *kinds) is not None
+    """Whether a node is evaluated each time a function runs: not its decorators and defaults."""
+    while node in parents:
+        child, node = node, parents[node]
+        if isinstance(node, ast.Lambda) and child is node.body:
+            return True
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and child in node.body:
+            return True
+    return False
 
 
 def _enclosing(

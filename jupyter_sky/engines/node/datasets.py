@@ -14,10 +14,10 @@ from ...storage.cache import CachedObject, Dataset, DatasetCache
 from ...storage.machine_data import (
     Arrival,
     DataTask,
-    Departure,
     file_facts,
-    request_from_json,
+    plan_from_json,
 )
+from ...translation import _
 from .file_cache import cache_folder
 
 
@@ -51,18 +51,17 @@ class EngineDatasets:
         self._tasks[content["id"]] = task
         task.start()
 
-    def _step_requests(self, content: dict[str, Any], _: Sequence[Any]) -> None:
-        parsed = {
-            identity: [request_from_json(values) for values in parts]
-            for identity, parts in content["requests"].items()
+    def _step_requests(self, content: dict[str, Any], __: Sequence[Any]) -> None:
+        plans = {
+            identity: plan_from_json(values) for identity, values in content["requests"].items()
         }
-        self._arrival(content).add_requests(parsed)
+        self._arrival(content).add_plans(plans)
 
     def _step_piece(self, content: dict[str, Any], received: Sequence[Any]) -> None:
         place = content["identity"], content["start"], content["size"]
         self._arrival(content).add_piece(*place, received)
 
-    def _step_state(self, content: dict[str, Any], _: Sequence[Any]) -> dict[str, Any]:
+    def _step_state(self, content: dict[str, Any], __: Sequence[Any]) -> dict[str, Any]:
         """Return how far a task is; forget it with its end."""
         task = self._tasks[content["id"]]
         state = task.state()
@@ -81,7 +80,7 @@ class EngineDatasets:
         if before is not None and before.lease is not None:
             before.lease.close()
 
-    def _step_cancel(self, content: dict[str, Any], _: Sequence[Any]) -> None:
+    def _step_cancel(self, content: dict[str, Any], __: Sequence[Any]) -> None:
         if task := self._tasks.pop(content["id"], None):
             task.cancel()
 
@@ -92,30 +91,25 @@ class EngineDatasets:
 
     # -- files from this machine -----------------------------------------------------------------
 
-    def _step_remember(self, content: dict[str, Any], _: Sequence[Any]) -> None:
+    def _step_remember(self, content: dict[str, Any], __: Sequence[Any]) -> None:
         """Remember the files at a path, before the cell runs."""
         path = content["path"]
         self._before[path] = file_facts(self.root, path)
 
-    def _step_changed(self, content: dict[str, Any], _: Sequence[Any]) -> dict[str, Any]:
+    def _step_changed(self, content: dict[str, Any], __: Sequence[Any]) -> dict[str, Any]:
         """List the files at a path that are new or have changed since they were remembered."""
         path = content["path"]
         before, now = self._before.pop(path, {}), file_facts(self.root, path)
         changed = [[name, facts[0]] for name, facts in now.items() if before.get(name) != facts]
         return {"files": changed, "count": len(now), "is_file": (self.root / path).is_file()}
 
-    def _step_send(self, content: dict[str, Any], _: Sequence[Any]) -> None:
-        jobs = [(request_from_json(values), self._inside(path)) for path, values in content["jobs"]]
-        task = self._tasks[content["id"]] = Departure(jobs)
-        task.start()
-
     def _inside(self, path: str) -> Path:
         file = (self.root / path).resolve()
         if not file.is_relative_to(self.root.resolve()):
-            raise SkyUsageError(f"{path} leads out of the working folder")
+            raise SkyUsageError(_("{path} leads out of the working folder").format(path=path))
         return file
 
-    def _step_disk(self, *_: object) -> dict[str, Any]:
+    def _step_disk(self, *__: object) -> dict[str, Any]:
         """Return the bytes of the disk of the cache."""
         self.cache.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         usage = shutil.disk_usage(self.cache.root)

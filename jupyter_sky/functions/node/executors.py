@@ -20,7 +20,7 @@ from .calls import Call, clear_stopped, raise_in_thread
 from .stream_inputs import Stopped
 
 if TYPE_CHECKING:
-    from .node_worker import PoolExecutors
+    from .call_batch import PoolExecutors
 
 MAIN_THREAD_SECONDS = 0.05
 """Time that calls keep the main thread before cells, which share it, have a turn."""
@@ -253,7 +253,7 @@ class ProcessExecutor:
 
 
 _CHILD = (sys.executable, "-m", "jupyter_sky.functions.node.call_process")
-FINAL_KINDS = {"value", "error", "end", "missing", "lost"}
+FINAL_KINDS = {"plain", "value", "error", "end", "missing", "lost"}
 """Kinds of the last report of a call."""
 EXECUTOR_CLASSES: dict[str, type] = {
     "main": MainThreadExecutor,

@@ -118,10 +118,8 @@ class PmiServer:
 
     def __init__(self, world: str, size: int) -> None:
         self.size = size
-        self._values: collections.Dict[str, str] = collections.Dict(
-            _("jupyter_sky.mpi.{world}").format(world=world)
-        )
-        self._barrier = collections.Barrier(_("jupyter_sky.mpi.{world}").format(world=world), size)
+        self._values: collections.Dict[str, str] = collections.Dict(f"jupyter_sky.mpi.{world}")
+        self._barrier = collections.Barrier(f"jupyter_sky.mpi.{world}", size)
         self._waiting = {
             # one rank a node; the library itself finds out what they share
             "PMI_process_mapping": f"(vector,(0,{size},1))",
@@ -137,15 +135,15 @@ class PmiServer:
         """
         fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
         handlers: dict[str, Callable[[], str]] = {
-            "init": lambda: _("response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
-            "get_maxes": lambda: _("maxes rc=0 kvsname_max=256 keylen_max=256 vallen_max=1024"),
-            "get_appnum": lambda: _("appnum rc=0 appnum=0"),
-            "get_my_kvsname": lambda: _("my_kvsname rc=0 kvsname=world"),
+            "init": lambda: "response_to_init rc=0 pmi_version=1 pmi_subversion=1",
+            "get_maxes": lambda: "maxes rc=0 kvsname_max=256 keylen_max=256 vallen_max=1024",
+            "get_appnum": lambda: "appnum rc=0 appnum=0",
+            "get_my_kvsname": lambda: "my_kvsname rc=0 kvsname=world",
             "get_universe_size": lambda: f"universe_size rc=0 size={self.size}",
             "barrier_in": self._wait_barrier,
             "put": lambda: self._put(fields["key"], fields["value"]),
             "get": lambda: self._get(fields["key"]),
-            "finalize": lambda: _("finalize_ack rc=0"),
+            "finalize": lambda: "finalize_ack rc=0",
         }
         command = fields.get("cmd", "")
         handler = handlers.get(command, lambda: f"{command}_result rc=-1 msg=unknown")
@@ -153,16 +151,16 @@ class PmiServer:
 
     def _wait_barrier(self) -> str:
         self._barrier.wait(RENDEZVOUS_SECONDS)
-        return _("barrier_out rc=0")
+        return "barrier_out rc=0"
 
     def _put(self, key: str, value: str) -> str:
         self._values[key] = value
-        return _("put_result rc=0")
+        return "put_result rc=0"
 
     def _get(self, key: str) -> str:
         value = self._waiting.get(key) or self._values.get(key)
         if value is None:
-            return _("get_result rc=-1 msg=key_not_found value=unknown")
+            return "get_result rc=-1 msg=key_not_found value=unknown"
         return f"get_result rc=0 value={value}"
 
 

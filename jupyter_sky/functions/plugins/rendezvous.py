@@ -55,9 +55,9 @@ def exchange(what: str, value: Any) -> list[Any]:
     nodes = instance_info().total_nodes
     if nodes == 1:
         return [value]
-    return Barrier(
-        _("jupyter_sky.{what}.{broadcast_id}").format(what=what, broadcast_id=broadcast_id()), nodes
-    ).exchange(value, RENDEZVOUS_SECONDS)
+    return Barrier(f"jupyter_sky.{what}.{broadcast_id()}", nodes).exchange(
+        value, RENDEZVOUS_SECONDS
+    )
 
 
 def must_create(what: str, held: str) -> bool:

@@ -63,7 +63,7 @@ class SharedProxy:
         return None
 
     def __repr__(self) -> str:
-        return _("sky.{kind}({name!r})").format(kind=self.kind, name=self.name)
+        return f"sky.{self.kind}({self.name!r})"
 
     def __reduce__(self) -> Any:
         return type(self), (self.name,)
