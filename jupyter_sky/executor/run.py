@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ..catalog.price_origin import describe_origin
 from ..cell_options.values import CellOptions
 from ..engines.client.connection import wait_callback
 from ..errors import SkyBudget, SkyCancelled, SkyError, SkyStoreError, SkyTimeout
@@ -454,7 +455,7 @@ class SkyRun:
             detail=detail,
             notes=tuple(self.notes),
             run_id=self.id,
-            price_from=f"{row.price_source} {row.price_date}".strip() if row else "",
+            price_from=describe_origin(row.price_source, row.price_date).text if row else "",
         )
         self.display.status(self._shown)
         if self._relay is not None:

@@ -117,7 +117,7 @@ def _status(service: SkyService, row: RunRow, about: dict[str, Any]) -> RunStatu
         notebook_usd=session.ledger.notebook_usd(row.notebook),
         notes=_notes(row, about),
         run_id=row.run_id,
-        price_from=_source(cluster),
+        price_from=_price_origin(cluster),
     )
 
 
@@ -136,8 +136,10 @@ def _notes(row: RunRow, about: dict[str, Any]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _source(cluster: ClusterRow | None) -> str:
-    return f"{cluster.price_source} {cluster.price_date}".strip() if cluster else ""
+def _price_origin(cluster: ClusterRow | None) -> str:
+    from ..catalog.price_origin import describe_origin
+
+    return describe_origin(cluster.price_source, cluster.price_date).text if cluster else ""
 
 
 class NotebookHandler(SkyHandler):

@@ -18,6 +18,8 @@ export interface ICluster {
   price: number | null;
   price_source: string;
   price_date: string;
+  price_origin: string; // source and date in words, and all sources for a tooltip
+  price_detail: string;
   notebook: string;
   created: number;
   idle: number;
@@ -105,13 +107,18 @@ export interface IOffer {
   date: string;
   note: string | null;
   line: string; // the options of %%sky that ask for it
+  launch: 'now' | 'account' | 'never'; // whether its cloud lacks an account, or is not supported
+  obstacle: string; // why it cannot be launched from here; empty when it can
+  place: string; // region, and cloud where the origin does not name it
+  origin: string; // publisher and date of the price
+  origin_detail: string;
 }
 
 export interface IOffers {
   offers: IOffer[];
   total: number;
   at: number;
-  source: string;
+  popular: boolean; // nothing was asked for: the cheapest of each popular GPU
   notes: string[];
 }
 

@@ -33,6 +33,11 @@ export function when(at: number, now: number = Date.now() / 1000): string {
   return `${then.toLocaleDateString([], { month: 'short', day: 'numeric' })} ${time}`;
 }
 
+/** Number of vCPUs. */
+export function vcpus(count: number, _: Translate = plain): string {
+  return count === 1 ? _('1 vCPU') : _('%1 vCPUs', count);
+}
+
 /** GiB, as people say them: `512 MiB`, `3.5 GiB`, `64 GiB`. */
 export function gib(amount: number | null | undefined, _: Translate = plain): string {
   if (amount === null || amount === undefined) return _('unknown');
