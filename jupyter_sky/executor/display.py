@@ -45,6 +45,8 @@ class RunStatus:
         Id of the run, by which a front end finds it again; empty without a run.
     price_from : str
         Source and date of the price, such as ``'aws 2026-11-20'``.
+    warning : str
+        Why the cell goes on although it was stopped, and what is lost if it is stopped again.
     """
 
     stage: Stage
@@ -58,6 +60,7 @@ class RunStatus:
     notes: tuple[str, ...] = ()
     run_id: str = ""
     price_from: str = ""
+    warning: str = ""
 
     @property
     def is_final(self) -> bool:

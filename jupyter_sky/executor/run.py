@@ -44,6 +44,8 @@ class SkyRun:
 
     Attributes
     ----------
+    warning : str
+        Why it goes on although it was stopped, and what is lost if it is stopped again.
     status : str
         ``placing``, ``booting``, ``syncing``, ``queued``, ``running``, then ``done``,
         ``failed``, ``interrupted`` or ``cancelled``.
@@ -75,8 +77,9 @@ class SkyRun:
         self.cluster: ClusterHandle | None = None
         self.ranks: tuple[int, ...] = ()
         self.cells: list[CellExecution] = []
-        self.detail, self.notes = "", list[str]()
+        self.detail, self.warning, self.notes = "", "", list[str]()
         self.cancelled = threading.Event()
+        self._cancels = 0
         self.stopped_by = ""
         self.limits = RunLimits(self.options.timeout, self.options.max_cost)
         self.record = RunRecord(session.store, self._waiting_row())
@@ -112,8 +115,13 @@ class SkyRun:
         return self._future.done()
 
     def cancel(self) -> None:
-        """Interrupt it; an engine that does not listen is killed after a few seconds."""
+        """Interrupt it.
+
+        An engine that does not answer, for one in compiled code, goes on: `warning` says so after
+        a few seconds, and what is lost if this is called again, which restarts the engine.
+        """
         if not self.done():
+            self._cancels += 1
             self.cancelled.set()
 
     def logs(self) -> str:
@@ -285,9 +293,11 @@ class SkyRun:
         return MonitorCallbacks(
             check_stop=self._check_stop_request,
             cancellation=self._cancellation,
+            stop_requests=lambda: self._cancels + self.record.stop_requests()[1],
+            remote_names=self.session.variables.remote_names,
             exceeded_limit=self._exceeded_limit,
             show_running=self._show_running,
-            show_interrupting=lambda hint: self.show("interrupting", hint),
+            show_interrupting=self._show_interrupting,
             record=self._write_record,
             note=self.notes.append,
         )
@@ -311,7 +321,8 @@ class SkyRun:
         return None
 
     def _write_record(self) -> None:
-        self.record.write(self.status, self.cluster.row.name if self.cluster else "")
+        cluster = self.cluster.row.name if self.cluster else ""
+        self.record.write(self.status, cluster, self.warning)
 
     def _waiting_row(self) -> RunRow:
         """Return the record of the run while it waits for a cluster."""
@@ -375,7 +386,8 @@ class SkyRun:
 
     def _check_stop_request(self) -> None:
         """Note a stop that another process has requested."""
-        if not self.cancelled.is_set() and (who := self.record.stop_requester()):
+        who, _ = self.record.stop_requests()
+        if who and not self.cancelled.is_set():
             self.stopped_by = who
             self.notes.append(f"stopped {who}")
             self.cancelled.set()
@@ -408,6 +420,7 @@ class SkyRun:
             detail=detail,
             notes=tuple(self.notes),
             run_id=self.id,
+            warning=self.warning if stage == "interrupting" else "",
             price_from=f"{row.price_source} {row.price_date}".strip() if row else "",
         )
         self.display.status(self._shown)
@@ -424,6 +437,10 @@ class SkyRun:
             ):
                 return f"behind {other.label}"
         return ""
+
+    def _show_interrupting(self, warning: str) -> None:
+        is_new, self.warning = warning != self.warning, warning
+        self.show("interrupting", force=is_new)
 
     def _show_running(self) -> None:
         behind = self._waiting_for()

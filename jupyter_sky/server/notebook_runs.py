@@ -117,6 +117,7 @@ def _status(service: SkyService, row: RunRow, about: dict[str, Any]) -> RunStatu
         notes=_notes(row, about),
         run_id=row.run_id,
         price_from=_source(cluster),
+        warning=about["warning"],
     )
 
 

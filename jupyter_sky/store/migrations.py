@@ -75,4 +75,11 @@ MIGRATIONS = (
     UPDATE intervals SET ended = last_beat WHERE ended IS NULL AND cluster_id IN
         (SELECT id FROM clusters WHERE state NOT IN ('starting', 'up'))
     """,
+    # how long a run has waited until it was sent, how often it was asked to stop, and why it does
+    # not
+    """
+    ALTER TABLE runs ADD COLUMN waited REAL NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN stops INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN warning TEXT NOT NULL DEFAULT ''
+    """,
 )

@@ -48,14 +48,14 @@ def to_text(status: RunStatus) -> str:
     ☁ done 1:12 · $0.00 this cell · $0.41 this notebook · train on local this-machine $0.00/h
     """
     line = " · ".join([f"☁ {status.stage} {format_elapsed(status.seconds)}", *_facts(status)])
-    return "\n".join([line, *(f"  {note}" for note in status.notes)])
+    return "\n".join([line, *(f"  {note}" for note in _notes(status))])
 
 
 def to_html(status: RunStatus) -> str:
     """Return the status as HTML for light and dark themes, legible without styles."""
     colour = _COLOURS.get(status.stage, _WAITING)
     facts = "".join(f" · {escape(fact)}" for fact in _facts(status))
-    notes = "".join(f'<div style="{_NOTE}">{escape(note)}</div>' for note in status.notes)
+    notes = "".join(f'<div style="{_NOTE}">{escape(note)}</div>' for note in _notes(status))
     # A screen reader announces the end of the cell, not every second before.
     live = "polite" if status.is_final else "off"
     source = f' title="price from {escape(status.price_from)}"' if status.price_from else ""
@@ -94,13 +94,19 @@ def to_card(status: RunStatus) -> dict[str, Any]:
         "cell_usd": status.cell_usd,
         "notebook_usd": status.notebook_usd,
         "detail": status.detail,
-        "notes": list(status.notes),
+        "notes": list(_notes(status)),
+        "warning": status.warning,
     }
 
 
 def output_metadata(status: RunStatus) -> dict[str, Any]:
     """Return the output's metadata: the run id, which a reopened notebook follows."""
     return {"jupyter_sky": {"run_id": status.run_id}} if status.run_id else {}
+
+
+def _notes(status: RunStatus) -> tuple[str, ...]:
+    """Return the sentences below the line."""
+    return (*status.notes, status.warning) if status.warning else status.notes
 
 
 def _facts(status: RunStatus) -> list[str]:

@@ -129,8 +129,16 @@ def test_card_has_the_data_of_the_line() -> None:
         **{"version": 1, "run_id": "17-ab", "stage": "running", "seconds": 72.4},
         **{"cluster": "train-3f2a", "place": "aws us-east-1 g5.xlarge spot"},
         **{"price": 1.006, "price_from": "aws", "cell_usd": 0.0604, "notebook_usd": 0.4142},
-        **{"detail": "12 MB", "notes": ["one"]},
+        **{"detail": "12 MB", "notes": ["one"], "warning": ""},
     }
+
+
+def test_warning_stands_below_the_line() -> None:
+    warned = replace(DONE, stage="interrupting", run_id="17-ab", warning="it does not answer")
+    assert to_text(warned).splitlines()[-1] == "  it does not answer"
+    assert ">it does not answer</div>" in to_html(warned)
+    card = mimebundle(warned)[CARD_MIME]
+    assert (card["warning"], card["notes"]) == ("it does not answer", ["it does not answer"])
 
 
 def test_status_without_a_run_has_no_card() -> None:
