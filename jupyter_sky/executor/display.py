@@ -30,7 +30,7 @@ class RunStatus:
     stage : str
         Stage of the cell.
     seconds : float
-        Seconds since its begin, or from begin to end.
+        Seconds since it was sent to its cluster, before that since its begin; or until its end.
     cluster, place : str or None
         The cluster and where it is, such as ``'aws us-east-1 g5.xlarge spot'``.
     price : float or None
@@ -47,6 +47,8 @@ class RunStatus:
         Source and date of the price, such as ``'aws 2026-11-20'``.
     warning : str
         Why the cell goes on although it was stopped, and what is lost if it is stopped again.
+    boot : float
+        Seconds from its begin until it was sent.
     """
 
     stage: Stage
@@ -61,6 +63,7 @@ class RunStatus:
     run_id: str = ""
     price_from: str = ""
     warning: str = ""
+    boot: float = 0.0
 
     @property
     def is_final(self) -> bool:

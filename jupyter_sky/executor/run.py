@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..cell_options.values import CellOptions
 from ..engines.client.connection import wait_callback
-from ..errors import SkyBudget, SkyCancelled, SkyError, SkyStoreError, SkyTimeout
-from ..resources import format_duration
+from ..errors import (
+    SkyBudget,
+    SkyCancelled,
+    SkyError,
+    SkyStoreError,
+    SkyTimeout,
+    SkyUsageError,
+)
+from ..resources import format_run_time
 from ..store.store import RunRow
 from .advice import mending_line
 from .cluster_records import describe_place
@@ -37,6 +44,9 @@ if TYPE_CHECKING:
     from ..engines.client.cell_execution import CellExecution
     from .cluster import ClusterHandle
     from .session import Session
+
+
+ENDED_WITH_KERNEL = "with its kernel, which was restarted or shut down; cells with --bg go on"
 
 
 class SkyRun:
@@ -135,7 +145,7 @@ class SkyRun:
 
     def __repr__(self) -> str:
         where = f" on {self.cluster.row.name}" if self.cluster else ""
-        spent = format_duration(self.seconds)
+        spent = format_run_time(*self.record.times(time.time()))
         return f"<{self.label}: {self.status} {spent}{where}>"
 
     @property
@@ -236,14 +246,22 @@ class SkyRun:
             stage: Stage = "cancelled"
         elif isinstance(error, KeyboardInterrupt):
             stage = "interrupted"
+            self._note_kernel_end()
         else:
             stage = "failed"
         if isinstance(error, RemoteFailure):
             error.is_shown = error.is_shown_by_engine and self.origin.is_outermost
         self._end(stage)
-        self._finish(stage)
+        if self._shown is not None or not isinstance(error, SkyUsageError):
+            self._finish(stage)  # a request that cannot be read is no run
         if not self._future.done():
             self._future.set_exception(error)
+
+    def _note_kernel_end(self) -> None:
+        """Note that an interrupt is the first step of a restart or of the end of the kernel."""
+        if self.session.is_kernel_ending():
+            self.notes.append(f"stopped {ENDED_WITH_KERNEL}")
+            self.record.note_stop(ENDED_WITH_KERNEL)
 
     def _send(self, sending: Sending, placement: Placement) -> None:
         cluster, session = placement.cluster, self.session
@@ -409,9 +427,11 @@ class SkyRun:
         row = self.cluster.row if self.cluster else None
         if self.cluster is not None and (why := self.cluster.connection.down_reason()):
             detail = f"reconnecting: {why}"
+        seconds, boot = self.record.times(time.time())
         self._shown = RunStatus(
             stage=stage,
-            seconds=self.seconds,
+            seconds=seconds,
+            boot=boot,
             cluster=row.name if row else None,
             place=describe_place(row) if row else None,
             price=row.price if row else None,

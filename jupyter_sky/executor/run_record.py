@@ -50,6 +50,14 @@ class RunRecord:
         """Time of the run's end, unix seconds."""
         return self.row.ended if self.row else None
 
+    def times(self, now: float) -> tuple[float, float]:
+        """Return how long the run has taken since it was sent, and how long before, in seconds.
+
+        One that was not sent has only waited: that is then the first of the two.
+        """
+        row = self.row or self._waiting
+        return max(0.0, (row.ended or now) - row.started), row.waited
+
     def spent_usd(self) -> float | None:
         """Return the cost of the run so far in USD; None when the price is unknown."""
         return run_usd(self.row, time.time()) if self.row and self.row.nodes else 0.0
@@ -97,6 +105,12 @@ class RunRecord:
         elif time.monotonic() - self._heartbeat_at > HEARTBEAT_SECONDS:
             self._heartbeat_at = time.monotonic()
             self.store.record_run_heartbeat(row.run_id, time.time(), row.shown)
+
+    def note_stop(self, who: str) -> None:
+        """Write why the run is stopped, for front ends that show its end."""
+        if self._written is not None:
+            with contextlib.suppress(SkyError):
+                self.store.request_stop(self._waiting.run_id, who)
 
     def end(self, stage: Stage) -> None:
         """Write the end of the run, unless it ended before anything took its time."""

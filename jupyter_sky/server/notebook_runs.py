@@ -118,6 +118,7 @@ def _status(service: SkyService, row: RunRow, about: dict[str, Any]) -> RunStatu
         run_id=row.run_id,
         price_from=_source(cluster),
         warning=about["warning"],
+        boot=row.waited,
     )
 
 

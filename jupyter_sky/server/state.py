@@ -282,7 +282,7 @@ def lease_end(machines: str) -> float | None:
 
 
 def _run(row: RunRow, usd: float | None, snapshot: Snapshot) -> dict[str, Any]:
-    taken = "run_id notebook cell cell_id name code stage status started ended price nodes"
+    taken = "run_id notebook cell cell_id name code stage status started ended price nodes waited"
     found = {key: getattr(row, key) for key in taken.split()}
     if row.ended is None and row.run_id in snapshot.ends:
         found["status"], found["ended"] = snapshot.ends[row.run_id]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..executor.display import RunStatus
 from ..ledger.ledger import format_usd
-from ..resources import format_elapsed
+from ..resources import format_run_time
 from ..tables import NO_MATHJAX_CLASSES
 
 # JupyterLab sets the variables; the fallbacks have contrast on white and on black alike.
@@ -47,7 +47,8 @@ def to_text(status: RunStatus) -> str:
     >>> print(to_text(RunStatus("done", 72, "train", "local this-machine", 0.0, 0.0, 0.41)))
     ☁ done 1:12 · $0.00 this cell · $0.41 this notebook · train on local this-machine $0.00/h
     """
-    line = " · ".join([f"☁ {status.stage} {format_elapsed(status.seconds)}", *_facts(status)])
+    took = format_run_time(status.seconds, status.boot)
+    line = " · ".join([f"☁ {status.stage} {took}", *_facts(status)])
     return "\n".join([line, *(f"  {note}" for note in _notes(status))])
 
 
@@ -62,7 +63,7 @@ def to_html(status: RunStatus) -> str:
     return (
         f'<div class="{NO_MATHJAX_CLASSES}" role="status" aria-live="{live}" style="{_LINE}">'
         f'<span aria-hidden="true" style="color: {colour}">●</span> '
-        f"<b>{escape(status.stage)}</b> {format_elapsed(status.seconds)}"
+        f"<b>{escape(status.stage)}</b> {format_run_time(status.seconds, status.boot)}"
         f'<span style="{_QUIET}"{source}>{facts}</span>{notes}</div>'
     )
 
@@ -86,6 +87,7 @@ def to_card(status: RunStatus) -> dict[str, Any]:
         "run_id": status.run_id,
         "stage": status.stage,
         "seconds": round(status.seconds, 1),
+        "boot": round(status.boot, 1),
         "at": round(time.time(), 1),
         "cluster": status.cluster,
         "place": status.place,

@@ -89,6 +89,22 @@ def test_stopping_restarts_no_engine_before_it_is_asked_for_again(
     assert notebook.run("%%sky\nprecious").ename == "NameError"
 
 
+def test_restarted_kernel_gives_up_the_foreground_cell_and_no_other(
+    notebook: Notebook, data_dir: Path
+) -> None:
+    store, begun = Store.open(data_dir), time.time()
+    assert notebook.run("%%sky -c second --bg held\nimport time; time.sleep(15)").status == "ok"
+    notebook.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
+    notebook.wait_output("begun")
+    wait_until(lambda: len(store.runs(status="running")) == 2, 20)
+    notebook.restart()
+    runs = {run.name: run for run in store.runs() if run.started > begun}
+    store.close()
+    assert runs[None].status == "interrupted"
+    assert "restarted or shut down; cells with --bg go on" in runs[None].stop
+    assert (runs["held"].status, runs["held"].stop) == ("running", "")
+
+
 def test_a_subprocess_of_the_cell_is_interrupted_too(notebook: Notebook) -> None:
     sent = notebook.send("%%sky\nprint('begun', flush=True)\n!sleep 61")
     notebook.wait_output("begun")

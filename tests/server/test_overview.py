@@ -26,7 +26,7 @@ from jupyter_sky.server.snapshot import IdleReport, Snapshot, midnight
 from jupyter_sky.server.state import PanelState
 from jupyter_sky.store.store import ClusterRow, Store
 from tests.server.conftest import Refused
-from tests.store.rows import CLUSTER, RUN
+from tests.store.rows import CLUSTER, MINE, RUN
 
 OFFER = {
     "cloud": "aws",
