@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 1.0
 STOPPING_TICK_SECONDS = 0.1
+RECORD_SECONDS = 0.005
+"""A cell that ends within this time is recorded once, as done: nothing waits for a disk."""
 QUICK_SECONDS = 0.02
 """A cell that ends within this time shows its status line once, as done."""
 ANSWER_SECONDS = 2.0
@@ -134,15 +136,19 @@ class RunMonitor:
         self.cells = cells
         # outputs end last as a rule: waiting for them first wakes this thread once
         futures = [cell.output for cell in cells] + [cell.reply for cell in cells]
-        tick = QUICK_SECONDS
+        tick = RECORD_SECONDS
         while True:
             try:
                 self._obey_requests()
                 if wait_all(futures, tick):
                     break
-                self.callbacks.record()  # first: a kernel that is killed from here on is followed
+                if tick == RECORD_SECONDS:  # if its kernel is killed, the cell is followed now
+                    self.callbacks.record()
+                    tick = QUICK_SECONDS
+                    continue
                 self.callbacks.check_stop()
                 self._check()
+                self.callbacks.record()
                 tick = STOPPING_TICK_SECONDS if self.stopped_at else TICK_SECONDS
             except KeyboardInterrupt:
                 self.interrupts, tick = self.interrupts + 1, STOPPING_TICK_SECONDS
