@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ..config.settings import Sky
 from ..store.store import RunRow, Store
+from ..translation import _
 from .cluster import ClusterHandle
 from .cluster_records import ClusterRecords
 from .display import Display
@@ -55,7 +56,7 @@ def _replay_run(
                 display.send("stream", {"name": "stderr", "text": f"{warning}\n"})
         except KeyboardInterrupt:
             if warning or not stopped_at:
-                op, why = "kill" if warning else "interrupt", "it was interrupted twice"
+                op, why = "kill" if warning else "interrupt", _("it was interrupted twice")
                 cluster.connection.ask_controller(op, run=row.run_id, ranks=list(ranks), why=why)
             stopped_at = stopped_at or time.monotonic()
     relay.finish()
@@ -69,4 +70,6 @@ def _replay_run(
     what, how = row.name or f"cell {row.cell}", answer["status"].replace("unknown", "lost")
     if start >= ALL_SHOWN:
         return f"{what} went on while no kernel listened, shown at its own place; ended: {how}"
-    return f"shown again: what {what} printed while no notebook was listening; it ended: {how}"
+    return _(
+        "shown again: what {what} printed while no notebook was listening; it ended: {how}"
+    ).format(what=what, how=how)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ipyparallel.error import EngineError
 
 from ..errors import SkyCancelled, SkyClusterLost, SkyEngineLost, SkyError
+from ..translation import _, ngettext
 from .failures import rebuild_exception
 from .values import Placement, Replies, Reply
 
@@ -112,7 +113,7 @@ class RunMonitor:
             yield
             return
 
-        def count(*_: Any) -> None:
+        def count(*__: Any) -> None:
             self.interrupts += 1
 
         before = signal.signal(signal.SIGINT, count)
@@ -177,9 +178,10 @@ class RunMonitor:
             return cluster.node_lost_error(cell.rank, gone, self.label)
         why = cluster.exit_reason(cell.rank)
         return SkyEngineLost(
-            f"engine {cell.rank} of cluster {cluster.row.name} died while it ran {self.label}: "
-            f"{why}",
-            hint="its variables are gone; a new engine takes its place for the next cell",
+            _("engine {rank} of cluster {name} died while it ran {label}: {why}").format(
+                rank=cell.rank, name=cluster.row.name, label=self.label, why=why
+            ),
+            hint=_("its variables are gone; a new engine takes its place for the next cell"),
         )
 
     # -- every tick --------------------------------------------------------------------------
@@ -190,7 +192,7 @@ class RunMonitor:
         Others in between have no effect: what would be lost has not been said yet.
         """
         if self.interrupts:
-            self.reason = self.reason or _InterruptPressed("interrupted")
+            self.reason = self.reason or _InterruptPressed(_("interrupted"))
         requests = self.interrupts + self.callbacks.stop_requests()
         if requests <= self._requests:
             return
@@ -266,7 +268,7 @@ class RunMonitor:
     def _kill(self) -> None:
         """Kill the engines that do not react; their variables go with them."""
         with contextlib.suppress(SkyClusterLost):
-            why = f"{self.label} did not stop when it was interrupted"
+            why = _("{label} did not stop when it was interrupted").format(label=self.label)
             ranks = [cell.rank for cell in self.cells if not cell.reply.done()]
             told = self.placement.cluster.connection.ask_controller(
                 "kill", wait_reconnect=False, run=self.run_id, ranks=ranks, why=why
@@ -281,11 +283,11 @@ class RunMonitor:
             if reply.status == "error" and reply.error["ename"] == "KeyboardInterrupt":
                 return rebuild_exception(reply.error, reply.rank, self.namespace)
         gone = any(reply.status == "killed" for reply in replies)
-        text = "the engine was restarted: its variables are gone" if gone else "interrupted"
+        text = _("the engine was restarted: its variables are gone") if gone else "interrupted"
         content = {
             "ename": "KeyboardInterrupt",
             "evalue": text,
-            "traceback": [f"KeyboardInterrupt: {text}"],
+            "traceback": [_("KeyboardInterrupt: {text}").format(text=text)],
             "sky": {"error": {"classes": [["builtins", "KeyboardInterrupt"]]}},
         }
         return rebuild_exception(content, self.placement.ranks[0], {})
@@ -306,12 +308,14 @@ def describe_loss(ranks: Sequence[int], names: Sequence[str] = ()) -> str:
     """
     if not ranks:
         return ""
-    several = len(ranks) > 1
-    who = f"engines {', '.join(map(str, ranks))} do" if several else f"engine {ranks[0]} does"
-    them, their = ("them", "their") if several else ("it", "its")
     shown = [*names[:SHOWN_NAMES], *(["…"] if len(names) > SHOWN_NAMES else [])]
-    which = f" ({', '.join(shown)})" if shown else ""
-    return f"{who} not answer: stop again to restart {them}, {their} variables{which} would be lost"
+    return ngettext(
+        "engine {ranks} does not answer: stop again to restart it, its variables{names} would be "
+        "lost",
+        "engines {ranks} do not answer: stop again to restart them, their variables{names} would "
+        "be lost",
+        len(ranks),
+    ).format(ranks=", ".join(map(str, ranks)), names=f" ({', '.join(shown)})" if shown else "")
 
 
 class _InterruptPressed(SkyError):

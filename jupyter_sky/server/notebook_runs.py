@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..translation import _
 from .handler import SkyHandler, authorized
 
 if TYPE_CHECKING:
@@ -126,10 +127,10 @@ def _notes(row: RunRow, about: dict[str, Any]) -> tuple[str, ...]:
     """Return the sentences below the status line of a run that has ended."""
     if about["ended"] is None:
         return ()
-    notes = [f"stopped {row.stop}"] if row.stop else []
+    notes = [_("stopped {who}").format(who=_(row.stop))] if row.stop else []
     if about["status"] == "lost":
-        unsent = "lost: its kernel ended before it was sent to a cluster"
-        notes.append("lost: its cluster ended before it did" if row.nodes else unsent)
+        unsent = _("lost: its kernel ended before it was sent to a cluster")
+        notes.append(_("lost: its cluster ended before it did") if row.nodes else unsent)
     return tuple(notes)
 
 

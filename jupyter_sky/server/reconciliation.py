@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyError
+from ..translation import _
 from .snapshot import describe_orphan
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def reconcile(session: Session, connections: ConnectionPool) -> dict[str, Any]:
         _interrupt_waiting_runs(session, connections, up)
         orphans = orphaned_machines(session)
     except SkyError as error:
-        notices.append(f"a cloud cannot be asked now: {error.message}")
+        notices.append(_("a cloud cannot be asked now: {message}").format(message=error.message))
     return {
         "orphans": tuple(describe_orphan(name, machines) for name, machines in orphans.items()),
         "notices": tuple(notices),

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from ..translation import _
+
 USE_VALID_SECONDS = 60.0
 """Time for which a cluster is taken to be in use after a report that it was."""
 
@@ -103,6 +105,6 @@ def describe_orphan(name: str, machines: Iterable[Any]) -> dict[str, Any]:
         "running": 0,
         "usd": None,
         "resources": "",
-        "note": "no notebook knows of it, and it may cost money: end it",
+        "note": _("no notebook knows of it, and it may cost money: end it"),
         "orphan": True,
     }
