@@ -63,6 +63,7 @@ def collect_inputs(
         (f"sent by --auto: {', '.join(found)}",) if found else (),
         tuple(packed.types),
         tuple(packed.modules),
+        frozenset(packed.models),
     )
 
 
@@ -73,6 +74,8 @@ class _PackedInputs:
     ----------
     digests : dict
         Hashes of the values that ``--auto`` sends, by their names; empty for handles.
+    models : set
+        Models of the widgets among the values.
     """
 
     def __init__(self, namespace: Mapping[str, Any]) -> None:
@@ -83,6 +86,7 @@ class _PackedInputs:
         self.types: list[type] = []
         self.modules: list[str] = []
         self.digests: dict[str, str] = {}
+        self.models: set[str] = set()
 
     def add_read_names(self, names: Iterable[str]) -> None:
         """Add variables that a cell reads, and those that functions among them read."""
@@ -107,7 +111,7 @@ class _PackedInputs:
         self.types.append(type(value))
         if isinstance(value, ModuleType):
             self.modules.append(value.__name__)
-        parcel = Parcel.of(value, item.expression, shared)
+        parcel = Parcel.of(value, item.expression, shared, self.models)
         if is_inline(parcel):
             self.inline[item.name] = with_sources(parcel.inline(), parcel)
         else:

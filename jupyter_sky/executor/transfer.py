@@ -16,6 +16,7 @@ from ..engines.node.files import build_manifest
 from ..engines.wire.code_sources import register_sources, with_sources
 from ..engines.wire.data_values import KINDS, decode
 from ..engines.wire.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
+from ..engines.wire.widget_state import open_model, shared_digest
 from ..errors import SkyTransferError
 
 if TYPE_CHECKING:
@@ -187,6 +188,8 @@ def sent_digest(value: Any, parcel: Parcel) -> str:
     A function that came from an engine is known by its hash there: pickled here, its copies of
     globals would make another of it.
     """
+    if model := open_model(value):
+        return shared_digest(model)
     known = _RECEIVED.get(value) if isinstance(value, FunctionType | type) else None
     return known or parcel.digest()
 

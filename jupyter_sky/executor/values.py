@@ -69,6 +69,8 @@ class Sending:
         Types of the values, whose packages the engines need.
     modules
         Names of the modules among the values.
+    models
+        Models of the widgets among the values.
     """
 
     code: str
@@ -81,6 +83,7 @@ class Sending:
     notes: tuple[str, ...] = ()
     types: tuple[type, ...] = ()
     modules: tuple[str, ...] = ()
+    models: frozenset[str] = frozenset()
 
     def request(
         self, cell: int, session: str, history: NotebookHistory, trusted: bool

@@ -124,7 +124,7 @@ class EngineNamespace:
 
     def _pack(self, value: Any, name: str, as_data: bool = False) -> dict[str, Any]:
         try:
-            parcel = encode(value, name) if as_data else Parcel.of(value, name)
+            parcel = encode(value, name) if as_data else Parcel.of(value, name, models=set())
         except SkyTransferError as error:
             return {"unpicklable": str(error)}
         digest = "" if as_data else parcel.digest()
