@@ -75,6 +75,17 @@ class RemoteValue:
     def __repr__(self) -> str:
         return self._repr
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"{self.name} is a handle: its value, a {self.type}, is on cluster "
+            f"{self.cluster.row.name}. Use it in a %%sky cell there, or bring it here: "
+            f"{self.name} = {self.name}.fetch()",
+            name=name,
+            obj=self,
+        )
+
     def __reduce__(self) -> Any:
         raise SkyTransferError(
             f"{self.name} is a handle of a value on cluster {self.cluster.row.name}",

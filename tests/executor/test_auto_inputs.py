@@ -135,3 +135,24 @@ def test_a_figure_of_the_notebook_is_a_picture(fresh: Any) -> None:
     assert [set(content["data"]) for content in ran.of("execute_result")] == [
         {"image/png", "text/plain"}
     ]
+
+
+def test_what_a_failing_cell_has_made_comes(notebook: Notebook) -> None:
+    ok(notebook, "made, kept = 0, 'here'")
+    ok(notebook, "%%sky\nkept = 'there'")
+    ran = notebook.run(
+        "%%sky -o made,kept,never\nmade = [1]; made.append(2)\n1 / 0\nnever = kept = 3"
+    )
+    assert ran.ename == "ZeroDivisionError" and len(ran.of("error")) == 1
+    assert ok(notebook, "made, kept, 'never' in globals()").replace("\n", "") == (
+        "([1, 2], 'here', False)"
+    )
+
+
+def test_a_value_that_cannot_be_sent_is_used_by_its_handle(notebook: Notebook) -> None:
+    ran = notebook.run("%%sky -o lock\nimport threading\nlock = threading.Lock(); lock.acquire()")
+    assert ran.ename == "SkyTransferError" and "lock is a lock" in ran.evalue
+    assert auto(notebook, "lock.locked()")[0] == "True"
+    ran = notebook.run("lock.release()")
+    assert "lock is a handle" in ran.evalue and "%%sky" in ran.evalue
+    assert ok(notebook, "hasattr(lock, 'release'), repr(lock)[:9]") == "(False, '<locked _')"

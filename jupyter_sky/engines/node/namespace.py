@@ -9,7 +9,7 @@ import importlib.util
 import itertools
 import sys
 import uuid
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from importlib import metadata
 from typing import Any
 
@@ -84,7 +84,15 @@ class EngineNamespace:
             return {"missing": True}
         if keep:
             return self._keep_reference(self.namespace[name])
-        return self._pack_variable(name, as_data)
+        described = self._pack_variable(name, as_data)
+        if "unpicklable" in described:  # cells here can still use it, by its handle
+            described |= self._keep_reference(self.namespace[name])
+        return described
+
+    def identities(self, names: Iterable[str]) -> dict[str, int | None]:
+        """Return the ids of the objects that variables have now; None for those that are not."""
+        space = self.namespace
+        return {name: id(space[name]) if name in space else None for name in names}
 
     def describe_result(self, value: Any, as_data: bool = False) -> dict[str, Any]:
         """Describe a cell's result; a small and plain one is included."""
