@@ -52,6 +52,7 @@ class RemoteValue:
         self.ref = str(described["ref"])
         self.type = str(described["type"])
         self._repr = str(described["repr"])
+        self._cannot_come = "unpicklable" in described
         weakref.finalize(self, _release, cluster.connection, rank, self.ref)
 
     def fetch(self, progress: Progress | None = None) -> Any:
@@ -78,10 +79,11 @@ class RemoteValue:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        bring = f", or bring it here: {self.name} = {self.name}.fetch()"
         raise AttributeError(
             f"{self.name} is a handle: its value, a {self.type}, is on cluster "
-            f"{self.cluster.row.name}. Use it in a %%sky cell there, or bring it here: "
-            f"{self.name} = {self.name}.fetch()",
+            f"{self.cluster.row.name}. Use it in a %%sky cell there"
+            f"{' (it cannot be sent here)' if self._cannot_come else bring}",
             name=name,
             obj=self,
         )

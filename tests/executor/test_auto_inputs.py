@@ -156,3 +156,11 @@ def test_a_value_that_cannot_be_sent_is_used_by_its_handle(notebook: Notebook) -
     ran = notebook.run("lock.release()")
     assert "lock is a handle" in ran.evalue and "%%sky" in ran.evalue
     assert ok(notebook, "hasattr(lock, 'release'), repr(lock)[:9]") == "(False, '<locked _')"
+
+
+def test_the_shell_of_the_notebook_is_that_of_the_engine_there(notebook: Notebook) -> None:
+    ok(notebook, "ip = get_ipython(); latex = ip.display_formatter.formatters['text/latex']")
+    same = "ip is get_ipython(), latex is get_ipython().display_formatter.formatters['text/latex']"
+    assert auto(notebook, same)[0] == "(True, True)"
+    assert ok(notebook, "%%sky -o back\nback = get_ipython().display_formatter\npass") is not None
+    assert ok(notebook, "back is get_ipython().display_formatter") == "True"

@@ -20,6 +20,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from ...errors import SkyTransferError
+from .shell_references import reduce_shell_part
 from .widget_state import open_model, reduce_widget
 
 INLINE_BYTES = 64 * 1024
@@ -265,6 +266,8 @@ def pickler_class() -> Any:
             if self.models is not None and (model := open_model(obj)):
                 self.models.add(model)
                 return reduce_widget(obj)
+            if (reference := reduce_shell_part(obj)) is not None:
+                return reference
             reduced = super().reducer_override(obj)
             is_in_cell = isinstance(obj, FunctionType) and obj.__globals__ is self.namespace
             return self._reduce_in_cell(reduced) if is_in_cell else reduced
