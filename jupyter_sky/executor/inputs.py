@@ -12,9 +12,9 @@ from ..cell_options.values import CellInput, CellOptions
 from ..config.settings import Sky
 from ..engines.wire.auto_inputs import AutoInput
 from ..engines.wire.code_sources import with_sources
-from ..engines.wire.values import Parcel
+from ..engines.wire.values import INLINE_BYTES, Parcel
 from ..errors import SkyUsageError, suggest
-from .cell_names import SHELL_NAMES, free_names, is_result
+from .cell_names import SHELL_NAMES, free_names, is_result, reads_all_results
 from .notebook_history import NO_HISTORY, NotebookHistory
 from .transfer import RemoteValue, is_inline, sent_digest
 from .values import Sending
@@ -48,10 +48,15 @@ def collect_inputs(
         packed.add(item)
     if config.auto_inputs if options.auto is None else options.auto:
         packed.add_read_names(free_names(code, namespace))
+        if reads_all_results(code):
+            packed.add_results()
     found = list(packed.digests)
     order = history.changed_later(found)
     order |= {name: (True, True) for name in found if is_result(name)}  # the latest is here
     env = {name: _read_variable(name) for name in options.env}
+    notes = [f"sent by --auto: {', '.join(found)}"] if found else []
+    if missing := packed.left_out:
+        notes.append(f"Out is there without {', '.join(missing)}: -i {missing[0]} sends it")
     return Sending(
         code,
         options,
@@ -60,7 +65,7 @@ def collect_inputs(
         packed.remote,
         {name: AutoInput(packed.digests[name], *order[name]) for name in found},
         env,
-        (f"sent by --auto: {', '.join(found)}",) if found else (),
+        tuple(notes),
         tuple(packed.types),
         tuple(packed.modules),
         frozenset(packed.models),
@@ -76,6 +81,8 @@ class _PackedInputs:
         Hashes of the values that ``--auto`` sends, by their names; empty for handles.
     models : set
         Models of the widgets among the values.
+    left_out : list
+        Results that are too large to be sent with all others, or cannot be sent.
     """
 
     def __init__(self, namespace: Mapping[str, Any]) -> None:
@@ -87,6 +94,7 @@ class _PackedInputs:
         self.modules: list[str] = []
         self.digests: dict[str, str] = {}
         self.models: set[str] = set()
+        self.left_out: list[str] = []
 
     def add_read_names(self, names: Iterable[str]) -> None:
         """Add variables that a cell reads, and those that functions among them read."""
@@ -100,6 +108,19 @@ class _PackedInputs:
             self.digests[name] = sent_digest(self._namespace[name], parcel) if parcel else ""
             read = parcel.names - SHELL_NAMES - named if parcel else ()
             pending += sorted(name for name in read if name in self._namespace)
+
+    def add_results(self) -> None:
+        """Add the small results of the notebook's cells, for code that reads all of them."""
+        for number, value in self._namespace.get("_oh", {}).items():
+            name = f"_{number}"
+            if name in self.digests or isinstance(value, RemoteValue):
+                continue
+            parcel = Parcel.small(value, INLINE_BYTES)
+            if parcel is None:
+                self.left_out.append(name)
+                continue
+            self.inline[name] = parcel.inline()
+            self.digests[name] = parcel.digest()
 
     def add(self, item: CellInput, shared: Mapping[str, Any] | None = None) -> Parcel | None:
         """Add one input; return its parcel, or None where it is on a cluster already."""

@@ -164,3 +164,15 @@ def test_the_shell_of_the_notebook_is_that_of_the_engine_there(notebook: Noteboo
     assert auto(notebook, same)[0] == "(True, True)"
     assert ok(notebook, "%%sky -o back\nback = get_ipython().display_formatter\npass") is not None
     assert ok(notebook, "back is get_ipython().display_formatter") == "True"
+
+
+def test_the_list_of_results_has_those_of_the_notebook(notebook: Notebook) -> None:
+    ok(notebook, "%reset -f out")
+    ok(notebook, "'first'")
+    ok(notebook, "b'0' * 1_000_000")
+    shown, line = auto(notebook, "[value for value in Out.values() if value == 'first']")
+    assert shown == "['first']"
+    assert "Out is there without _" in line and "sends it" in line
+    assert auto(notebook, "list(Out) == sorted(Out)")[0] == "True"
+    count = ok(notebook, "len(Out)")
+    assert ok(notebook, "%%sky\nOut") and ok(notebook, "len(Out)") == str(int(count) + 1)

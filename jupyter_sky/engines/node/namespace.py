@@ -94,8 +94,13 @@ class EngineNamespace:
         space = self.namespace
         return {name: id(space[name]) if name in space else None for name in names}
 
-    def describe_result(self, value: Any, as_data: bool = False) -> dict[str, Any]:
-        """Describe a cell's result; a small and plain one is included."""
+    def describe_result(self, value: Any, as_data: bool = False) -> dict[str, Any] | None:
+        """Describe a cell's result; a small and plain one is included.
+
+        The list of all results is none: IPython does not keep it in itself.
+        """
+        if value is self.namespace.get("_oh"):
+            return None
         if as_data:
             return self._data_result(value)
         root = type(value).__module__.partition(".")[0]
@@ -173,7 +178,11 @@ class EngineNamespace:
         # as if made here: IPython no longer updates the latest results where they are another's
         self._displayhook.shell.push({name: value}, interactive=False)
         if number.isdecimal():
-            self.namespace["_oh"][int(number)] = value
+            results = self.namespace["_oh"]
+            results[int(number)] = value
+            in_order = sorted(results.items())
+            results.clear()
+            results.update(in_order)
         else:
             setattr(self._displayhook, name, value)
 
