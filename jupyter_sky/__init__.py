@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from .functions.specs import WorkerExecutor as WorkerExecutor
     from .offers import InstanceType, Offer
     from .resources import Resources
+    from .storage.data import Storage
 
 _VERBS = {
     **dict.fromkeys("cancel handle logs run wait".split(), "api.cells"),
@@ -72,6 +73,7 @@ _PROVIDERS = (
 _NAMES = {
     "Dag": "dag.dag",
     "Resources": "resources",
+    "Storage": "storage.data",
     "Task": "dag.dag",
     "Compute": "functions.compute",
     "Consistency": "functions.shared.collections",
@@ -140,6 +142,7 @@ __all__ = [
     "RunPod",
     "SkyError",
     "Spec",
+    "Storage",
     "Task",
     "VastAI",
     "Verda",

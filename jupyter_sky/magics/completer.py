@@ -51,7 +51,7 @@ def make_matcher(sources: CompletionSources) -> Callable[[Any], Any]:
         return {
             "completions": [
                 SimpleCompletion(text, type=kind)
-                for text, kind in dict.fromkeys(found.choices)
+                for text, kind in _without_longer_flags(found.choices, fragment)
                 if text.lower().startswith(fragment.lower()) and _is_public(text, fragment)
             ],
             "matched_fragment": fragment,
@@ -60,6 +60,19 @@ def make_matcher(sources: CompletionSources) -> Callable[[Any], Any]:
         }
 
     return sky_matcher
+
+
+def _without_longer_flags(
+    choices: Iterable[tuple[str, str]], fragment: str
+) -> list[tuple[str, str]]:
+    """Return choices without ``--gpu-memory`` as long as ``--gpus`` may be meant.
+
+    JupyterLab sorts by the alphabet, where the longer and rarer one is the first.
+    """
+    unique = list(dict.fromkeys(choices))
+    plurals = [text[:-1] for text, _ in unique if text.startswith("--") and text.endswith("s")]
+    hidden = [stem for stem in plurals if stem.startswith(fragment) and len(fragment) > len("--")]
+    return [each for each in unique if not any(each[0].startswith(f"{stem}-") for stem in hidden)]
 
 
 def _complete(context: Any, sources: CompletionSources) -> _Completions | None:
@@ -122,9 +135,14 @@ def _values(option: Option, text: str, sources: CompletionSources) -> _Completio
         )
     if option.complete == "path":
         return _Completions(fragment, label_names(_paths(fragment), "path"))
+    if option.complete == "storage":
+        return _Completions(fragment, label_names(_addresses(fragment), "address"))
     if option.complete == "verb":
         return _Completions(fragment, label_names(_verbs(), "verb"))
-    return _Completions(fragment, complete_names(option.complete, sources))
+    names = complete_names(option.complete, sources)
+    if "remote-path" in option.complete:
+        names += label_names(sources.remote_paths(fragment), "path")
+    return _Completions(fragment, names)
 
 
 def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _Completions:
@@ -170,6 +188,17 @@ def _next_word(verb: Verb, words: list[str], options: dict[str, Argument]) -> Ar
 def _is_public(text: str, fragment: str) -> bool:
     """Private names show only to those who begin to write one."""
     return not text.startswith("_") or fragment.startswith("_")
+
+
+def _addresses(fragment: str) -> list[str]:
+    """Addresses of data: paths of this machine, schemes, buckets and keys."""
+    from ..storage.completion import complete_address
+    from ..storage.data import usage_memory
+
+    if fragment.startswith("file:"):
+        return [f"file:{path}" for path in _paths(fragment.removeprefix("file:"))]
+    paths = _paths(fragment) if "://" not in fragment else []
+    return [*complete_address(fragment, usage_memory()), *paths]
 
 
 def _paths(fragment: str) -> list[str]:

@@ -28,6 +28,10 @@ class CompletionSources(Protocol):
         """Variables of the engines."""
         ...
 
+    def remote_paths(self, fragment: str) -> Iterable[str]:
+        """Paths of a cluster's files that may complete a fragment."""
+        ...
+
     def aliases(self) -> Iterable[str]:
         """Short names of options."""
         ...
@@ -59,6 +63,7 @@ def _names_of_kind(kind: str, sources: CompletionSources) -> list[tuple[str, str
         "local-name": sources.local_names,
         "price-source": _price_sources,
         "remote-name": sources.remote_names,
+        "remote-path": tuple,  # needs the fragment
         "run": sources.runs,
         "service": lambda: SERVICES,
         "setting": _settings,
