@@ -292,6 +292,7 @@ class SkyRun:
         }
         origin = self.origin
         request = sending.request(origin.number, session.id, origin.history, self.trusted)
+        request["error_shown_by"] = "engine" if origin.is_outermost else "notebook"
         code = self.origin.number_lines(self.code)
         self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
         self.record.begin(cluster.row, limit)

@@ -153,7 +153,7 @@ class SkyKernel(Base):
             return await super().do_execute(*args, **kwargs)
         cell = self.get_parent("shell")["header"]["msg_id"]
         self.output_counter.begin(cell)
-        self._errors.begin_cell()
+        self._errors.begin_cell(request.get("error_shown_by", "engine"))
         try:
             decisions = self.engine_namespace.bind_inputs(request.get("inputs", {}))
         except Exception as error:
