@@ -17,7 +17,6 @@ from ..wire.error_serialization import describe_origin
 from ..wire.messages import Content
 from .call_hooks import BeforeCall
 
-
 ShownBy = Literal["engine", "notebook"]
 
 
