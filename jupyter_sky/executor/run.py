@@ -225,6 +225,7 @@ class SkyRun:
         with monitor.count_interrupts():  # a cell that has been sent must be watched
             self._send(sending, placement)
         replies = monitor.wait_replies(self.cells)
+        self._settle_widgets()
         payloads = [filter_payload(reply.payload, self.trusted) for reply in replies]
         self.display.payload(first_payload(payloads))
         self.notes += describe_decisions(sending, replies)
@@ -325,16 +326,25 @@ class SkyRun:
         }
         origin = self.origin
         request = sending.request(origin.number, session.id, origin.history, self.trusted)
+        request["error_shown_by"] = "engine" if origin.is_outermost else "notebook"
         code = self.origin.number_lines(self.code)
         self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
         self.record.begin(cluster.row, limit)
         # last, and nothing after it: the thread that sends needs the interpreter, too
         for rank in placement.ranks:
-            sink = relay.engine_receiver(rank, engines.get(rank, ""), link.client)
+            engine = engines.get(rank, "")
+            display.share_widgets(sending.models, engine, link.client)
+            sink = relay.engine_receiver(rank, engine, link.client)
             self.cells.append(link.execute(rank, code, facts, request, sink))
 
     def _show_uploading(self) -> None:
         self.show("syncing", "uploading", force=True)
+
+    def _settle_widgets(self) -> None:
+        """Register the widgets that engines have made, before values that contain them come."""
+        if self._relay is not None and self._relay.holds_widgets():
+            self.show(self.status, force=True)  # and what waits for the status line after it
+        self.display.settle_widgets()
 
     # -- callbacks of the steps ----------------------------------------------------------------
 
