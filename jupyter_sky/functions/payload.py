@@ -29,9 +29,9 @@ from .memory_files import FileName, MemoryFile
 BLOB_BYTES = 2**20
 APART_BYTES = 2**14
 """Segments of this many bytes are not copied into a message's own pickle."""
-_NUMBERS = frozenset({int, float, bool, type(None), complex})
+NUMBERS = frozenset({int, float, bool, type(None), complex})
 _TEXTS = frozenset({str, bytes})
-_PLAIN = _NUMBERS | _TEXTS
+_PLAIN = NUMBERS | _TEXTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def dumps(value: Any) -> bytes:
 def is_plain(value: Any) -> bool:
     """Return whether a value is a number or a short text, which needs no analysis to be sent."""
     kind = type(value)
-    return kind in _NUMBERS or (kind in _TEXTS and len(value) < APART_BYTES)
+    return kind in NUMBERS or (kind in _TEXTS and len(value) < APART_BYTES)
 
 
 def plain_pickle(parts: Iterable[Any], value: Any) -> bytes | None:

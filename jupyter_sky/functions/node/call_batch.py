@@ -53,7 +53,9 @@ class CallBatch:
         self._unstarted: deque[int] = deque()
         self._plain: dict[int, tuple[tuple, dict]] = {}
         self._out: deque[tuple] = deque()
-        self._values: tuple[list[int], list[Any], list[float]] = [], [], []
+        self._keys: list[int] = []
+        self._values: list[Any] = []
+        self._seconds: list[float] = []
         self._sent = 0.0
         self._scheduled = False
         self._lock = threading.Lock()
@@ -121,8 +123,9 @@ class CallBatch:
                     return
                 self.open_count -= 1
             if kind == "plain":
-                for values, value in zip(self._values, said[1:], strict=True):
-                    values.append(value)
+                self._keys.append(said[1])
+                self._values.append(said[2])
+                self._seconds.append(said[3])
             else:
                 self._out.append(said)
             schedule, self._scheduled = due and not self._scheduled, self._scheduled or due
@@ -136,7 +139,7 @@ class CallBatch:
             self._return(list(self._unstarted))
         elif waiting:  # a cell is in their way
             self.site.control_loop.call_later(RETURN_SECONDS, self.return_unstarted)
-        if self._out or self._values[0]:
+        if self._out or self._keys:
             self.send_results()
 
     def return_plain(self, keys: Collection[int]) -> None:
@@ -165,9 +168,9 @@ class CallBatch:
             self._scheduled, self._sent = False, time.monotonic()
             out, final = list(self._out), not self.open_count
             self._out.clear()
-            if self._values[0]:
-                out.append(("values", *self._values))
-                self._values = [], [], []
+            if self._keys:
+                out.append(("values", self._keys, self._values, self._seconds))
+                self._keys, self._values, self._seconds = [], [], []
         kernel = self.site.kernel
         counter = kernel.output_counter
         printed = counter.end(self.id) if final else counter.count(self.id)
