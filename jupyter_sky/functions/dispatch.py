@@ -11,14 +11,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
 from .call_durations import CallDurations
 from .call_queue import CallQueue, Waiting
 from .engine_restart import restart_engine
 from .gathered_calls import GatheredCalls, PlainCalls
-from .nodes import PoolNode
+from .nodes import PoolNode, idle_node, next_node
 from .notices import restart_notice
 from .payload import wrap
 from .results import ResultHandler
@@ -97,7 +97,7 @@ class Dispatcher:
                     queue.appendleft(entry)
             self._dispatch()
 
-    def _queue_of(self, entry: Waiting) -> CallQueue | deque[CallTask] | None:
+    def _queue_of(self, entry: Waiting) -> CallQueue | deque[Waiting] | None:
         if isinstance(entry, PlainCalls) or entry.rank is None:
             return self._queue
         node = self.nodes.get(entry.rank)
@@ -105,7 +105,7 @@ class Dispatcher:
             text = f"{entry.call!r}: node {entry.rank} has left the pool"
             entry.future.fail(SkyTaskLost(text))
             return None
-        return node.pinned
+        return cast("deque[Waiting]", node.pinned)
 
     def waiting_count(self) -> int:
         """Return the number of tasks that wait for a node."""
@@ -148,12 +148,12 @@ class Dispatcher:
             if node.pinned:
                 self._unread.report(node.pinned[0])
         while (head := self._queue.head()) is not None:
-            node = self._next_node(head)
+            node = next_node(self.nodes, self._last, self._queue.is_quick(head))
             if node is None:
                 self._unread.report(head)
                 return
             if head.isolated:
-                if node.batches and not (node := self._idle_node()):
+                if node.batches and not (node := idle_node(self.nodes)):
                     return
                 node.reserved = True
             self._last = node.rank
@@ -165,21 +165,6 @@ class Dispatcher:
         with self.lock:
             self._unread.add(task)
             self._dispatch()
-
-    def _next_node(self, waiting: Waiting) -> PoolNode | None:
-        """Return the free node with the least load; ties go round."""
-        ready = [node for node in self.nodes.values() if not node.joining]
-        free = [node for node in ready if node.free_slots > 0]
-        if not free and self._queue.is_quick(waiting):
-            free = [node for node in ready if node.takes_ahead]
-        if not free:
-            return None
-        count = max(self.nodes) + 1
-        return min(free, key=lambda n: (len(n.batches), (n.rank - self._last - 1) % count))
-
-    def _idle_node(self) -> PoolNode | None:
-        idle = (n for n in self.nodes.values() if n.free_slots == n.slots and not n.joining)
-        return next(idle, None)
 
     def _send(self, node: PoolNode, calls: list[CallTask] | PlainCalls) -> None:
         """Send calls to a node; an error on the way is their result."""

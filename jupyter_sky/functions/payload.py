@@ -13,17 +13,16 @@ import inspect
 import io
 import pickle
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..engines.wire.values import Parcel, pickler_class
 from ..errors import SkyTransferError
+from .installed_modules import is_installed
 from .memory_files import FileName, MemoryFile
 
 BLOB_BYTES = 2**20
@@ -267,11 +266,8 @@ def pickled_by_value(module: str | None) -> Iterator[None]:
     import cloudpickle
 
     definitions = sys.modules.get(module or "")
-    if (
-        definitions is None
-        or module == "__main__"
-        or _installed(getattr(definitions, "__file__", None))
-    ):
+    file = getattr(definitions, "__file__", None)
+    if definitions is None or module == "__main__" or file is None or is_installed(Path(file)):
         yield
         return
     name = definitions.__name__
@@ -289,14 +285,3 @@ def pickled_by_value(module: str | None) -> Iterator[None]:
                 if not _by_value[name]:
                     del _by_value[name]
                     cloudpickle.unregister_pickle_by_value(definitions)
-
-
-@lru_cache(1000)
-def _installed(file: str | None) -> bool:
-    """Return whether a module's file belongs to this package or to an installed one."""
-    if file is None:
-        return True
-    path = Path(file).resolve()
-    homes = {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))}
-    homes.add(str(Path(__file__).parents[1]))
-    return any(path.is_relative_to(Path(home).resolve()) for home in homes if home)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from .notices import unread_notice
 from .streams import ItemBuffer
 from .tasks import CallTask
+
+if TYPE_CHECKING:
+    from .call_queue import Waiting
 
 
 class UnreadStreams:
@@ -23,7 +27,7 @@ class UnreadStreams:
             self._noted.add(task.stream)
             self._tasks.append(task)
 
-    def report(self, waiting: CallTask) -> None:
+    def report(self, waiting: Waiting) -> None:
         """Say, in the output of a call that waits for a node, which streams keep nodes busy."""
         if not self._tasks:
             return

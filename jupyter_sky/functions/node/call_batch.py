@@ -11,8 +11,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..payload import Payload, wrap
-from .calls import Call, PlainCall, PoolContext
+from .calls import Call, PlainCall
 from .executors import EXECUTOR_CLASSES, FINAL_KINDS
+from .pool_context import PoolContext
 
 if TYPE_CHECKING:
     from .node_worker import NodeWorker
