@@ -37,12 +37,12 @@ class CallPickler:
         """Functions whose plain arguments need no analysis."""
 
     def _function(
-        self, function: Function, blobs: ArgumentBlobs
+        self, function: Function, module: str | None, blobs: ArgumentBlobs
     ) -> tuple[Payload, Archives, Blobs]:
         """Pickle a function with its options and the local modules that it needs."""
         packed = self._functions.get(id(function))
         if packed is None:
-            local, module = function.local, _sent_module(function.local)
+            local = function.local
             named = local if module else definition(local)
             parcel = pack_function(named, function.shown, function.name)
             archives = self.modules.needed_by(parcel.segments[0], local, module)
@@ -62,15 +62,19 @@ class CallPickler:
 
         if (quick := self._pack_plain(call)) is not None:
             return quick
-        local, module = call.function.local, _sent_module(call.function.local)
+        local = call.function.local
+        module = _sent_module(local)
+        with pickled_by_value(module):
+            function, archives, shared = self._function(call.function, module, blobs)
+        if not archives and not streams_arguments(local):
+            self._plain[id(call.function)] = function, shared
+            if (quick := self._pack_plain(call)) is not None:
+                return quick
         args, kwargs, stream_inputs, stream_senders = streamed(local, call, self.modules)
         with pickled_by_value(module):
-            function, archives, shared = self._function(call.function, blobs)
             parcel = pack_arguments(local, call.function.name, args, kwargs)
             # those of the function again: a node unpickles each function once
             others = self.modules.needed_by(parcel.segments[0], None, module)
-        if not archives and not streams_arguments(local):
-            self._plain[id(call.function)] = function, shared
         arguments = with_modules(parcel, merge(archives, others), blobs)
         return PackedCall(function, arguments, stream_inputs, stream_senders, shared | blobs.take())
 
