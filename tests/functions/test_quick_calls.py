@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyTimeout
+from jupyter_sky.errors import SkyError, SkyTimeout
 from jupyter_sky.functions.pool import Pool
 
 pytestmark = pytest.mark.slow
@@ -29,6 +29,13 @@ def place(x: int) -> tuple[int, int]:
     return x, sky.instance_info().node
 
 
+class Broken:
+    """Value that can be pickled and not opened."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
 @sky.function
 def act(number: int, what: str = "", log: str = "") -> Any:
     """Do something special, for some of many quick calls; note that it was begun."""
@@ -39,6 +46,8 @@ def act(number: int, what: str = "", log: str = "") -> Any:
         raise KeyError(f"number {number}")
     if what == "fail once" and Path(log).read_text().split().count(str(number)) == 1:
         raise ValueError
+    if what == "broken":
+        return Broken()
     if what == "list":
         return [number]
     if what == "stream":
@@ -80,6 +89,9 @@ def test_error_of_a_quick_call_is_its_own(executors: Pool) -> None:
         sky.gather(*calls) >> executors
     assert "in act(300, 'fail', '') on node" in caught.value.__notes__[0]
     assert "number {number}" in str(caught.value.__cause__), "with the line that raised it"
+    calls[300] = act(300, "broken")
+    with pytest.raises(SkyError, match=r"the result of act\(300, 'broken'\) cannot be opened here"):
+        sky.gather(*calls) >> executors
     assert sky.gather(*calls[:300]) >> executors == tuple(range(300)), "the pool goes on"
 
 
