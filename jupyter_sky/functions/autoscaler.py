@@ -163,7 +163,7 @@ class Autoscaler:
             self._record_failure(error, error.machines_came_up)
             return
         try:
-            self.pool.join(cluster, self._prepare)
+            self.pool.members.join(cluster, lambda ranks: self._prepare(self.pool, ranks))
         except BaseException as error:
             self._launcher.end(cluster)  # it costs, and is of no use
             if not isinstance(error, SkyError):
@@ -199,15 +199,15 @@ class Autoscaler:
         """
         for cluster in reversed(list(self._joined)):
             if len(self.pool.ranks) - cluster.row.nodes >= self.nodes.initial:
-                self.pool.drain(cluster)
+                self.pool.members.drain(cluster)
                 self._joined.remove(cluster)
                 self._draining.append(cluster)
 
     def _end_drained(self) -> None:
         """End clusters that have no calls any more."""
-        for cluster in [each for each in self._draining if not self.pool.busy(each)]:
+        for cluster in [each for each in self._draining if not self.pool.members.is_busy(each)]:
             self._draining.remove(cluster)
-            self.pool.leave(cluster)
+            self.pool.members.leave(cluster)
             self._launcher.end(cluster)
 
     def _shrink(self, now: float) -> None:
@@ -215,10 +215,10 @@ class Autoscaler:
         for cluster in list(self._joined):
             count = len(self.pool.ranks)
             name = cluster.row.name
-            if count - cluster.row.nodes < self.nodes.initial or self.pool.busy(cluster):
+            if count - cluster.row.nodes < self.nodes.initial or self.pool.members.is_busy(cluster):
                 self._idle_since.pop(name, None)
                 continue
             if now - self._idle_since.setdefault(name, now) > self.options.scale_down_after:
-                self.pool.leave(cluster)
+                self.pool.members.leave(cluster)
                 self._joined.remove(cluster)
                 self._launcher.end(cluster)

@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 from ..errors import SkyUsageError
 from ..translation import _
 from .active_pools import CallTarget
+from .call_pickler import CallPickler
 from .gathered_calls import GatheredCalls
 from .lazy_calls import Function, PendingFunction, PendingFunctionGroup
 from .local_modules import LocalModules
 from .output import OutputSink
 from .progress import Counts
 from .result_stream import ResultStream
-from .tasks import CallPickler, RemoteFuture, StopReason, results_of
+from .tasks import RemoteFuture, StopReason, results_of
 
 T = TypeVar("T")
 Calls = Sequence[PendingFunction[Any]]

@@ -19,7 +19,7 @@ from .call_durations import CallDurations
 from .call_queue import CallQueue, Waiting
 from .engine_restart import restart_engine
 from .gathered_calls import GatheredCalls, PlainCalls
-from .nodes import PoolNode
+from .nodes import PoolNode, idle_node, next_node
 from .notices import restart_notice
 from .payload import wrap
 from .results import ResultHandler
@@ -152,12 +152,12 @@ class Dispatcher:
             if node.pinned:
                 self._unread.report(node.pinned[0])
         while (head := self._queue.head()) is not None:
-            node = self._next_node(head)
+            node = next_node(self.nodes, self._last, self._queue.is_quick(head))
             if node is None:
                 self._unread.report(head)
                 return
             if head.isolated:
-                if node.batches and not (node := self._idle_node()):
+                if node.batches and not (node := idle_node(self.nodes)):
                     return
                 node.reserved = True
             self._last = node.rank
@@ -169,21 +169,6 @@ class Dispatcher:
         with self.lock:
             self._unread.add(task)
             self._dispatch()
-
-    def _next_node(self, waiting: Waiting) -> PoolNode | None:
-        """Return the free node with the least load; ties go round."""
-        ready = [node for node in self.nodes.values() if not node.joining]
-        free = [node for node in ready if node.free_slots > 0]
-        if not free and self._queue.is_quick(waiting):
-            free = [node for node in ready if node.takes_ahead]
-        if not free:
-            return None
-        count = max(self.nodes) + 1
-        return min(free, key=lambda n: (len(n.batches), (n.rank - self._last - 1) % count))
-
-    def _idle_node(self) -> PoolNode | None:
-        idle = (n for n in self.nodes.values() if n.free_slots == n.slots and not n.joining)
-        return next(idle, None)
 
     def _send(self, node: PoolNode, calls: list[CallTask] | PlainCalls) -> None:
         """Send calls to a node; an error on the way is their result."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SkyTimeout
 from ..resources import format_elapsed
 from ..translation import _
-from .payload import Blobs, Payload, is_plain
+from .payload import NUMBERS, Blobs, Payload, is_plain
 from .tasks import CallTask, PackedCall, RemoteFuture, StopReason
 
 if TYPE_CHECKING:
@@ -239,6 +239,6 @@ def _is_plain(call: PendingFunction[Any]) -> bool:
     if call.retry.losses <= 1:  # sent alone, so that it is known to have begun
         return False
     for value in call.args:
-        if not is_plain(value):
+        if type(value) not in NUMBERS and not is_plain(value):
             return False
     return not call.kwargs or all(map(is_plain, call.kwargs.values()))

@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import update_wrapper
 from typing import (
     TYPE_CHECKING,
@@ -90,7 +90,14 @@ class Function(Generic[P, T]):
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> PendingFunction[T]:
         """Return a description of a call; nothing is run, pickled or sent."""
-        return PendingFunction(self, args, kwargs, self.timeout, self.retry)
+        # PendingFunction(self, args, kwargs, self.timeout, self.retry), in less time
+        call: PendingFunction[T] = object.__new__(PendingFunction)
+        _set_function(call, self)
+        _set_args(call, args)
+        _set_kwargs(call, kwargs)
+        _set_timeout(call, self.timeout)
+        _set_retry(call, self.retry)
+        return call
 
     def __get__(self, instance: Any, owner: type | None = None) -> Function[..., T]:
         """Bind to an instance, as functions of a class are: ``model.fit(X)`` describes a call."""
@@ -279,6 +286,11 @@ class PendingFunction(Generic[T]):
         shown = [_short(value) for value in self.args]
         shown += [f"{name}={_short(value)}" for name, value in self.kwargs.items()]
         return f"{self.function.name}({', '.join(shown)})"
+
+
+_set_function, _set_args, _set_kwargs, _set_timeout, _set_retry = (
+    getattr(PendingFunction, slot.name).__set__ for slot in fields(PendingFunction)
+)
 
 
 class PendingFunctionGroup:

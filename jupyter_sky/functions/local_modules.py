@@ -14,7 +14,6 @@ import importlib.util
 import pickle
 import re
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from ..engines.node.file_cache import FileTree
 from ..engines.node.sent_modules import load_with_modules
 from ..engines.wire.values import Parcel
 from ..translation import _
+from .installed_modules import is_installed
 from .payload import ArgumentBlobs, Blob, Payload, digest, dumps, split
 
 DATA_FILE_BYTES = 2**20
@@ -256,7 +256,7 @@ def _current_tree(name: str) -> FileTree | None:
 
 def _places(name: str) -> tuple[Path, ...]:
     """Return the file or the folders of a local top-level module; none if it is not local."""
-    places = [place for place in _module_places(name) if not _is_installed(place)]
+    places = [place for place in _module_places(name) if not is_installed(place)]
     if not places or _editable_owner(name):
         return ()
     return tuple(places)
@@ -277,15 +277,6 @@ def _module_places(name: str) -> Iterator[Path]:
     for text in folders if folders is not None else [file]:
         if isinstance(text, str) and (path := Path(text)).exists():
             yield path
-
-
-@lru_cache(10_000)
-def _is_installed(path: Path) -> bool:
-    """Return whether a module's file belongs to Python, to a package, or to this one."""
-    if not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
-        return True
-    homes = [*map(sysconfig.get_path, ("stdlib", "platstdlib")), str(Path(__file__).parents[1])]
-    return any(path.resolve().is_relative_to(Path(home).resolve()) for home in homes)
 
 
 def _editable_owner(name: str) -> str:

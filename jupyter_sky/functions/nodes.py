@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -64,3 +65,31 @@ class PoolNode:
             not self.connection.is_lost
             and self.connection.client.engines_by_rank.get(self.cluster_rank) == self.engine
         )
+
+
+def next_node(nodes: Mapping[int, PoolNode], last: int, is_quick: bool) -> PoolNode | None:
+    """Return the free node with the least load; ties go round.
+
+    Parameters
+    ----------
+    nodes
+        Nodes by rank.
+    last
+        Rank of the node that the last calls were sent to.
+    is_quick
+        Whether the calls may wait behind quick ones.
+    """
+    ready = [node for node in nodes.values() if not node.joining]
+    free = [node for node in ready if node.free_slots > 0]
+    if not free and is_quick:
+        free = [node for node in ready if node.takes_ahead]
+    if not free:
+        return None
+    count = max(nodes) + 1
+    return min(free, key=lambda n: (len(n.batches), (n.rank - last - 1) % count))
+
+
+def idle_node(nodes: Mapping[int, PoolNode]) -> PoolNode | None:
+    """Return a node that runs no calls."""
+    idle = (n for n in nodes.values() if n.free_slots == n.slots and not n.joining)
+    return next(idle, None)

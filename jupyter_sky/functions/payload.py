@@ -13,26 +13,25 @@ import inspect
 import io
 import pickle
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..engines.wire.values import Parcel, pickler_class
 from ..errors import SkyTransferError
 from ..translation import _
+from .installed_modules import is_installed
 from .memory_files import FileName, MemoryFile
 
 BLOB_BYTES = 2**20
 APART_BYTES = 2**14
 """Segments of this many bytes are not copied into a message's own pickle."""
-_NUMBERS = frozenset({int, float, bool, type(None), complex})
+NUMBERS = frozenset({int, float, bool, type(None), complex})
 _TEXTS = frozenset({str, bytes})
-_PLAIN = _NUMBERS | _TEXTS
+_PLAIN = NUMBERS | _TEXTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ def dumps(value: Any) -> bytes:
 def is_plain(value: Any) -> bool:
     """Return whether a value is a number or a short text, which needs no analysis to be sent."""
     kind = type(value)
-    return kind in _NUMBERS or (kind in _TEXTS and len(value) < APART_BYTES)
+    return kind in NUMBERS or (kind in _TEXTS and len(value) < APART_BYTES)
 
 
 def plain_pickle(parts: Iterable[Any], value: Any) -> bytes | None:
@@ -270,11 +269,8 @@ def pickled_by_value(module: str | None) -> Iterator[None]:
     import cloudpickle
 
     definitions = sys.modules.get(module or "")
-    if (
-        definitions is None
-        or module == "__main__"
-        or _installed(getattr(definitions, "__file__", None))
-    ):
+    file = getattr(definitions, "__file__", None)
+    if definitions is None or module == "__main__" or file is None or is_installed(Path(file)):
         yield
         return
     name = definitions.__name__
@@ -292,14 +288,3 @@ def pickled_by_value(module: str | None) -> Iterator[None]:
                 if not _by_value[name]:
                     del _by_value[name]
                     cloudpickle.unregister_pickle_by_value(definitions)
-
-
-@lru_cache(1000)
-def _installed(file: str | None) -> bool:
-    """Return whether a module's file belongs to this package or to an installed one."""
-    if file is None:
-        return True
-    path = Path(file).resolve()
-    homes = {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))}
-    homes.add(str(Path(__file__).parents[1]))
-    return any(path.is_relative_to(Path(home).resolve()) for home in homes if home)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -12,27 +11,27 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..engines.wire.values import Parcel
-from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
+from ..errors import SkyError, SkyUsageError
 from ..translation import _, ngettext
 from . import active_pools
-from .blob_transfer import BlobTransfer
 from .call_methods import CallMethods, Wanted
-from .call_queue import Waiting
+from .call_pickler import CallPickler
+from .call_sender import CallSender
 from .dispatch import Dispatcher
-from .gathered_calls import GatheredCalls, PlainCalls, find_plain_calls
+from .gathered_calls import GatheredCalls
 from .local_modules import LocalModules
 from .memory_files import machine_identity
 from .nodes import PoolNode
 from .output import OutputSink
-from .payload import Blobs, split
+from .payload import split
+from .pool_members import PoolMembers
 from .specs import Nodes, NodeSpec, Worker
-from .tasks import CallPickler, CallTask, PackedCall, RemoteFuture, StopReason, paused_collection
+from .tasks import RemoteFuture, StopReason
 from .topology import shared_state_endpoint, topology
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
     from ..executor.cluster import ClusterHandle
-    from .lazy_calls import PendingFunction
     from .progress import Counts
 
 T = TypeVar("T")
@@ -65,6 +64,8 @@ class Pool(CallMethods):
     ----------
     facts : dict
         Facts from plug-ins for the nodes, sent with every later call.
+    members : PoolMembers
+        Its clusters and nodes.
 
     Examples
     --------
@@ -96,18 +97,18 @@ class Pool(CallMethods):
         """Time limit of calls that have none of their own, in seconds."""
         self.max_nodes = 0
         """Number of nodes up to which it grows by itself."""
-        self._clusters: list[ClusterHandle] = []
         self._end = end
         self._stack = ExitStack()
         self._contexts: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._equipment = _no_equipment
-        self._healing = threading.Lock()
-        self._dispatcher = Dispatcher(self._describe, self._on_loss)
-        self._dispatcher.on_use = self._note_use
+        self._dispatcher = Dispatcher(self._describe, lambda node: members.replace_engine(node))
+        self.members = members = PoolMembers(
+            self._dispatcher, self.worker, self.use, lambda: self.is_active, self._drop
+        )
+        self._dispatcher.on_use = members.record_use
         self._dispatcher.uses = self._other_uses
-        self._blobs = BlobTransfer(self._dispatcher.nodes, self._dispatcher.requeue)
-        self._dispatcher.fetch_blob = self._blobs.fetch_missing
-        self.join(cluster)
+        self._sender = CallSender(self._dispatcher, self.local_modules, lambda: self.limit)
+        members.join(cluster)
         # now: the thread that would answer must not have to wait for it
         shared_state_endpoint(cluster)
         active_pools.register(self)
@@ -138,7 +139,7 @@ class Pool(CallMethods):
     @property
     def clusters(self) -> list[ClusterHandle]:
         """Clusters of its nodes; the first one's controller serves the pool."""
-        return list(self._clusters)
+        return list(self.members.clusters)
 
     @property
     def locations(self) -> dict[int, tuple[ClusterConnection, int]]:
@@ -169,62 +170,6 @@ class Pool(CallMethods):
     def is_active(self) -> bool:
         """Whether it accepts calls."""
         return not self.closed
-
-    def join(
-        self, cluster: ClusterHandle, prepare: Callable[[Pool, Sequence[int]], None] | None = None
-    ) -> list[int]:
-        """Add the nodes of a cluster; return their ranks in the pool.
-
-        With `prepare`, which makes them ready, calls go there only after it.
-        """
-        with self._dispatcher.lock:
-            first = max(self._dispatcher.nodes, default=-1) + 1
-            ranks = [first + place for place in range(cluster.row.nodes)]
-            engines = cluster.connection.client.engines_by_rank
-            slots, executor = self.worker.concurrency, self.worker.executor_kind
-            for place, rank in enumerate(ranks):
-                self._dispatcher.nodes[rank] = PoolNode(
-                    rank,
-                    cluster.connection,
-                    place,
-                    slots,
-                    executor,
-                    engines[place],
-                    joining=bool(prepare),
-                )
-            self._clusters.append(cluster)
-            cluster.connection.pools.append(self.use)
-        if prepare is not None:
-            try:
-                prepare(self, ranks)
-            except BaseException:
-                self.leave(cluster)
-                raise
-            with self._dispatcher.lock:
-                for rank in ranks:
-                    self._dispatcher.nodes[rank].joining = False
-            self._dispatcher.dispatch()
-        return ranks
-
-    def leave(self, cluster: ClusterHandle) -> None:
-        """Remove the nodes of a cluster; calls that run there are moved."""
-        with self._dispatcher.lock:
-            if cluster in self._clusters:
-                self._clusters.remove(cluster)
-            if self.use in cluster.connection.pools:
-                cluster.connection.pools.remove(self.use)
-            self._dispatcher.remove_cluster(cluster.connection)
-
-    def drain(self, cluster: ClusterHandle) -> None:
-        """Send no more calls to the nodes of a cluster; those that run there go on."""
-        with self._dispatcher.lock:
-            for node in self._nodes_of(cluster):
-                node.joining = True
-
-    def _nodes_of(self, cluster: ClusterHandle) -> list[PoolNode]:
-        """Return the nodes that a cluster has in the pool."""
-        nodes = self._dispatcher.nodes.values()
-        return [node for node in nodes if node.connection is cluster.connection]
 
     def resize(self, nodes: NodeSpec) -> None:
         """Change the number of nodes, and wait for those with which work can begin.
@@ -262,11 +207,6 @@ class Pool(CallMethods):
         """Return the number of nodes that take calls."""
         return len(self.ranks)
 
-    def busy(self, cluster: ClusterHandle) -> bool:
-        """Return whether nodes of a cluster run calls."""
-        with self._dispatcher.lock:
-            return any(node.batches or node.pinned for node in self._nodes_of(cluster))
-
     def use(self) -> str:
         """Return the current use of its nodes; empty when idle.
 
@@ -280,10 +220,6 @@ class Pool(CallMethods):
 
     def _other_uses(self) -> str:
         return ", ".join(use for each in self.uses if (use := each()))
-
-    def _note_use(self) -> None:
-        for cluster in list(self._clusters):
-            cluster.connection.record_use("a call")
 
     def check_nodes(self) -> None:
         """Detect lost nodes, before a call does."""
@@ -319,45 +255,15 @@ class Pool(CallMethods):
             self._contexts[node.rank] = version, context
         return context
 
-    def _on_loss(self, node: PoolNode) -> None:
-        """Replace a node whose engine has died."""
-        threading.Thread(
-            target=self._heal, args=(node,), name=f"sky-heal-{node.rank}", daemon=True
-        ).start()
-
-    def _heal(self, node: PoolNode) -> None:
-        cluster = next((c for c in self._clusters if c.connection is node.connection), None)
-        if cluster is None or self.closed:
-            return
-        try:
-            while not self.closed:
-                with self._healing, contextlib.suppress(SkyEngineLost):  # slow, not gone
-                    try:
-                        cluster.await_engines([node.cluster_rank])
-                        break
-                    except SkyNodeLost as lost:
-                        if lost.is_abandoned:
-                            self._dispatcher.remove_node(node)
-                            return
-            if cluster.connection.is_lost:
-                raise SkyClusterLost(cluster.connection.lost_reason)
-        except SkyError as error:
-            self._drop(cluster, error)
-            return
-        with self._dispatcher.lock:
-            node.sent_context = None
-            node.engine = node.connection.client.engines_by_rank.get(node.cluster_rank, "")
-        self._dispatcher.dispatch()
-
     def _drop(self, cluster: ClusterHandle, error: SkyError) -> None:
         """Drop a lost cluster, if others remain."""
         if cluster is self.cluster:
             self.closed = _("is gone ({message})").format(message=error.message)
             active_pools.unregister(self)
             self._dispatcher.close(f"pool {self.name} is gone: {error.message}")
-            lost = list(self._clusters)
+            lost = self.clusters
         else:
-            self.leave(cluster)
+            self.members.leave(cluster)
             lost = [cluster]
         if self._end is None:
             return
@@ -380,50 +286,12 @@ class Pool(CallMethods):
     ) -> list[RemoteFuture[Any]]:
         """Pickle calls and hand them to the dispatcher; put their futures into `futures`."""
         self._check_open()
-        pickler, collected = pickler or CallPickler(self.local_modules()), self._blobs.collect()
-        tasks: list[CallTask] = []
-        packed: dict[int, PackedCall] = {}
-        blobs: Blobs = {}
-        sink = self._sink()
-        broadcast = uuid.uuid4().hex if len(wanted) > 1 and wanted[0][1] is not None else ""
-        with paused_collection():
-            for call, rank in wanted:
-                if id(call) not in packed:
-                    packed[id(call)] = pickler.pack(call, collected)
-                    blobs |= packed[id(call)].blobs
-                task = self._task(call, packed[id(call)], RemoteFuture(), sink)
-                task.rank, task.broadcast, task.group = rank, broadcast, group
-                tasks.append(task)
-        self._blobs.upload(blobs)
-        futures = [] if futures is None else futures
-        futures += [task.future for task in tasks]
-        self._dispatcher.submit(tasks)
-        return futures
+        return self._sender.send(wanted, [] if futures is None else futures, pickler, group)
 
     def _send_gathered(self, gathered: GatheredCalls) -> None:
         """Pickle the calls of a gather and hand them to the dispatcher."""
         self._check_open()
-        pickler, collected = CallPickler(self.local_modules()), self._blobs.collect()
-        calls, blobs = gathered.calls, Blobs()
-        packed: dict[int, PackedCall] = {}
-        entries: list[Waiting] = []
-        with paused_collection():
-            for numbers in find_plain_calls(calls, pickler.is_plain):
-                call = calls[numbers[0]]
-                if len(numbers) > 1:
-                    function, shared = pickler.plain_function(call.function)
-                    timeout = self._time_limit(call)
-                    entries.append(PlainCalls(gathered, function, shared, numbers, timeout))
-                    continue
-                if id(call) not in packed:
-                    packed[id(call)] = pickler.pack(call, collected)
-                    blobs |= packed[id(call)].blobs
-                future = gathered.future(numbers[0])
-                task = self._task(call, packed[id(call)], future, gathered.sink)
-                task.group = gathered
-                entries.append(task)
-        self._blobs.upload(blobs)
-        self._dispatcher.submit(entries)
+        self._sender.send_gathered(gathered)
 
     def _check_open(self) -> None:
         if self.closed:
@@ -435,21 +303,7 @@ class Pool(CallMethods):
             )
 
     def _sink(self) -> OutputSink:
-        return OutputSink(many=len(self._dispatcher.nodes) > 1)
-
-    def _time_limit(self, call: PendingFunction[Any]) -> float | None:
-        return call.timeout if call.timeout is not None else self.limit
-
-    def _task(
-        self,
-        call: PendingFunction[Any],
-        packed: PackedCall,
-        future: RemoteFuture[Any],
-        sink: OutputSink,
-    ) -> CallTask:
-        for stream_sender in packed.stream_senders:
-            stream_sender.expected += 1
-        return CallTask(call, packed, future, sink, timeout=self._time_limit(call))
+        return self._sender.sink()
 
     def _stop_gathered(self, gathered: GatheredCalls, why: StopReason) -> None:
         self._dispatcher.stop_gathered(gathered, why)
@@ -482,10 +336,9 @@ class Pool(CallMethods):
             self._stack.close()
         finally:
             self._dispatcher.close(f"pool {self.name} was ended")
-            for cluster in self._clusters:
-                if self.use in cluster.connection.pools:
-                    cluster.connection.pools.remove(self.use)
-            for cluster in reversed(self._clusters):
+            for cluster in self.clusters:
+                self.members.forget_use(cluster)
+            for cluster in reversed(self.clusters):
                 self._release_cluster(cluster)
 
     def disown(self) -> None:
@@ -498,7 +351,7 @@ class Pool(CallMethods):
             self._end(cluster)
             return
         if not cluster.connection.is_lost:
-            for node in self._nodes_of(cluster):
+            for node in self.members.nodes_of(cluster):
                 self._dispatcher.send_command(node, node.engine, ("close", self.id))
 
     def __enter__(self) -> Pool:

@@ -145,13 +145,25 @@ class ResultHandler:
         self.dispatcher.finish_values(batch, keys, values, seconds)
 
     def _on_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> None:
-        task = self.dispatcher.finish_task(batch, key, seconds)
-        if task is not None:
-            self._resolve(task, batch, payload)
+        if not self._set_value(batch, key, payload, seconds):
+            task = self.dispatcher.finish_task(batch, key, seconds)
+            if task is not None:
+                self._resolve(task, batch, payload)
         if has_blobs(payload):
             files = [part.file for part in payload if isinstance(part, Blob) and part.file]
             node, descriptors = batch.node, [file.descriptor for file in files]
             self.dispatcher.send_command(node, node.engine, ("release", descriptors))
+
+    def _set_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> bool:
+        """Set the result of a call without a task; return False if it needs one."""
+        if key not in batch.open_plain:
+            return False
+        try:
+            value = join(payload, _read_blob)
+        except Exception:  # the task gets the error
+            return False
+        self.dispatcher.finish_values(batch, [key], [value], [seconds])
+        return True
 
     def _resolve(self, task: CallTask, batch: SentBatch, payload: Payload) -> None:
         try:

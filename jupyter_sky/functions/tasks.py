@@ -15,25 +15,18 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from ..engines.wire.code_sources import carry_sources
 from ..errors import SkyTaskLost, SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
 from ..translation import _
-from .edited_modules import definition, is_edited
-from .local_modules import Archives, LocalModules, merge, missing_module_advice, with_modules
+from .local_modules import missing_module_advice
 from .payload import (
-    ArgumentBlobs,
     Blobs,
     Payload,
-    pack_arguments,
-    pack_function,
-    pickled_by_value,
-    plain_pickle,
 )
 
 if TYPE_CHECKING:
-    from .lazy_calls import Function, PendingFunction
+    from .lazy_calls import PendingFunction
     from .output import OutputSink
     from .streams import ItemBuffer, StreamSender
 
@@ -191,77 +184,6 @@ class CallTask:
         self.future.fail(error)
 
 
-class CallPickler:
-    """Pickler of calls: functions that calls share are pickled once.
-
-    Parameters
-    ----------
-    modules
-        Local modules, which calls that need them carry.
-    """
-
-    def __init__(self, modules: LocalModules) -> None:
-        self.modules = modules
-        self._functions: dict[int, tuple[Function, Payload, Archives, Blobs]] = {}
-        self._plain: dict[int, tuple[Payload, Blobs]] = {}
-        """Functions whose plain arguments need no analysis."""
-
-    def _function(
-        self, function: Function, blobs: ArgumentBlobs
-    ) -> tuple[Payload, Archives, Blobs]:
-        """Pickle a function with its options and the local modules that it needs."""
-        packed = self._functions.get(id(function))
-        if packed is None:
-            local, module = function.local, _sent_module(function.local)
-            named = local if module else definition(local)
-            parcel = pack_function(named, function.shown, function.name)
-            archives = self.modules.needed_by(parcel.segments[0], local, module)
-            payload = with_modules(carry_sources(parcel), archives, blobs)
-            packed = self._functions[id(function)] = function, payload, archives, blobs.take()
-        return packed[1:]
-
-    def pack(self, call: PendingFunction[Any], blobs: ArgumentBlobs) -> PackedCall:
-        """Pickle a call: its function, arguments and streams; large segments go to `blobs`.
-
-        Raises
-        ------
-        SkyTransferError
-            A part of it cannot be pickled.
-        """
-        from .streams import streamed, streams_arguments
-
-        if (quick := self._pack_plain(call)) is not None:
-            return quick
-        local, module = call.function.local, _sent_module(call.function.local)
-        args, kwargs, stream_inputs, stream_senders = streamed(local, call, self.modules)
-        with pickled_by_value(module):
-            function, archives, shared = self._function(call.function, blobs)
-            parcel = pack_arguments(local, call.function.name, args, kwargs)
-            # those of the function again: a node unpickles each function once
-            others = self.modules.needed_by(parcel.segments[0], None, module)
-        if not archives and not streams_arguments(local):
-            self._plain[id(call.function)] = function, shared
-        arguments = with_modules(parcel, merge(archives, others), blobs)
-        return PackedCall(function, arguments, stream_inputs, stream_senders, shared | blobs.take())
-
-    def is_plain(self, function: Function) -> bool:
-        """Return whether numbers and short texts can be sent to a function without analysis."""
-        return id(function) in self._plain and not function.shown
-
-    def plain_function(self, function: Function) -> tuple[Payload, Blobs]:
-        """Return the pickle of such a function, and its large segments."""
-        return self._plain[id(function)]
-
-    def _pack_plain(self, call: PendingFunction[Any]) -> PackedCall | None:
-        """Pickle a further call of a function if its arguments are numbers and short texts."""
-        known = self._plain.get(id(call.function))
-        if known is None:
-            return None
-        args, kwargs = call.args, call.kwargs
-        data = plain_pickle((*args, *kwargs.values()) if kwargs else args, (args, kwargs))
-        return None if data is None else PackedCall(known[0], (data,), (), [], known[1])
-
-
 def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:
     """Return the error of a call that was lost with its node; None if it is to be sent again."""
     if not task.replayable or task.rank is not None:
@@ -283,12 +205,6 @@ def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:
         hint = _("it seems to end the process that runs it, and is not sent again")
         return SkyTaskLost(text, hint=hint)
     return None
-
-
-def _sent_module(function: Any) -> str | None:
-    """Return the module whose definitions travel by value with a function; None for no such."""
-    module = getattr(function, "__module__", None)
-    return None if is_edited(module) else module
 
 
 def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseException:

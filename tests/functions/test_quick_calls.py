@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import jupyter_sky as sky
+from jupyter_sky.errors import SkyError, SkyTimeout
 from jupyter_sky.functions.pool import Pool
 
 pytestmark = pytest.mark.slow
@@ -21,6 +27,42 @@ def wait(seconds: float) -> float:
 @sky.function
 def place(x: int) -> tuple[int, int]:
     return x, sky.instance_info().node
+
+
+class Broken:
+    """Value that can be pickled and not opened."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+@sky.function
+def act(number: int, what: str = "", log: str = "") -> Any:
+    """Do something special, for some of many quick calls; note that it was begun."""
+    if log:
+        with open(log, "a") as file:
+            file.write(f"{number}\n")
+    if what == "fail":
+        raise KeyError(f"number {number}")
+    if what == "fail once" and Path(log).read_text().split().count(str(number)) == 1:
+        raise ValueError
+    if what == "broken":
+        return Broken()
+    if what == "list":
+        return [number]
+    if what == "stream":
+        return (each for each in range(number))
+    if what == "print":
+        print("number", number)
+    if what.startswith("sleep"):
+        time.sleep(float(what.split()[1]))
+    return number
+
+
+def mostly_quick(pool: Pool, special: dict[int, str], log: str = "", count: int = 600) -> list[Any]:
+    """Return calls of a function that is known to be quick, some of which do something else."""
+    sky.gather(*(act(number) for number in range(100))) >> pool
+    return [act(number, special.get(number, ""), log) for number in range(count)]
 
 
 def test_quick_calls_run_on_all_nodes_in_order(executors: Pool) -> None:
@@ -39,3 +81,84 @@ def test_quick_calls_do_not_wait_behind_a_long_one(executors: Pool) -> None:
             future.result()
     assert time.monotonic() - begun < 1.5
     assert futures[20].result() == 2.0
+
+
+def test_error_of_a_quick_call_is_its_own(executors: Pool) -> None:
+    calls = mostly_quick(executors, {300: "fail"})
+    with pytest.raises(KeyError, match="number 300") as caught:
+        sky.gather(*calls) >> executors
+    assert "in act(300, 'fail', '') on node" in caught.value.__notes__[0]
+    assert "number {number}" in str(caught.value.__cause__), "with the line that raised it"
+    calls[300] = act(300, "broken")
+    with pytest.raises(SkyError, match=r"the result of act\(300, 'broken'\) cannot be opened here"):
+        sky.gather(*calls) >> executors
+    assert sky.gather(*calls[:300]) >> executors == tuple(range(300)), "the pool goes on"
+
+
+def test_quick_call_is_retried_alone(executors: Pool, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    calls = mostly_quick(executors, {300: "fail once"}, str(log))
+    calls = [call.with_retry(1) for call in calls]
+    assert sky.gather(*calls) >> executors == tuple(range(600))
+    counts = Counter(map(int, log.read_text().split()))
+    assert counts.pop(300) == 2 and set(counts.values()) == {1}
+
+
+def test_quick_calls_behind_a_slow_one_run_once_elsewhere(executors: Pool, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    calls = mostly_quick(executors, {20: "sleep 1.5"}, str(log), 1000)
+    with executors._gathered(calls) as gathered:
+        begun = time.monotonic()
+        while gathered.done < 999 and time.monotonic() - begun < 10:
+            time.sleep(0.01)
+        assert (gathered.done, time.monotonic() - begun < 1.4) == (999, True)
+        assert gathered.results() == list(range(1000))
+    assert sorted(map(int, log.read_text().split())) == list(range(1000))
+
+
+def test_results_of_all_sorts_among_quick_ones(
+    executors: Pool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = mostly_quick(executors, {7: "list", 300: "stream", 599: "print"})
+    calls[8] = act(np.arange(3))  # type: ignore[arg-type]
+    found = sky.gather(*calls) >> executors
+    assert (
+        found[7] == [7] and list(found[300]) == list(range(300)) and found[8].tolist() == [0, 1, 2]
+    )
+    others = [number for number in range(600) if number not in (7, 8, 300)]
+    assert [found[number] for number in others] == others
+    assert "number 599" in capsys.readouterr().out, "shown before the results are there"
+
+
+@pytest.mark.parametrize("limit", ["call", "map"])
+def test_time_limits_of_quick_calls(executors: Pool, tmp_path: Path, limit: str) -> None:
+    log = tmp_path / "log"
+    calls = mostly_quick(executors, {number: "sleep 5" for number in range(50, 600)}, str(log))
+    limited, items = [call.with_timeout(0.3) for call in calls], [call.args for call in calls]
+    ways: dict[str, Callable[[], Any]] = {
+        "call": lambda: sky.gather(*limited) >> executors,
+        "map": lambda: executors.starmap(act, items, timeout=0.5),
+    }
+    begun = time.monotonic()
+    with pytest.raises(SkyTimeout, match=r"0\.3 s|of 600 calls had not ended"):
+        ways[limit]()
+    while executors.use() and time.monotonic() - begun < 4:
+        time.sleep(0.01)
+    assert executors.use() == "" and executors.waiting == 0, "the others are stopped"
+    assert len(set(log.read_text().split())) < 100
+
+
+def test_working_directory_of_quick_calls(executors: Pool, tmp_path: Path) -> None:
+    import os
+
+    @sky.function
+    def move(number: int, folder: str) -> str:
+        before = os.getcwd()
+        if number % 10 == 0:
+            os.chdir(folder)
+        return before
+
+    sky.gather(*(move(1, "") for _ in range(20))) >> executors
+    found = sky.gather(*(move(number, str(tmp_path)) for number in range(100))) >> executors
+    if executors.worker.concurrency == 1:
+        assert len(set(found)) == 1 and str(tmp_path) not in found

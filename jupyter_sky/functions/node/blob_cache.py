@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from ..memory_files import map_file
 from ..payload import Blob
-from .calls import MissingBlob
+from .pool_context import MissingBlob
 
 MAX_BYTES = 16 * 2**30
 """Most that is kept, if half of the disk is not less; what was used longest ago goes first."""

@@ -11,12 +11,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..payload import Payload, wrap
-from .calls import Call, PlainCall, PoolContext
+from .calls import Call, PlainCall
 from .executors import EXECUTOR_CLASSES, FINAL_KINDS
+from .pool_context import PoolContext
 
 if TYPE_CHECKING:
     from .node_worker import NodeWorker
 
+Arguments = tuple[tuple, dict]
+"""Positional and keyword arguments."""
 RETURN_SECONDS = 0.1
 """Calls of a batch that have not begun by then go back: another node may be free."""
 GATHER_SECONDS = 0.02
@@ -50,10 +53,11 @@ class CallBatch:
         self.has_started = False
         self.timeout: float | None = None
         self._is_plain = False
-        self._unstarted: deque[int] = deque()
-        self._plain: dict[int, tuple[tuple, dict]] = {}
+        self._unstarted: deque[tuple[int, Arguments | None]] = deque()
         self._out: deque[tuple] = deque()
-        self._values: tuple[list[int], list[Any], list[float]] = [], [], []
+        self._keys: list[int] = []
+        self._values: list[Any] = []
+        self._seconds: list[float] = []
         self._sent = 0.0
         self._scheduled = False
         self._lock = threading.Lock()
@@ -64,7 +68,7 @@ class CallBatch:
             call = Call(context, command, self.emit)
             call.on_mute = lambda names: self.site.mute_output(self, names)
             self.calls[call.key] = call
-        self._unstarted.extend(self.calls)
+        self._unstarted.extend((key, None) for key in self.calls)
         self.open_count = len(self.calls)
 
     def add_plain(
@@ -73,21 +77,19 @@ class CallBatch:
         timeout: float | None,
         function: Payload,
         keys: Collection[int],
-        arguments: Iterable[tuple[tuple, dict]],
+        arguments: Iterable[Arguments],
     ) -> None:
         """Take calls of one function with plain arguments, which are made when they begin."""
         self._context, self._function, self.timeout = context, function, timeout
         self._is_plain = True
-        self._plain = dict(zip(keys, arguments, strict=True))
-        self._unstarted.extend(keys)
+        self._unstarted.extend(zip(keys, arguments, strict=True))
         self.open_count = len(keys)
 
     def begin_call(self) -> Call | None:
         """Return the next call, which an executor has from now on; None if there is none."""
         with self._lock:
             while self._unstarted:
-                key = self._unstarted.popleft()
-                arguments = self._plain.pop(key, None)
+                key, arguments = self._unstarted.popleft()
                 if arguments is not None:
                     call = self.calls[key] = PlainCall(
                         self._context, key, self._function, arguments, self.timeout, self.emit
@@ -121,8 +123,9 @@ class CallBatch:
                     return
                 self.open_count -= 1
             if kind == "plain":
-                for values, value in zip(self._values, said[1:], strict=True):
-                    values.append(value)
+                self._keys.append(said[1])
+                self._values.append(said[2])
+                self._seconds.append(said[3])
             else:
                 self._out.append(said)
             schedule, self._scheduled = due and not self._scheduled, self._scheduled or due
@@ -131,12 +134,13 @@ class CallBatch:
 
     def return_unstarted(self) -> None:
         """Return calls that have not begun while another call runs; and send results."""
-        waiting = self.has_unstarted()
+        with self._lock:
+            waiting = [key for key, _ in self._unstarted]
         if waiting and (self.has_started or self.site.runs_call()):
-            self._return(list(self._unstarted))
+            self._return(waiting)
         elif waiting:  # a cell is in their way
             self.site.control_loop.call_later(RETURN_SECONDS, self.return_unstarted)
-        if self._out or self._values[0]:
+        if self._out or self._keys:
             self.send_results()
 
     def return_plain(self, keys: Collection[int]) -> None:
@@ -147,10 +151,14 @@ class CallBatch:
     def _return(self, keys: Collection[int]) -> bool:
         """Return calls to the notebook unless they have begun; say whether there are any."""
         with self._lock:
-            taken = set(self._unstarted).intersection(keys)
-            self._unstarted = deque(key for key in self._unstarted if key not in taken)
-            known = self._plain if self._is_plain else self.calls  # others were stopped
-            returned = [key for key in keys if key in taken and known.pop(key, None) is not None]
+            asked, entries = set(keys), list(self._unstarted)
+            self._unstarted = deque(entry for entry in entries if entry[0] not in asked)
+            returned = [
+                key
+                for key, arguments in entries
+                # others were stopped
+                if key in asked and (arguments is not None or self.calls.pop(key, None) is not None)
+            ]
             self.open_count -= len(returned)
             if returned:
                 self._out.append(("returned", returned))
@@ -165,9 +173,9 @@ class CallBatch:
             self._scheduled, self._sent = False, time.monotonic()
             out, final = list(self._out), not self.open_count
             self._out.clear()
-            if self._values[0]:
-                out.append(("values", *self._values))
-                self._values = [], [], []
+            if self._keys:
+                out.append(("values", self._keys, self._values, self._seconds))
+                self._keys, self._values, self._seconds = [], [], []
         kernel = self.site.kernel
         counter = kernel.output_counter
         printed = counter.end(self.id) if final else counter.count(self.id)

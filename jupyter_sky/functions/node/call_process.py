@@ -17,7 +17,8 @@ from typing import Any
 
 from ...engines.node.engine import exit_with_parent
 from .blob_cache import BlobCache
-from .calls import Call, PoolContext
+from .calls import Call
+from .pool_context import PoolContext
 from .result_files import ResultFiles
 from .stream_inputs import Stopped
 

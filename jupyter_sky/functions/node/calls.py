@@ -13,7 +13,6 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -22,102 +21,16 @@ from ...engines.wire.error_serialization import describe_error
 from ...engines.wire.values import Parcel
 from ...errors import SkyError
 from ...translation import _
-from ..payload import Blob, BlobStore, Payload, dumps, is_plain, join, split
+from ..payload import Payload, dumps, is_plain, join, split
+from .pool_context import LoadedFunction, MissingBlob, PoolContext
 from .stream_inputs import WINDOW_BYTES, WINDOW_ITEMS, Stopped, StreamInput
 from .surroundings import CallSurroundings
 
 Emit = Callable[[tuple], None]
 """Takes what a call has to say, from any thread: a tuple whose first item says what it is."""
-LoadedFunction = tuple[Callable[..., Any], dict[str, Any]]
-"""Function with its options."""
 
 UNREAD_SECONDS = 5.0
 """Time that a generator waits for its reader before the node says so."""
-
-
-class MissingBlob(Exception):
-    """Missing piece of a call's arguments on this node."""
-
-
-class PoolContext:
-    """Context of a pool on a node: instance information, setups and wrappers of calls.
-
-    Parameters
-    ----------
-    open_blob
-        Gives the memory of a blob.
-    results
-        Takes the large parts of results; None if they travel in messages.
-    """
-
-    def __init__(
-        self,
-        description: dict[str, Any],
-        open_blob: Callable[[Blob], memoryview],
-        results: BlobStore | None = None,
-    ) -> None:
-        self.description, self.open_blob, self.results = description, open_blob, results
-        self.pool: str = description["pool"]
-        self._functions: dict[Payload, LoadedFunction] = {}
-        self._latest: tuple[Payload | None, LoadedFunction | None] = None, None
-        """Payload that was asked for last, and its function: calls of a message share them."""
-        self._topologies: dict[int, dict[str, Any]] = {}
-        self._lock = threading.Lock()
-        self._wrappers: list[Callable] | None = None
-
-    def function(self, payload: Payload) -> LoadedFunction:
-        """Return a function and its options, unpickled once."""
-        latest, function = self._latest
-        if latest is payload and function is not None:
-            return function
-        key = tuple(
-            bytes(s) if not isinstance(s, (bytes, Blob)) else s  # type: ignore[arg-type]
-            for s in payload
-        )
-        function = self._functions.get(key)
-        if function is None:
-            function = join(payload, self.open_blob)
-            if len(self._functions) > 200:
-                self._functions.clear()
-            self._functions[key] = function
-        self._latest = payload, function
-        return function
-
-    def topology(self, worker: int, broadcast: str) -> dict[str, Any]:
-        """Return the topology of the node for a call."""
-        topology = self._topologies.get(worker)
-        if topology is None:
-            topology = {**self.description["topology"], "worker": worker}
-            self._topologies[worker] = topology
-        return {**topology, "broadcast": broadcast} if broadcast else topology
-
-    def reuse(self, before: PoolContext) -> None:
-        """Take over functions and setups of an earlier context of the same pool."""
-        self._functions = before._functions
-        if before.description["setups"] == self.description["setups"]:
-            self._wrappers = before._wrappers
-
-    def run_setups(self) -> None:
-        """Run the setups of a fresh process, before its first call."""
-        if self._wrappers is not None:
-            return
-        with self._lock:
-            if self._wrappers is None:
-                setups, around = join(self.description["setups"], self.open_blob)
-                for setup in setups:
-                    setup()
-                self._wrappers = around
-
-    def call_wrapped(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Call a function inside the wrappers of the plug-ins."""
-        if not self._wrappers:
-            return function(*args, **kwargs)
-        call = partial(function, *args, **kwargs)
-        for wrapper in reversed(self._wrappers):
-            call = partial(wrapper, call)
-        return call()
 
 
 class Call:

@@ -14,7 +14,8 @@ from typing import Any
 from ..payload import unwrap
 from .blob_cache import BlobCache
 from .call_batch import RETURN_SECONDS, CallBatch, PoolExecutors
-from .calls import Call, PoolContext
+from .calls import Call
+from .pool_context import PoolContext
 from .result_files import CHECK_SECONDS, ResultFiles
 from .stream_inputs import Stopped
 
