@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ..catalog.price_origin import describe_origin
 from ..cell_options.values import CellOptions
 from ..engines.client.connection import wait_callback
 from ..errors import SkyBudget, SkyCancelled, SkyError, SkyStoreError, SkyTimeout
@@ -35,6 +36,7 @@ from .run_monitor import TICK_SECONDS, MonitorCallbacks, RunMonitor
 from .run_record import RunRecord, recorded_code
 from .transfer_progress import TransferReporter
 from .untrusted_output import InertDisplay, mark_untrusted
+from .upload_step import CellUploads
 from .values import ClusterRequest, Placement, RunLimits, Sending
 
 if TYPE_CHECKING:
@@ -184,16 +186,20 @@ class SkyRun:
         files.check()
         check_input_sizes(sending, reporter)
         data = self._list_data()
+        uploads = CellUploads(self.options.uploads, self.session.folder, reporter)
         placement = self._place()
         self.session.live[self.id] = self
         config, folder = self.session.config, self.session.folder
         waiting = wait_callback.set(self._keep_status_alive)
         try:
             prepare_engines(sending, placement, folder, config.sync_packages, reporter)
-            if data:
-                from .datasets import bring_data
+            if data or self.options.mounts:
+                from .datasets import bring_data, check_mounts, mount_folders
 
+                mounts = check_mounts(self.options.mounts, placement.row.cloud, folder)
                 bring_data(data, placement, reporter)
+                mount_folders(mounts, placement)
+            uploads.begin(placement)
         finally:
             wait_callback.reset(waiting)
         namespace = self.session.namespace
@@ -207,7 +213,8 @@ class SkyRun:
         results = ResultCollector(
             placement, self.origin, self.label, namespace, self.trusted, reporter
         )
-        value = results.collect(replies, self.options.outputs)
+        with uploads.after_cell(self._show_uploading):
+            value = results.collect(replies, self.options.outputs)
         files.bring(placement, reporter)
         self._end("done")
         self._finish("done")
@@ -236,7 +243,8 @@ class SkyRun:
         )
         self.cluster, notes = clusters.obtain(request, self.report)
         self.notes += notes
-        if connected is None and self.cluster.was_running:
+        if self.cluster.awaits_replay:  # also where `%sky vars` has connected before
+            self.cluster.awaits_replay = False
             config = self.session.config
             for note in replay_unfinished(self.cluster, clusters.records, self.display, config):
                 self.notes.append(note)
@@ -299,6 +307,9 @@ class SkyRun:
             sink = relay.engine_receiver(rank, engines.get(rank, ""), link.client)
             self.cells.append(link.execute(rank, code, facts, request, sink))
 
+    def _show_uploading(self) -> None:
+        self.show("syncing", "uploading", force=True)
+
     # -- callbacks of the steps ----------------------------------------------------------------
 
     def _reporter(self) -> TransferReporter:
@@ -347,6 +358,7 @@ class SkyRun:
 
     def _waiting_row(self) -> RunRow:
         """Return the record of the run while it waits for a cluster."""
+        options = self.options
         return RunRow(
             run_id=self.id,
             notebook=self.session.notebook,
@@ -364,6 +376,7 @@ class SkyRun:
             shown=0,
             cell_id=self.origin.cell_id,
             stage=self.status,
+            outputs=",".join([*(output.name for output in options.outputs), *options.files]),
         )
 
     # -- the end -------------------------------------------------------------------------------
@@ -442,7 +455,7 @@ class SkyRun:
             detail=detail,
             notes=tuple(self.notes),
             run_id=self.id,
-            price_from=f"{row.price_source} {row.price_date}".strip() if row else "",
+            price_from=describe_origin(row.price_source, row.price_date).text if row else "",
         )
         self.display.status(self._shown)
         if self._relay is not None:
