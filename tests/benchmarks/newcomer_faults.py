@@ -289,7 +289,7 @@ def insert_offer(scene: Scene) -> None:
     """Insert beside an offer writes its cell."""
     scene.first.go()
     content = scene.tab("Offers")
-    content.locator(".jsky-Offers tbody tr").first.wait_for()
+    content.locator(".jsky-Offer").first.wait_for()
     content.get_by_role("button", name=re.compile("^Insert")).first.click()
     scene.first.panel.locator(".cm-content", has_text="%%sky --").last.wait_for()
 

@@ -304,7 +304,7 @@ def type_into_offers(scene: Scene) -> None:
     field.click()
     scene.page.keyboard.type("A100:8", delay=60)
     assert field.input_value() == "A100:8", f"the field holds {field.input_value()!r}"
-    scene.page.locator(".jsky-Offers tbody tr", has_text="A100").first.wait_for()
+    scene.page.locator(".jsky-Offer", has_text="A100").first.wait_for()
 
 
 @step
@@ -316,7 +316,7 @@ def change_offers_again(scene: Scene) -> None:
         scene.press("Control+A")
         scene.page.keyboard.type(name, delay=60)
         assert field.input_value() == name, f"the field holds {field.input_value()!r}"
-        scene.page.locator(".jsky-Offers tbody tr", has_text=name).first.wait_for()
+        scene.page.locator(".jsky-Offer", has_text=name).first.wait_for()
 
 
 @step
@@ -327,7 +327,7 @@ def region_of_offers(scene: Scene) -> None:
     scene.page.keyboard.type("us-east-1", delay=60)
     assert field.input_value() == "us-east-1", f"the field holds {field.input_value()!r}"
     scene.page.wait_for_function(
-        """() => { const rows = [...document.querySelectorAll('.jsky-Offers tbody tr')];
+        """() => { const rows = [...document.querySelectorAll('.jsky-Offer')];
           return rows.length && rows.every(row => row.textContent.includes('us-east-1')); }"""
     )
 
@@ -339,7 +339,7 @@ def spot_offers(scene: Scene) -> None:
     box.focus()
     scene.press("Space")
     assert box.is_checked(), "the box is not checked"
-    scene.page.locator(".jsky-Offers tbody tr", has_text="spot").first.wait_for()
+    scene.page.locator(".jsky-Offer", has_text="spot").first.wait_for()
     scene.press("Space")
 
 
@@ -350,7 +350,7 @@ def count_of_offers(scene: Scene) -> None:
     content = scene.tab("Offers")
     said = content.get_by_role("status").filter(has_text="offer").first.inner_text()
     count = int(re.search(r"\d+", said.replace(",", ""))[0])  # type: ignore[index]
-    rows = content.locator(".jsky-Offers tbody tr").count()
+    rows = content.locator(".jsky-Offer").count()
     assert count == rows, (said, rows)
 
 
