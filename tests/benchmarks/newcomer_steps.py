@@ -392,7 +392,7 @@ def type_into_form(scene: Scene) -> None:
     field = scene.page.locator(".jsky-NeedsPanel").get_by_label("vCPUs", exact=True)
     field = field.and_(scene.page.locator("input"))
     field.focus()
-    scene.page.keyboard.type("1", delay=60)
+    scene.page.keyboard.type("1+", delay=60)
     scene.page.locator(".jsky-NeedsPanel", has_text=re.compile("would run", re.I)).wait_for()
 
 
@@ -401,7 +401,7 @@ def apply_form(scene: Scene) -> None:
     """Enter writes the line of the form into the cell."""
     scene.press("Enter")
     scene.page.locator(".jsky-NeedsPanel").wait_for(state="detached")
-    scene.first.last().locator(".cm-content", has_text="%%sky --cpus 1").wait_for()
+    scene.first.last().locator(".cm-content", has_text="%%sky --cpus 1+").wait_for()
 
 
 @step
