@@ -23,13 +23,13 @@ from __future__ import annotations
 import sys
 import tempfile
 import traceback
-from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.benchmarks import newcomer_faults  # noqa: E402, F401 - adds its steps
+from tests.benchmarks.newcomer_kills import kernel_kills_lost  # noqa: E402
 from tests.benchmarks.newcomer_parity import compare_requests  # noqa: E402
 from tests.benchmarks.newcomer_scene import Scene, scene  # noqa: E402
 from tests.benchmarks.newcomer_steps import STEPS, Step, name_of  # noqa: E402
@@ -119,12 +119,4 @@ def main(quick: bool = False, seed: int | None = None, **_: object) -> dict[str,
         "first_card_s": stage.memory.get("first_card_s", float("nan")),
         "first_output_s": stage.memory.get("first_output_s", float("nan")),
     }
-    return figures | _killed_kernels(3 if quick else KILLS, seed)
-
-
-def _killed_kernels(kills: int, seed: int) -> dict[str, float]:
-    if find_spec("tests.benchmarks.newcomer_kills") is None:
-        return {}
-    from tests.benchmarks.newcomer_kills import kernel_kills_lost  # type: ignore[import-not-found]
-
-    return {"kernel_kills_lost": kernel_kills_lost(kills, seed)}
+    return figures | {"kernel_kills_lost": kernel_kills_lost(3 if quick else KILLS, seed)}
