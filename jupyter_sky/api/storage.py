@@ -18,6 +18,7 @@ from ..storage.copying import CopyPlan, check_replaced, plan_copy
 from ..storage.data import Storage, usage_memory
 from ..storage.progress import Progress
 from ..storage.tree_names import exact_name, fold_of_platform
+from ..translation import _
 
 if TYPE_CHECKING:
     from ..storage.transfer import Transfer
@@ -45,8 +46,10 @@ class CopyEstimate:
     basis: str
 
     def __str__(self) -> str:
-        usd = "price of the egress not known" if self.usd is None else f"${self.usd:.2f} egress"
-        return f"{self.plan}: {usd} ({self.basis}); nothing was copied"
+        usd = _("price of the egress not known") if self.usd is None else f"${self.usd:.2f} egress"
+        return _("{plan}: {usd} ({basis}); nothing was copied").format(
+            plan=self.plan, usd=usd, basis=self.basis
+        )
 
     __repr__ = __str__
 
@@ -220,10 +223,14 @@ def _transfer(
     if passes_here and not end.store.can_copy_from(begin.store):
         if not via:
             raise SkyUsageError(
-                f"{estimate}: between two clouds the bytes would pass through this machine, "
-                f"{format_size(plan.nbytes)} down and up again",
-                hint="via='CLUSTER' lets a cluster's machine do it, via='here' this one "
-                "(%sky storage cp --via)",
+                _(
+                    "{estimate}: between two clouds the bytes would pass through this "
+                    "machine, {nbytes} down and up again"
+                ).format(estimate=estimate, nbytes=format_size(plan.nbytes)),
+                hint=_(
+                    "via='CLUSTER' lets a cluster's machine do it, via='here' this one "
+                    "(%sky storage cp --via)"
+                ),
             )
         if via != HERE:
             options = TransferOptions(condition=plan.condition, start_worker=_cluster_worker(via))

@@ -151,7 +151,7 @@ class BudgetMonitor:
         """
         ended: list[str] = []
         # the beginning is that of `cluster.ENDED_HINT`, by which an intended end is known
-        why = f"ended by your budget: {verdict.text}"
+        why = _("ended by your budget: {text}").format(text=verdict.text)
         for row in self._store.live_clusters():
             if not row.price or row.id in self._ending or self._is_still_rolling_back(row, verdict):
                 continue

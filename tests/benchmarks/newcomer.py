@@ -2,7 +2,8 @@
 
     python tests/benchmarks/run.py newcomer [--quick] [--seed N]
 
-* ``steps_failed`` counts the steps of the hour that fail (`newcomer_steps`, `newcomer_faults`);
+* ``steps_failed`` counts the steps of the hour that fail (`newcomer_steps`,
+  `newcomer_panel`, `newcomer_faults`);
 * ``cut_off`` counts elements that overflow without a scroll bar, in all views at 1400, 1100, 900
   and 480 px, light and dark (`newcomer_cut_off.js`);
 * ``axe_violations`` counts what axe-core finds in those views;
@@ -23,13 +24,13 @@ from __future__ import annotations
 import sys
 import tempfile
 import traceback
-from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.benchmarks import newcomer_faults  # noqa: E402, F401 - adds its steps
+from tests.benchmarks import newcomer_faults, newcomer_panel, newcomer_steps  # noqa: E402
+from tests.benchmarks.newcomer_kills import kernel_kills_lost  # noqa: E402
 from tests.benchmarks.newcomer_parity import compare_requests  # noqa: E402
 from tests.benchmarks.newcomer_scene import Scene, scene  # noqa: E402
 from tests.benchmarks.newcomer_steps import STEPS, Step, name_of  # noqa: E402
@@ -54,6 +55,12 @@ LOOKS = {
     "log_in_a_tab": "log-tab",
 }
 """Views that are looked at after a step."""
+
+
+def ordered_steps() -> list[Step]:
+    """Return the steps in the order of the hour."""
+    modules = [each.__name__ for each in (newcomer_steps, newcomer_panel, newcomer_faults)]
+    return sorted(STEPS, key=lambda one: modules.index(one.__module__))
 
 
 def take_steps(stage: Scene, steps: list[Step], findings: Findings) -> list[str]:
@@ -93,7 +100,7 @@ def main(quick: bool = False, seed: int | None = None, **_: object) -> dict[str,
         parity.mkdir()
         answers = compare_requests(20 if quick else REQUESTS, seed, parity)
         with scene(Path(folder)) as stage:
-            steps = STEPS[:QUICK_STEPS] if quick else STEPS
+            steps = ordered_steps()[:QUICK_STEPS] if quick else ordered_steps()
             failed = take_steps(stage, steps, findings)
     untranslated = list_untranslated()
     differing = [str(answer) for answer in answers if answer.differences]
@@ -119,12 +126,4 @@ def main(quick: bool = False, seed: int | None = None, **_: object) -> dict[str,
         "first_card_s": stage.memory.get("first_card_s", float("nan")),
         "first_output_s": stage.memory.get("first_output_s", float("nan")),
     }
-    return figures | _killed_kernels(3 if quick else KILLS, seed)
-
-
-def _killed_kernels(kills: int, seed: int) -> dict[str, float]:
-    if find_spec("tests.benchmarks.newcomer_kills") is None:
-        return {}
-    from tests.benchmarks.newcomer_kills import kernel_kills_lost  # type: ignore[import-not-found]
-
-    return {"kernel_kills_lost": kernel_kills_lost(kills, seed)}
+    return figures | {"kernel_kills_lost": kernel_kills_lost(3 if quick else KILLS, seed)}

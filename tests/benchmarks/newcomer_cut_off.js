@@ -2,9 +2,10 @@
  * Elements of our views that are cut off, as a list of texts; called with the selector of the views.
  *
  * An element is cut off when a part of it lies outside of an ancestor, or of the window, that
- * clips and cannot be scrolled to it, or when its own text overflows it unseen. What scrolls with a
- * visible scroll bar, what is hidden from sight on purpose (one pixel, `hidden`), and text that ends
- * in an ellipsis with the whole in a tooltip, is not.
+ * clips and cannot be scrolled to it, or when its own text overflows it unseen. What is hidden from
+ * sight on purpose (one pixel, `hidden`), and text that ends in an ellipsis with the whole in a
+ * tooltip, is not. To scroll sideways, there has to be a visible scroll bar in the view itself: that
+ * of JupyterLab's output area is far below what it moves.
  */
 selector => {
   const SLACK = 2; // px: borders and rounded positions
@@ -28,8 +29,16 @@ selector => {
     /^(svg|canvas|img|input|select|button|textarea)$/i.test(element.tagName) ||
     [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
 
+  /** Whether an element of a view can be scrolled sideways by a bar that is seen. */
+  const hasBar = (element, view) => {
+    const { borderTopWidth, borderBottomWidth } = getComputedStyle(element);
+    const borders = parseFloat(borderTopWidth) + parseFloat(borderBottomWidth);
+    const inside = element !== view && view.contains(element);
+    return inside && element.offsetHeight - element.clientHeight - borders > SLACK;
+  };
+
   /** Why an element cannot be seen whole, or nothing. */
-  function reason(element) {
+  function reason(element, view) {
     const style = getComputedStyle(element);
     const wider = element.scrollWidth > element.clientWidth + SLACK;
     if (wider && clips(style, 'x') && element.clientWidth && !tooltip(element)) return 'its text';
@@ -42,7 +51,9 @@ selector => {
         if (!open[axis]) continue;
         const [start, end] = axis === 'x' ? ['left', 'right'] : ['top', 'bottom'];
         const beyond = box[end] > outer[end] + SLACK || box[start] < outer[start] - SLACK;
-        if (scrolls(css, axis)) open[axis] = false; // it can be scrolled to
+        const reached = scrolls(css, axis) && (axis === 'y' || hasBar(above, view));
+        if (reached) open[axis] = false;
+        else if (beyond && scrolls(css, axis)) return `beyond ${named(above)} (no scroll bar)`;
         else if (clips(css, axis) && beyond && !tooltip(element)) return `beyond ${named(above)} (${axis})`;
       }
       if (css.position === 'fixed') break;
@@ -57,7 +68,7 @@ selector => {
     for (const element of [view, ...view.querySelectorAll('*')]) {
       if (element.closest('svg') !== element && element.closest('svg')) continue; // drawn to scale
       if (!carriesContent(element) || hidden(element)) continue;
-      const why = reason(element);
+      const why = reason(element, view);
       if (why) found.push(`${named(element)}: ${why}`);
     }
   }

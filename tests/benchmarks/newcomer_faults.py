@@ -276,12 +276,12 @@ def extend_cluster(scene: Scene) -> None:
 def daily_limit(scene: Scene) -> None:
     """A daily limit typed into the Cost tab is kept."""
     content = scene.tab("Cost")
-    field = content.locator("input[type=number], input[inputmode=decimal], input[type=text]").first
-    field.focus()
+    content.get_by_role("button", name=re.compile("budget…|Change…")).first.click()
+    content.locator(".jsky-Cost-budget input").first.focus()
     scene.press("Control+A")
     scene.page.keyboard.type("25", delay=60)
     scene.press("Enter")
-    content.get_by_text(re.compile(r"\$25")).first.wait_for()
+    content.get_by_text(re.compile(r"\$25\.00")).first.wait_for()
 
 
 @step
@@ -289,7 +289,7 @@ def insert_offer(scene: Scene) -> None:
     """Insert beside an offer writes its cell."""
     scene.first.go()
     content = scene.tab("Offers")
-    content.locator(".jsky-Offers tbody tr").first.wait_for()
+    content.locator(".jsky-Offer").first.wait_for()
     content.get_by_role("button", name=re.compile("^Insert")).first.click()
     scene.first.panel.locator(".cm-content", has_text="%%sky --").last.wait_for()
 

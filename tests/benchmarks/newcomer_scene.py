@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import psutil
 
 from tests.benchmarks.installed import install
-from tests.ui.labs import Lab, serve, write_notebook
-from tests.ui.pictures import open_browser
+from tests.ui.labs import FLAGS, Lab, serve, write_notebook
 
 SHOWN_SECONDS = 60.0
 """Seconds within which what a step waits for has to be there, on a machine that others use."""
@@ -153,6 +153,21 @@ class Scene:
                 if name.endswith(book.name) and "ipykernel_launcher" in " ".join(process.cmdline()):
                     return process.pid
         raise AssertionError(f"{book.name} has no kernel")
+
+
+@contextlib.contextmanager
+def open_browser() -> Iterator[Any]:
+    """Open a browser that shows its scroll bars, as that of a person does."""
+    from playwright.sync_api import sync_playwright
+
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next(filter(None, map(which, names)), None)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=FLAGS, ignore_default_args=["--hide-scrollbars"]
+        )
+        yield browser
+        browser.close()
 
 
 @contextlib.contextmanager

@@ -16,8 +16,7 @@ WIDTHS = (1400, 1100, 900, 480)
 THEMES = ("Light", "Dark")
 VIEWS = (
     ".jsky-Panel, .jsky-NeedsPanel, .jsky-Panel-dialog, .jsky-LogTab, .jsky-StatusItem,"
-    " .jp-OutputArea-output :is(.jsky-Card, .jsky-Needs, .jsky-Cost, .jsky-Log, .jupyter-sky-plan,"
-    " .jupyter-sky-offers, .jupyter-sky-status, [class*=jupyter-sky], [class*=jsky-])"
+    " .jp-OutputArea-output:has([class*=jsky-], .tex2jax_ignore)"
 )
 """Selector of all that jupyter_sky draws."""
 SETTLE_MS = 700  # the page lays itself out anew and says nothing when done

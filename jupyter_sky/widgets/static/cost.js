@@ -249,7 +249,10 @@ export function render({ el, ask, _, model, by, since, chose }) {
     });
     const csv = h('button', { class: 'jsky-Button', type: 'button', text: _('Save as CSV'),
       on: { click: () => void save() } });
-    const table = h('div', { class: 'jsky-Cost-lines' });
+    // it scrolls sideways where it is narrow: by keys, too
+    const table = h('div', {
+      class: 'jsky-Cost-lines', role: 'region', tabindex: '0', 'aria-label': _('Cost')
+    });
     const details = h('div', { class: 'jsky-Cost-details' });
     const problem = h('p', { class: 'jsky-Cost-problem', role: 'alert' });
     const stamp = h('p', { class: 'jsky-Cost-stamp' });
