@@ -356,7 +356,7 @@ def _make_match(offer: Offer, more: int, nodes: int, seconds: float | None) -> O
         offer.spot,
         price,
         None if billed is None else cost(price, billed),
-        origin.short or "date unknown",
+        origin.short or _("date unknown"),
         origin.detail,
         "; ".join(notes),
         more,
