@@ -78,8 +78,8 @@ class ClusterHandle:
             )
         self.money_left: Callable[[], float | None] = lambda: None
         """Returns for how many seconds the day's money lasts; None for ever."""
-        self.was_running = False
-        """Whether the cluster was up before this process connected to it."""
+        self.awaits_replay = False
+        """Whether outputs of earlier kernels' cells are still to be shown by the next cell."""
         self.egress = EgressMeter(row, store)
         self.paths: set[str] = set()
         self._has_installer = threading.Event()

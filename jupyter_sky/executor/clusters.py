@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from ..store.store import ClusterId, ClusterRow, Store
 from ..translation import _, ngettext
 from .budget_monitor import BudgetMonitor
 from .cluster import NEXT_CLUSTER_HINT, ClusterHandle
+from .cluster_fit import describe_second_cluster, missing_labels, preferred
 from .cluster_launch import (
     LaunchCallbacks,
     await_other_launch,
@@ -233,7 +233,7 @@ class ClusterRegistry:
         except SkyClusterLost as error:
             error.hint = _("wait, or end it: %sky down {name}").format(name=row.name)
             raise
-        live.was_running = True
+        live.awaits_replay = True
         try:
             live.await_engines(range(row.nodes))
             live.send_heartbeat()
@@ -346,44 +346,6 @@ class ClusterRegistry:
                 )
             self.records.terminate_row(row)
             return row
-
-
-def missing_labels(resources: Resources, row: ClusterRow) -> list[str]:
-    """Return the labels of a request that a cluster does not meet, as they are written."""
-    found = resources.unmet(Offer(**row.offer))
-    if resources.nodes not in (1, row.nodes):
-        found.append(f"--nodes {resources.nodes}")
-    return found
-
-
-def preferred(rows: Iterable[ClusterRow], connected: Collection[str] = ()) -> list[ClusterRow]:
-    """Return clusters that meet a request in the order in which they are taken.
-
-    Those that are connected come first, then the oldest: a notebook's first cluster stays the one
-    of its cells when the kernel was restarted after others have been started.
-    """
-    return sorted(rows, key=lambda row: (row.name not in connected, row.created))
-
-
-def describe_second_cluster(resources: Resources, beside: Sequence[ClusterRow]) -> str:
-    """Return a note that a cluster is started beside others, why, and how to end one of them."""
-    if not beside:
-        return ""
-    reasons = []
-    for row in beside:
-        missing = missing_labels(resources, row)
-        why = _("does not meet {missing}").format(missing=" and ".join(missing))
-        if missing == [f"--nodes {resources.nodes}"]:
-            why = f"has {row.nodes} node{'' if row.nodes == 1 else 's'}"
-        reasons.append(f"{row.name} {why}")
-    which = _("a second cluster") if len(beside) == 1 else _("another cluster")
-    size = f" of {resources.nodes} nodes" if resources.nodes > 1 else ""
-    names = " and ".join(row.name for row in beside)
-    ends = _("ends the first") if len(beside) == 1 else f"ends {beside[0].name}"
-    return (
-        f"starts {which}{size} beside {names}, because {' and '.join(reasons)}; "
-        f"%sky down {beside[0].name} {ends}"
-    )
 
 
 def _has_ended(name: str, why: str) -> str:

@@ -244,7 +244,7 @@ def placement_text(
 
 def _running_cluster_text(need: Resources, name: str, known: CompletionContext) -> str:
     """Whether a cluster takes the cell, as `executor.clusters.ClusterRegistry.obtain` has it."""
-    from ..executor.clusters import missing_labels, preferred
+    from ..executor.cluster_fit import missing_labels, preferred
 
     for row in preferred(known.up):
         mine = row.notebook == known.notebook and not row.connection.get("named")

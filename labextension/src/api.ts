@@ -43,14 +43,19 @@ export interface IRun {
   code: string;
   stage: string | null;
   status: string;
+  /** When it was sent to its cluster; before that, when its cell began. */
   started: number;
   ended: number | null;
+  /** Seconds from the begin of its cell until it was sent. */
+  waited?: number;
   price: number | null;
   usd: number | null;
   nodes: number | null;
   stoppable: boolean;
   /** Whether the kernel that has started it is gone, and no other has taken note of its end. */
   unwatched?: boolean;
+  /** Why it goes on although it was stopped, and what is lost if it is stopped again. */
+  warning?: string;
 }
 
 export interface IState {
@@ -85,6 +90,13 @@ export interface IMetrics {
   period: number;
   idle_left: number | null;
   nodes: INode[];
+}
+
+/** Entries of a folder of a cluster; sizes are bytes, times unix seconds. */
+export interface IFiles {
+  path: string;
+  entries: { name: string; kind: 'folder' | 'file'; size: number; modified: number }[];
+  more: number; // entries that are not listed
 }
 
 export interface IOffer {
@@ -184,6 +196,17 @@ export class Api {
 
   launchLog(cluster: string): Promise<{ text: string }> {
     return this.get(`clusters/${encodeURIComponent(cluster)}/log`);
+  }
+
+  /** A folder of a cluster, by its path below the cluster's own. */
+  files(cluster: string, path = ''): Promise<IFiles> {
+    return this.get(`clusters/${encodeURIComponent(cluster)}/files`, { path });
+  }
+
+  /** Where a browser gets a file of a cluster, or a folder as an archive. */
+  downloadUrl(cluster: string, path: string): string {
+    const place = `jupyter-sky/clusters/${encodeURIComponent(cluster)}/download`;
+    return `${URLExt.join(this.settings.baseUrl, place)}?${new URLSearchParams({ path })}`;
   }
 
   run(id: string): Promise<IRun> {

@@ -6,6 +6,7 @@ import type { ICluster, IGpu, INode, IState, IMetrics } from './api';
 import type { Actions } from './actions';
 import { clusterMark, ending, endsSoon, ratePlus, spentBy, todayLine, disabledReason } from './selectors';
 import { Action, Empty, DetailList, Mark, useSignal, useTick } from './components';
+import { Files } from './files';
 import { Sparkline } from './sparkline';
 import type { StatePoller } from './statePoller';
 import { gib, money, rate, span, Translate, when } from './format';
@@ -124,6 +125,7 @@ function Cluster(props: {
         <div id={body} className="jsky-Cluster-body">
           <Nodes cluster={cluster} view={view} />
           <ClusterDetails cluster={cluster} view={view} runs={state.runs} />
+          <Files cluster={cluster} view={view} />
           <p className="jsky-Panel-quiet">
             {cluster.resources ? _('Asked for: %1. ', cluster.resources) : ''}
             {cluster.price_origin ? (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import clouds
-from jupyter_sky.executor.clusters import describe_second_cluster, preferred
+from jupyter_sky.executor.cluster_fit import describe_second_cluster, preferred
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import placement
 from jupyter_sky.resources import Resources

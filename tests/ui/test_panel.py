@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(300)]
 CLUSTER = "[data-jsky-cluster=ui]"
 CELLS = (
     "%load_ext jupyter_sky",
-    "%%sky -c ui --cpus 1 --idle 5m\nprint('up')",
+    "%%sky -c ui --cpus 1 --idle 5m\nopen('said.txt', 'w').write('hello')\nprint('up')",
     "%%sky -c ui\nimport time\ntime.sleep(600)",
     "import time\ntime.sleep(600)",
 )
@@ -71,6 +71,15 @@ def test_panel_shows_and_stops_runs_while_the_kernel_is_busy(notebook):
     ssh = cluster.get_by_role("button", name="Copy SSH line: ui")
     assert ssh.get_attribute("aria-disabled") == "true"
     assert "nothing to log in to" in ssh.get_attribute("title")
+
+    assert busy(notebook)
+    cluster.get_by_role("button", name="Files: ui").click()
+    link = cluster.get_by_role("link", name="Download said.txt")
+    with page.expect_download() as download:
+        link.click()
+    assert Path(download.value.path()).read_text() == "hello"
+    assert axe(page, ".jsky-Files") == []
+    page.screenshot(path=ARTIFACTS / "panel-files.png")
 
     assert busy(notebook)
     cluster.get_by_role("button", name="Stop cell: ui").click()
