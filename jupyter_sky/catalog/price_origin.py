@@ -86,7 +86,7 @@ def format_date(text: str) -> str:
         date(year, month or 1, day or 1)
     except ValueError:
         return text
-    words = [str(day) if day else "", _(_MONTHS[month - 1]) if month else "", str(year)]
+    words = [str(day) if day else "", _MONTHS[month - 1] if month else "", str(year)]
     return " ".join(filter(None, words))
 
 

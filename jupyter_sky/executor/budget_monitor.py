@@ -18,6 +18,7 @@ from ..ledger import budget
 from ..ledger.budget import BudgetStatus
 from ..store.store import ClusterId, ClusterRow
 from ..translation import _
+from .cluster import ENDED_BY_BUDGET
 from .cluster_launch import cancel_launch
 from .cluster_records import ClusterRecords
 from .deadlines import DeadlineRenewal
@@ -150,8 +151,7 @@ class BudgetMonitor:
             Names of those that have ended by now.
         """
         ended: list[str] = []
-        # the beginning is that of `cluster.ENDED_HINT`, by which an intended end is known
-        why = _("ended by your budget: {text}").format(text=verdict.text)
+        why = f"{ENDED_BY_BUDGET}: {verdict.text}"
         for row in self._store.live_clusters():
             if not row.price or row.id in self._ending or self._is_still_rolling_back(row, verdict):
                 continue

@@ -5,8 +5,9 @@ in JupyterLab and in ``sky.form()`` ask it and add nothing of their own.
 """
 
 from .cell_line import Fields, ParsedCell, check, read, write
+from .expected_place import placement_text
 from .fields import Field, schema
-from .matching import MatchResult, match, placement_text
+from .matching import MatchResult, match
 
 __all__ = [
     "Field",

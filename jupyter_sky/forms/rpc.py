@@ -12,8 +12,9 @@ from ..quantities import parse_duration
 from ..translation import _
 from .cell_line import Fields, read, write
 from .completion import CompletionContext, complete
+from .expected_place import placement_text
 from .fields import schema
-from .matching import match, placement_text, summary
+from .matching import match, summary
 
 Json = dict[str, Any]
 

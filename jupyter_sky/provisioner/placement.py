@@ -322,7 +322,20 @@ def no_place_error(need: Resources, own: Sequence[Offer]) -> SkyNoOffer | SkyPer
             hint=check.fix or _("see %sky check"),
         )
     on_premises_only = need.clouds and set(need.clouds) <= set(clouds.ON_PREMISES)
-    return no_offer(need, own) if on_premises_only else _no_account_error(need)
+    return _no_machine_error(need, own) if on_premises_only else _no_account_error(need)
+
+
+def _no_machine_error(need: Resources, own: Sequence[Offer]) -> SkyNoOffer:
+    """Return the error that machines of one's own, the only ones asked for, do not suffice."""
+    refusal = no_offer(need, own)
+    message = refusal.message
+    if need.gpu and own and not any(offer.gpu for offer in own):
+        # "nearest: no --gpus" would be true, and no help
+        message = _("{request} cannot run yet: no machine there has a GPU").format(
+            request=need.command_line()
+        )
+    way = _("a cloud may have it: leave out --cloud, and set an account up: %sky check says how")
+    return SkyNoOffer(message, hint="\n".join(filter(None, [refusal.hint, way])))
 
 
 def no_account_reason(need: Resources) -> str:
@@ -330,7 +343,10 @@ def no_account_reason(need: Resources) -> str:
     own = set(need.clouds or clouds.ON_PREMISES) & set(clouds.ON_PREMISES)
     rented = [name for name in need.clouds if name not in clouds.ON_PREMISES]
     account = f"account of {' or '.join(rented)}" if rented else "account of a cloud"
-    reasons = ["this machine has less than that"] if own else []
+    here = "this machine has less than that"
+    if need.region or need.zone:
+        here = "this machine is in no region of a cloud"
+    reasons = [here] if own else []
     return ", and ".join([*reasons, f"no {account} is set up here"])
 
 

@@ -125,6 +125,18 @@ describe('the report', () => {
     expect(el.querySelectorAll('table th[scope="row"]').length).toBe(4);
   });
 
+  it('marks nothing as an estimate where nothing is one', async () => {
+    const none = { usd: 0, unknown: [], estimated: false };
+    const [saved, rate] = [{ spot: none, placement: none }, { usd_h: 0, unknown: [] }];
+    const lines = [line('here', 0, { price: 0, estimated: true })];
+    const sums = { total: none, here: null, today: none, forecast: none, saved, rate };
+    show(bill({ ...sums, forecasts: [], savings: [], lines }));
+    await vi.advanceTimersByTimeAsync(10);
+    expect(text('.jsky-Cost-lines')).toContain('running');
+    expect(el.textContent).not.toContain('est.');
+    expect(el.textContent).not.toContain('Expected');
+  });
+
   it('extrapolates every second at the current rate', async () => {
     show(bill());
     await vi.advanceTimersByTimeAsync(10);

@@ -369,3 +369,17 @@ def test_own_machines_with_too_few_slots_are_not_promised(accounts: None, tmp_pa
     with pytest.raises(SkyNoOffer, match="2 slots") as refusal:
         decide_placement(Resources.parse(cpus="100+", nodes="3", cloud="ssh"))
     assert "--nodes 3" in refusal.value.message
+
+
+@pytest.mark.parametrize("line", ["--gpus T4", "--gpus T4 --cloud local", "--cpus 2 --region eu"])
+def test_the_first_cell_without_an_account_is_told_how_to_get_one(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "usable_providers", lambda need: ())
+    need = parse_cell_line(line, {}).resources
+    with pytest.raises(SkyNoOffer) as caught:
+        decide_placement(need)
+    text = str(caught.value)
+    assert "cannot run yet" in text and "%sky check" in text
+    assert "no --gpus" not in text and "nearest" not in text
+    assert ("no region of a cloud" in text) is ("--region" in line)

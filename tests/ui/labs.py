@@ -193,7 +193,12 @@ def serve(home: Path, python: Path, app: str, *options: str) -> Iterator[Lab]:
         yield lab
     finally:
         server.terminate()
-        server.wait(20)
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            # a worker thread of AnyIO outlives its event loop where a kernel was being started
+            server.kill()
+            server.wait(20)
         end_processes(home)
 
 

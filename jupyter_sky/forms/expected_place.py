@@ -1,0 +1,97 @@
+"""Place where the cell of a form would run now, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .. import clouds
+from ..cell_options.parsing import parse_cell_line
+from ..config.settings import Sky
+from ..errors import SkyError
+from ..ledger.ledger import format_rate
+from ..offers import Offer
+from ..provider.register import find_facts
+from ..resources import Resources
+from ..translation import _
+from .cell_line import Fields, check
+from .completion import CompletionContext
+from .matching import request_with_settings
+
+
+def placement_text(
+    fields: Fields, aliases: Mapping[str, str] | None = None, known: CompletionContext | None = None
+) -> str:
+    """Return the place where the cell would run now, and the reason.
+
+    A cluster that is up and has what is asked for is taken before anything new. Else it asks the
+    optimizer, as a launch does, and takes longer than `match`.
+
+    Parameters
+    ----------
+    known : Known, optional
+        The clusters that are up, and the notebook that asks.
+
+    Examples
+    --------
+    >>> placement_text(Fields({"cloud": "local"}))
+    'would run on this machine: it has what the cell asks for, and costs nothing'
+    """
+    from ..provisioner.placement import decide_placement
+
+    aliases = Sky.load().aliases if aliases is None else aliases
+    if check(fields, aliases):
+        return ""
+    options = parse_cell_line(fields.line(), aliases)
+    need, __ = request_with_settings(options)
+    if known and (
+        words := _running_cluster_text(need, options.cluster or Sky.load().cluster, known)
+    ):
+        return words
+    try:
+        found = decide_placement(need)
+    except SkyError as error:
+        return _no_placement_text(need, error)
+    offer, price = found.offer, format_rate(found.price)
+    if offer.cloud == "local":
+        return _("would run on this machine: it has what the cell asks for, and costs nothing")
+    if find_facts(offer.cloud).on_premises:
+        return _("would run on a machine of yours: {place}, {price}").format(
+            place=offer.place, price=price
+        )
+    why = _("the best of the clouds that you have an account with")
+    return _("would run on {place}, {price}: {why}").format(place=offer.place, price=price, why=why)
+
+
+def _running_cluster_text(need: Resources, name: str, known: CompletionContext) -> str:
+    """Whether a cluster takes the cell, as `executor.clusters.ClusterRegistry.obtain` has it."""
+    from ..executor.cluster_fit import missing_labels, preferred
+
+    for row in preferred(known.up):
+        mine = row.notebook == known.notebook and not row.connection.get("named")
+        if not (row.name == name if name else mine):
+            continue
+        missing = missing_labels(need, row)
+        if not missing:
+            price = "free" if row.price == 0 else format_rate(row.price)
+            return _("would run on cluster {name}, which is up: {place}, {price}").format(
+                name=row.name, place=Offer(**row.offer).place, price=price
+            )
+        if name:
+            return _("cannot run on cluster {name}, which is up without {missing}").format(
+                name=name, missing=" and ".join(missing)
+            )
+    return ""
+
+
+def _no_placement_text(need: Resources, error: SkyError) -> str:
+    from ..provisioner import placement
+
+    if why := clouds.permanent_obstacle(need):
+        return _("cannot run yet: {why}").format(why=why)
+    if placement.usable_providers(need):
+        return _("cannot run now: {message}").format(message=error.message.splitlines()[0])
+    if need.clouds and set(need.clouds) <= set(clouds.ON_PREMISES):
+        return _("cannot run yet: this machine has less than that")
+    return _("cannot run yet: {need} (see %sky check)").format(
+        need=placement.no_account_reason(need)
+    )
