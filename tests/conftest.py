@@ -20,6 +20,7 @@ from jupyter_sky.config.settings import Sky
 from jupyter_sky.store.store import Store
 from tests.leaks import nothing_left as nothing_left_of
 
+os.environ["LANGUAGE"] = "en"  # the texts that tests expect, whoever runs them
 WAIT = 60.0
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 

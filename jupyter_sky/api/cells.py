@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..cell_options.parsing import FILE_PREFIX
 from ..cell_options.values import CellInput, CellOptions, CellOutput
 from ..executor import session as _sessions
 from ..resources import Resources
@@ -34,7 +35,8 @@ def run(
     inputs
         Values by their remote names, or names of variables of the notebook.
     outputs
-        Names that are bound here afterwards; ``"m!"`` leaves the value there.
+        Names that are bound here afterwards; ``"m!"`` leaves the value there, ``"file:out/"``
+        brings a file or folder.
     background
         Return the `SkyRun` at once.
     **labels
@@ -52,11 +54,19 @@ def run(
     """
     session = _sessions.current()
     named = dict(inputs) if isinstance(inputs, Mapping) else None
+    names = tuple(outputs)
     options = CellOptions(
         resources=Resources.parse(**labels),
         cluster=cluster,
         inputs=tuple(CellInput(item, item) for item in inputs),
-        outputs=tuple(CellOutput(item.rstrip("!"), item.endswith("!")) for item in outputs),
+        outputs=tuple(
+            CellOutput(item.rstrip("!"), item.endswith("!"))
+            for item in names
+            if not item.startswith(FILE_PREFIX)
+        ),
+        files=tuple(
+            item.removeprefix(FILE_PREFIX) for item in names if item.startswith(FILE_PREFIX)
+        ),
         background=background,
         name=name,
         yes=yes,

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import SkyUsageError
 from ..offers import Offer
+from ..translation import _
 from .regions import days_since
 
 if TYPE_CHECKING:
@@ -179,7 +180,8 @@ class Selection:
             import pandas as pd
         except ImportError as error:
             raise SkyUsageError(
-                f"to_pandas(): {error.name} is missing", hint="pip install pandas"
+                _("to_pandas(): {name} is missing").format(name=error.name),
+                hint=_("pip install pandas"),
             ) from None
 
         whole = self.sorted()
@@ -194,8 +196,8 @@ class Selection:
                 data[name] = whole.values(name)
         places = whole.catalog.places(whole.rows)
         frame = pd.DataFrame(data)
-        frame.insert(3, "country", [country for country, _ in places])
-        frame.insert(4, "jurisdiction", [jurisdiction for _, jurisdiction in places])
+        frame.insert(3, "country", [country for country, __ in places])
+        frame.insert(4, "jurisdiction", [jurisdiction for __, jurisdiction in places])
         frame.insert(0, "spot", whole.spot)
         frame.insert(1, "usd_h", whole.price)
         frame.insert(2, "usd_h_per_gpu", whole.price / whole.values("accelerator_count"))

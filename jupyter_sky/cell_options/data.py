@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .values import CellData, CellUpload
 
 DATA_HINT = "such as --data s3://imagenet/train:./data/train; without a path it is ./data/NAME"
@@ -36,12 +37,18 @@ def parse_data(items: Sequence[str], flag: str) -> tuple[CellData, ...]:
     for item in items:
         uri, path = _split_data(item)
         if not uri:
-            raise SkyUsageError(f"{flag} {item}: it names no data", hint=DATA_HINT)
+            raise SkyUsageError(
+                _("{flag} {item}: it names no data").format(flag=flag, item=item), hint=DATA_HINT
+            )
         path = _checked_path(path or f"data/{_last_name(uri)}", f"{flag} {item}")
         if path in parsed and parsed[path].uri != uri:
             raise SkyUsageError(
-                f"{flag}: {parsed[path].uri} and {uri} would both be at {path}",
-                hint=f"give one a path of its own: {flag} {uri}:./data/other",
+                _("{flag}: {uri} and {uri2} would both be at {path}").format(
+                    flag=flag, uri=parsed[path].uri, uri2=uri, path=path
+                ),
+                hint=_("give one a path of its own: {flag} {uri}:./data/other").format(
+                    flag=flag, uri=uri
+                ),
             )
         parsed[path] = CellData(uri, path)
     return tuple(parsed.values())
@@ -65,7 +72,9 @@ def parse_uploads(items: Sequence[str]) -> tuple[CellUpload, ...]:
         text = item.removesuffix("!")
         match = re.match(rf"(?P<path>[^:]+):(?P<uri>{_SCHEME}:.+|[/.~].*)\Z", text)
         if not match or re.match(rf"{_SCHEME}://", text):
-            raise SkyUsageError(f"--out {item}: not a path and an address", hint=OUT_HINT)
+            raise SkyUsageError(
+                _("--out {item}: not a path and an address").format(item=item), hint=OUT_HINT
+            )
         path = _checked_path(match["path"], f"--out {item}")
         uploads.append(CellUpload(path, match["uri"], item.endswith("!")))
     return tuple(uploads)
@@ -95,10 +104,12 @@ def _checked_path(path: str, what: str) -> str:
     pure = PurePosixPath(path)
     if ".." in pure.parts:
         raise SkyUsageError(
-            f"{what}: {path} leads out of the working folder", hint="a path without .."
+            _("{what}: {path} leads out of the working folder").format(what=what, path=path),
+            hint=_("a path without .."),
         )
     if str(pure) in (".", "/"):
         raise SkyUsageError(
-            f"{what}: {path} is the whole folder", hint="name a folder in it, such as ./data/train"
+            _("{what}: {path} is the whole folder").format(what=what, path=path),
+            hint=_("name a folder in it, such as ./data/train"),
         )
     return str(pure)

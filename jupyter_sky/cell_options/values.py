@@ -42,7 +42,10 @@ class CellUpload:
 
 @dataclass(frozen=True, slots=True)
 class CellOptions:
-    """Options of one cell. Costs are in USD, `timeout` and `idle` in seconds."""
+    """Options of one cell. Costs are in USD, `timeout` and `idle` in seconds.
+
+    `files` are the paths of ``-o file:PATH``.
+    """
 
     resources: Resources = field(default_factory=Resources)
     cluster: str | None = None
@@ -58,6 +61,7 @@ class CellOptions:
     uploads: tuple[CellUpload, ...] = ()
     inputs: tuple[CellInput, ...] = ()
     outputs: tuple[CellOutput, ...] = ()
+    files: tuple[str, ...] = ()
     auto: bool | None = None
     background: bool = False
     name: str | None = None

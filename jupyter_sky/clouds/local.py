@@ -25,6 +25,7 @@ from ..offers import Offer
 from ..remote import processes, supervisor
 from ..remote.supervisor import write_private
 from ..resources import Amount, Resources
+from ..translation import _
 from .base import Credentials, LaunchRequest, Machine, Tick, no_tick
 
 PASSED_VARIABLES = (
@@ -93,7 +94,9 @@ class LocalHost:
         while not path.exists():
             alive()
             if time.monotonic() > deadline:
-                raise SkyClusterLost(f"the controller did not start within {timeout:g} s")
+                raise SkyClusterLost(
+                    _("the controller did not start within {timeout:g} s").format(timeout=timeout)
+                )
             time.sleep(0.02)
         return path
 
@@ -155,7 +158,9 @@ class LocalCloud:
                 },
             )
         except OSError as error:
-            raise SkyNoCapacity(f"this machine refuses a cluster: {error}") from error
+            raise SkyNoCapacity(
+                _("this machine refuses a cluster: {error}").format(error=error)
+            ) from error
         return self._machines(directory, "starting")
 
     def host(self, machines: Sequence[Machine]) -> LocalHost:
@@ -207,9 +212,11 @@ class LocalCloud:
             supervisor.kill_all([*supervisor.descendants(identity["pid"]), identity["pid"]])
         if elsewhere:
             raise SkyUnreachable(
-                f"what runs in another machine or container cannot be ended from here: "
-                f"{', '.join(elsewhere)}",
-                hint="end it there: %sky down; unused it ends by itself",
+                _(
+                    "what runs in another machine or container cannot be ended from here: "
+                    "{elsewhere}"
+                ).format(elsewhere=", ".join(elsewhere)),
+                hint=_("end it there: %sky down; unused it ends by itself"),
             )
 
     def list_mine(self, everywhere: bool = False) -> list[Machine]:

@@ -17,6 +17,7 @@ from ..offers import Offer
 from ..provisioner import record_observation
 from ..store.store import ClusterId, ClusterRow, RunRow, Store
 from ..tracker.cluster_ends import observed_ends
+from ..translation import _
 from .cluster import ENDED_HINT
 
 EXPECTED_REASONS = ("idle", "stopped", "the day's budget is spent")
@@ -94,7 +95,7 @@ class ClusterRecords:
             with suppress(SkyError):
                 clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
         reason = why or self.end_in_progress(row) or (gone.reason if gone else "")
-        self._on_end(row.id, reason or "it has ended")
+        self._on_end(row.id, reason or _("it has ended"))
         wanted = reason in EXPECTED_REASONS or reason.startswith(ENDED_HINT)
         state = "lost" if gone is not None and not wanted else "down"
         known = gone.ended if gone else time.time()

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ..offers import Offer
 from ..provisioner import Report
 from ..resources import Resources
 from ..store.store import ClusterId, ClusterRow, Store
+from ..translation import _
 from .budget_monitor import BudgetMonitor
 from .cluster import NEXT_CLUSTER_HINT, ClusterHandle
 from .cluster_launch import (
@@ -128,11 +130,21 @@ class ClusterRegistry:
                 fitting.append(row)
             elif name:
                 raise SkyUsageError(
-                    f"cluster {name} is up with {_describe_row(row)}; "
-                    f"{' and '.join(missing)} cannot be met by it",
-                    hint=f"take another name, or end it first: %sky down {name}",
+                    _("cluster {name} is up with {row}; {missing} cannot be met by it").format(
+                        name=name, row=_describe_row(row), missing=" and ".join(missing)
+                    ),
+                    hint=_("take another name, or end it first: %sky down {name}").format(
+                        name=name
+                    ),
                 )
         return sorted(fitting, key=lambda row: (row.name not in self.connected, -row.created))
+
+    def second_cluster_note(self, resources: Resources, name: str | None) -> str:
+        """Return a note for a request that starts one more cluster of this notebook, or nothing."""
+        if name or self.find_rows(resources, None):
+            return ""
+        own = [row for row in self.store.clusters() if self._is_own(row) and row.state == "up"]
+        return describe_second_cluster(resources, own)
 
     def _is_own(self, row: ClusterRow) -> bool:
         """Return whether this notebook started a cluster for itself, without giving it a name."""
@@ -153,15 +165,16 @@ class ClusterRegistry:
             if len(mine) != 1:
                 names = ", ".join(row.name for row in mine)
                 raise SkyUsageError(
-                    f"several clusters are up ({names}): say which"
+                    _("several clusters are up ({names}): say which").format(names=names)
                     if mine
-                    else "no cluster is up: run a %%sky cell, or %sky up"
+                    else _("no cluster is up: run a %%sky cell, or %sky up")
                 )
             name = mine[0].name
         row = next((row for row in rows if row.name == name), None)
         if row is None:
             raise SkyUsageError(
-                f"no cluster {name!r} is up", hint=suggest(name, [row.name for row in rows])
+                _("no cluster {name!r} is up").format(name=name),
+                hint=suggest(name, [row.name for row in rows]),
             )
         live, note = self._connect(row)
         if live is None:
@@ -181,7 +194,9 @@ class ClusterRegistry:
         row = self.store.cluster(name)
         if row is None:
             names = [row.name for row in self.store.clusters()]
-            raise SkyUsageError(f"no cluster {name!r} is known", hint=suggest(name, names))
+            raise SkyUsageError(
+                _("no cluster {name!r} is known").format(name=name), hint=suggest(name, names)
+            )
         return row
 
     def read_activity(self, row: ClusterRow) -> dict[str, Any] | None:
@@ -216,7 +231,7 @@ class ClusterRegistry:
         try:
             live = self.connect(row)
         except SkyClusterLost as error:
-            error.hint = f"wait, or end it: %sky down {row.name}"
+            error.hint = _("wait, or end it: %sky down {name}").format(name=row.name)
             raise
         live.was_running = True
         try:
@@ -227,8 +242,12 @@ class ClusterRegistry:
         except BaseException:
             self.disconnect(row.name)
             raise
-        kept = f", {count} variable{'' if count == 1 else 's'}" if count is not None else ""
-        return live, f"reconnected to {row.name}{kept}"
+        kept = (
+            _(", {count} variable{words}").format(count=count, words="" if count == 1 else "s")
+            if count is not None
+            else ""
+        )
+        return live, _("reconnected to {name}{kept}").format(name=row.name, kept=kept)
 
     def connect(self, row: ClusterRow) -> ClusterHandle:
         """Return a new connection to a cluster, which tells it how long the day's money lasts."""
@@ -313,14 +332,18 @@ class ClusterRegistry:
             if row is not None and row.state == "starting":
                 if is_launch_running(row):
                     raise SkyUsageError(
-                        f"cluster {name} is being launched by {describe_launcher(row)}",
-                        hint="interrupt that cell; its machines are given back",
+                        _("cluster {name} is being launched by {row}").format(
+                            name=name, row=describe_launcher(row)
+                        ),
+                        hint=_("interrupt that cell; its machines are given back"),
                     )
                 end_abandoned_launch(self.records, row)
                 return row
             if row is None or row.state != "up":
                 up = ", ".join(r.name for r in self.store.clusters()) or "none"
-                raise SkyUsageError(f"no cluster {name!r} is up (up now: {up})")
+                raise SkyUsageError(
+                    _("no cluster {name!r} is up (up now: {up})").format(name=name, up=up)
+                )
             self.records.terminate_row(row)
             return row
 
@@ -333,6 +356,27 @@ def missing_labels(resources: Resources, row: ClusterRow) -> list[str]:
     return found
 
 
+def describe_second_cluster(resources: Resources, beside: Sequence[ClusterRow]) -> str:
+    """Return a note that a cluster is started beside others, why, and how to end one of them."""
+    if not beside:
+        return ""
+    reasons = []
+    for row in beside:
+        missing = missing_labels(resources, row)
+        why = _("does not meet {missing}").format(missing=" and ".join(missing))
+        if missing == [f"--nodes {resources.nodes}"]:
+            why = f"has {row.nodes} node{'' if row.nodes == 1 else 's'}"
+        reasons.append(f"{row.name} {why}")
+    which = _("a second cluster") if len(beside) == 1 else _("another cluster")
+    size = f" of {resources.nodes} nodes" if resources.nodes > 1 else ""
+    names = " and ".join(row.name for row in beside)
+    ends = _("ends the first") if len(beside) == 1 else f"ends {beside[0].name}"
+    return (
+        f"starts {which}{size} beside {names}, because {' and '.join(reasons)}; "
+        f"%sky down {beside[0].name} {ends}"
+    )
+
+
 def _has_ended(name: str, why: str) -> str:
     return f"cluster {name} has ended{f' ({why})' if why else ''}; its variables are gone"
 
@@ -340,7 +384,9 @@ def _has_ended(name: str, why: str) -> str:
 def _describe_row(row: ClusterRow) -> str:
     offer = Offer(**row.offer)
     nodes = f"{row.nodes} x " if row.nodes > 1 else ""
-    return f"{nodes}{offer.vcpus:g} vCPUs and {offer.memory:g} GiB on {offer.place}"
+    return _("{nodes}{vcpus:g} vCPUs and {memory:g} GiB on {place}").format(
+        nodes=nodes, vcpus=offer.vcpus, memory=offer.memory, place=offer.place
+    )
 
 
 def _ask_local_controller(row: ClusterRow, op: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from ..errors import SkyError, SkyUsageError, suggest
 from ..ledger import budget
 from ..ledger.ledger import Ledger
 from ..store.store import Store
+from ..translation import _
 from .clusters import ClusterRegistry
 from .display import Display, NoDisplay
 from .request import CellPosition, with_settings
@@ -142,7 +143,8 @@ class Session:
                 if which in (candidate.name, str(candidate.origin.number), candidate.id):
                     return candidate
             raise SkyUsageError(
-                f"no run {which!r} in this session", hint=suggest(which, self.named)
+                _("no run {which!r} in this session").format(which=which),
+                hint=suggest(which, self.named),
             )
         return run
 
@@ -180,7 +182,7 @@ class Session:
 def _use_temporary_folder(config: Sky) -> Path:
     """Keep clusters in a temporary directory: the data directory cannot be written."""
     config.data_dir = tempfile.mkdtemp(prefix="jupyter-sky-")
-    config.origins["data_dir"] = "a temporary folder, because the other cannot be used"
+    config.origins["data_dir"] = _("a temporary folder, because the other cannot be used")
     return Path(config.data_dir)
 
 

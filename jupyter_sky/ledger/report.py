@@ -15,6 +15,7 @@ from typing import Any, get_args
 from ..errors import SkyUsageError, suggest
 from ..resources import format_elapsed, parse_duration
 from ..store.store import ClusterRow, Store
+from ..translation import _
 from . import budget
 from .baseline import CLOUD, REGION
 from .billing import UNBILLED_COSTS
@@ -118,15 +119,15 @@ class CostReport:
     def headline(self) -> list[tuple[str, str]]:
         """Title and total above the table."""
         day = self.verdict
-        parts = [("today, all notebooks", str(day.spent))]
+        parts = [(_("today, all notebooks"), str(day.spent))]
         if self.notebook_usd is not None:
-            parts.append(("this notebook", str(self.notebook_usd)))
+            parts.append((_("this notebook"), str(self.notebook_usd)))
         parts.append(("running", _rate(day.rate)))
         if self.forecasts:
-            parts.append(("to come until what runs has ended", str(self.forecast)))
+            parts.append((_("to come until what runs has ended"), str(self.forecast)))
         if any(not saving.own for saving in self.savings):
             spot, placement = self.saved
-            parts += [("saved by spot", str(spot)), ("saved by placement", str(placement))]
+            parts += [(_("saved by spot"), str(spot)), (_("saved by placement"), str(placement))]
         if day.budget.usd is not None:
             parts.append(("budget", day.text))
         return parts
@@ -136,22 +137,32 @@ class CostReport:
         """Notes on the figures: basis of estimates, unknown prices, baseline."""
         said = [f"{one.cluster}: {one.basis}" for one in self.forecasts if one.usd != 0]
         if said:
-            said[0] = f"To come, estimated: {said[0]}"
+            said[0] = _("To come, estimated: {said}").format(said=said[0])
         compared = [one for one in self.savings if not one.own]
         if compared:
-            said.append(f"Saved against {BASELINE_TEXT}:")
+            said.append(_("Saved against {baseline_text}:").format(baseline_text=BASELINE_TEXT))
             said += [f"{one.cluster}: {one.against}" for one in compared[:10]]
         if self.verdict.rents:
-            said.append(f"Not booked: {UNBILLED_COSTS}.")
+            said.append(_("Not booked: {unbilled_costs}.").format(unbilled_costs=UNBILLED_COSTS))
         if unknown := self.verdict.rate.unknown:
-            said.append(f"No price is known of {', '.join(unknown)}: sums leave that out.")
+            said.append(
+                _("No price is known of {unknown}: sums leave that out.").format(
+                    unknown=", ".join(unknown)
+                )
+            )
         if any(line.bounded for line in self.lines):
             said.append(
-                "At most: nobody saw it end, and its cloud no longer says when. It is billed to "
-                "the end of its lease, or to when it was first seen gone."
+                _(
+                    "At most: nobody saw it end, and its cloud no longer says when. It is "
+                    "billed to the end of its lease, or to when it was first seen gone."
+                )
             )
         moment = datetime.fromtimestamp(self.at).strftime("%Y-%m-%d %H:%M:%S")
-        said.append(f"As of {moment}. est.: something in it still runs, or is yet to come.")
+        said.append(
+            _("As of {moment}. est.: something in it still runs, or is yet to come.").format(
+                moment=moment
+            )
+        )
         return said
 
     def to_dict(self) -> dict[str, Any]:
@@ -201,7 +212,7 @@ class CostReport:
                     f"{line.seconds:.3f}",
                     _format_exact(line.price),
                     _format_exact(line.usd),
-                    "yes" if line.estimated else "at most" if line.bounded else "no",
+                    "yes" if line.estimated else _("at most") if line.bounded else "no",
                     _escape_formula(line.source),
                     line.date,
                 ]
@@ -289,7 +300,9 @@ def parse_by(text: str) -> By:
     for by in GROUPINGS:
         if text == by:
             return by
-    raise SkyUsageError(f"--by {text}: not known", hint=suggest(text, GROUPINGS))
+    raise SkyUsageError(
+        _("--by {text}: not known").format(text=text), hint=suggest(text, GROUPINGS)
+    )
 
 
 def parse_since(text: str | None, now: float | None = None) -> float | None:

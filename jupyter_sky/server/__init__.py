@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..translation import _
+
 PREFIX = "jupyter-sky"
 
 
@@ -46,7 +48,8 @@ def missing_panel_reason() -> str:
     folders = jupyter_path("labextensions")
     if any(Path(folder, PREFIX, "package.json").exists() for folder in folders):
         return ""
-    return (
-        "jupyter_sky was installed from source without npm, so JupyterLab has no Sky panel. "
-        "Install Node.js 20 or later and jupyter_sky again, or a released wheel."
+    return _(
+        "jupyter_sky was installed from source without npm, so JupyterLab has "
+        "no Sky panel. Install Node.js 20 or later and jupyter_sky again, or a "
+        "released wheel."
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost
+from ..translation import _
 
 if TYPE_CHECKING:
     from ..engines.client.observer import Observer
@@ -106,7 +107,9 @@ def _connect(found: _Connection, row: ClusterRow) -> None:
         known = tunnel.connection if tunnel else connection_file.read(path, row.name)
     except (OSError, ValueError, TypeError, KeyError):
         raise SkyClusterLost(
-            f"cluster {row.name} does not answer: what is noted of it cannot be read",
-            hint=f"end what is left of it: %sky down {row.name}",
+            _("cluster {name} does not answer: what is noted of it cannot be read").format(
+                name=row.name
+            ),
+            hint=_("end what is left of it: %sky down {name}").format(name=row.name),
         ) from None
     found.observer = Observer(row.name, known)

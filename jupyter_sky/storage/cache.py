@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ..errors import SkyError
+from ..translation import _
 from .errors import SkyDiskFull
 
 DISK_SHARE = 0.8
@@ -154,7 +155,7 @@ class Lease:
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *__: object) -> None:
         self.close()
 
 
@@ -328,9 +329,11 @@ class DatasetCache:
         usage = self._disk_usage(self._folder("objects"))
         if need > usage.free:  # the share is a wish, the disk a limit
             raise SkyDiskFull(
-                f"the dataset needs {need / 1e9:.1f} GB, and the disk of the machine has "
-                f"{usage.free / 1e9:.1f} GB free",
-                hint=f"ask for a larger one: --disk {_disk_gib(need, usage)}",
+                _(
+                    "the dataset needs {need:.1f} GB, and the disk of the machine has "
+                    "{free:.1f} GB free"
+                ).format(need=need / 1e9, free=usage.free / 1e9),
+                hint=_("ask for a larger one: --disk {need}").format(need=_disk_gib(need, usage)),
             )
         return evicted
 
@@ -466,8 +469,10 @@ def _seal(path: Path, each: CachedObject) -> None:
     size = path.stat().st_size
     if size != each.size:
         raise SkyError(
-            f"{each.path} came with {size:,} bytes, and has {each.size:,} in its store",
-            hint="the cell can be run again: nothing of it was kept",
+            _("{path} came with {size:,} bytes, and has {size2:,} in its store").format(
+                path=each.path, size=size, size2=each.size
+            ),
+            hint=_("the cell can be run again: nothing of it was kept"),
         )
     stamp = _stamp(each.identity)
     with path.open("rb") as file:

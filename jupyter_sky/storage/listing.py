@@ -11,8 +11,9 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from ..errors import SkyUsageError, suggest
+from ..errors import suggest
 from ..quantities import format_size
+from ..translation import _
 from .cache import CachedObject, Dataset, object_identity
 from .errors import SkyObjectArchived, SkyObjectMissing
 from .store import Store, StoredObject
@@ -109,10 +110,20 @@ class Manifest:
         if archived:
             first = archived[0]
             raise SkyObjectArchived(
-                f"{self.uri}: {len(archived):,} of {len(self.objects):,} objects are in the "
-                f"archive class {first.storage_class}, such as {first.key}: they cannot be read",
-                hint="restore them in the store first, which takes minutes to hours and is charged "
-                "per GB; then run this again",
+                _(
+                    "{uri}: {archived_count:,} of {objects_count:,} objects are in the "
+                    "archive class {storage_class}, such as {key}: they cannot be read"
+                ).format(
+                    uri=self.uri,
+                    archived_count=len(archived),
+                    objects_count=len(self.objects),
+                    storage_class=first.storage_class,
+                    key=first.key,
+                ),
+                hint=_(
+                    "restore them in the store first, which takes minutes to hours and is "
+                    "charged per GB; then run this again"
+                ),
             )
 
 
@@ -152,17 +163,20 @@ def _nothing_below(store: Store, uri: StorageUri) -> SkyObjectMissing:
     """Return the error of an address at which there is nothing."""
     if not uri.key:
         return SkyObjectMissing(
-            f"{uri} is empty: 0 objects", hint="%sky storage cp ./data/ brings a folder there"
+            _("{uri} is empty: 0 objects").format(uri=uri),
+            hint=_("%sky storage cp ./data/ brings a folder there"),
         )
     folder = uri.key.rstrip("/").rpartition("/")[0]
     near = complete_keys(store, f"{folder}/" if folder else "", NEAR_KEYS)
     known = suggest(uri.key.rstrip("/"), near)
     return SkyObjectMissing(
-        f"0 objects below {uri}",
+        _("0 objects below {uri}").format(uri=uri),
         hint=known
         if known.startswith("did you mean")
-        else "a folder of a store is a beginning of keys: without objects there is none; "
-        f"%sky storage ls {uri.root} shows what is there",
+        else _(
+            "a folder of a store is a beginning of keys: without objects there is "
+            "none; %sky storage ls {root} shows what is there"
+        ).format(root=uri.root),
     )
 
 
@@ -185,7 +199,7 @@ def list_level(store: Store, prefix: str) -> Iterator[tuple[str, StoredObject | 
     while True:
         folder = ""
         for each in store.list(prefix, after):
-            head, slash, _ = each.key[len(start) :].partition("/")
+            head, slash, __ = each.key[len(start) :].partition("/")
             if slash:
                 folder = start + head + slash
                 break
@@ -230,6 +244,15 @@ class Usage:
     __repr__ = __str__
 
 
+def _read_usage(path: Path) -> Usage | None:
+    """Return a size that was remembered; None where the file is damaged or of another version."""
+    try:
+        found = json.loads(path.read_text())
+        return Usage(**{each.name: found[each.name] for each in fields(Usage)})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class UsageMemory:
     """Sizes that this user's notebooks have measured, a file for each address.
@@ -244,13 +267,18 @@ class UsageMemory:
 
     def recall(self, uri: StorageUri, now: float | None = None) -> Usage | None:
         """Return the size of an address that was measured within a day, if there is one."""
-        try:
-            found = json.loads(self._path(uri).read_text())
-            usage = Usage(**{each.name: found[each.name] for each in fields(Usage)})
-        except (OSError, ValueError, KeyError, TypeError):
+        usage = _read_usage(self._path(uri))
+        if usage is None:
             return None
         age = (time.time() if now is None else now) - usage.measured
         return usage if 0 <= age <= REMEMBERED_SECONDS else None
+
+    def all(self) -> list[Usage]:
+        """Return the sizes that were measured within a day, the latest first."""
+        usages = filter(None, map(_read_usage, self.folder.glob("*.json")))
+        oldest = time.time() - REMEMBERED_SECONDS
+        found = [usage for usage in usages if usage.measured >= oldest]
+        return sorted(found, key=lambda usage: -usage.measured)
 
     def remember(self, manifest: Manifest, now: float | None = None) -> Usage:
         """Keep the size of a listing, and return it."""
@@ -271,24 +299,15 @@ class UsageMemory:
     def forget(self, uri: StorageUri) -> None:
         """Forget the sizes of the addresses of a bucket: something there has changed."""
         for path in self.folder.glob("*.json"):
-            try:
-                known = StorageUri.parse(json.loads(path.read_text())["uri"])
-            except (OSError, ValueError, KeyError, TypeError, SkyUsageError):
-                known = uri
+            usage = _read_usage(path)
+            known = uri if usage is None else StorageUri.parse(usage.uri)
             if (known.scheme, known.account, known.bucket) == (uri.scheme, uri.account, uri.bucket):
                 path.unlink(missing_ok=True)
 
     def buckets(self) -> set[str]:
         """Return the addresses of the buckets that were measured, without a final ``/``."""
-        found = set()
-        for path in self.folder.glob("*.json"):
-            try:
-                uri = StorageUri.parse(json.loads(path.read_text())["uri"])
-            except (OSError, ValueError, KeyError, TypeError):
-                continue
-            if not uri.is_local:
-                found.add(str(replace(uri.root, options={})))
-        return found
+        uris = (StorageUri.parse(usage.uri) for usage in self.all())
+        return {str(replace(uri.root, options={})) for uri in uris if not uri.is_local}
 
     def _path(self, uri: StorageUri) -> Path:
         digest = hashlib.blake2b(str(uri).encode(), digest_size=12).hexdigest()

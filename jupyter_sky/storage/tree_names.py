@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..errors import SkyUsageError
+from ..translation import _
 
 MAX_NAME_BYTES = 255
 """Longest name of a file on the file systems of Linux, macOS and Windows."""
@@ -157,9 +158,13 @@ def _check_folders(source: str, paths: Iterable[str], fold: FoldName) -> None:
 def _names_error(source: str, paths: list[str], reason: str) -> SkyUsageError:
     shown = " and ".join(repr(_shorten(path)) for path in paths)
     return SkyUsageError(
-        f"{source}: {shown} cannot be in a folder: {reason}",
-        hint="bring another prefix without it, copy it to another key first, or read it by its "
-        "key: sky.Storage(uri).open(key)",
+        _("{source}: {shown} cannot be in a folder: {reason}").format(
+            source=source, shown=shown, reason=reason
+        ),
+        hint=_(
+            "bring another prefix without it, copy it to another key first, or "
+            "read it by its key: sky.Storage(uri).open(key)"
+        ),
     )
 
 

@@ -75,4 +75,9 @@ MIGRATIONS = (
     UPDATE intervals SET ended = last_beat WHERE ended IS NULL AND cluster_id IN
         (SELECT id FROM clusters WHERE state NOT IN ('starting', 'up'))
     """,
+    # start and end of a cluster are looked up for each of its intervals
+    """
+    DROP INDEX intervals_cluster;
+    CREATE INDEX intervals_cluster ON intervals (cluster_id, started)
+    """,
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ..catalog.regions import STALE_DAYS
 from ..offers import Offer
 from ..tables import CAPTION, LINE, NO_MATHJAX_CLASSES, TABLE, Table
+from ..translation import _
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -97,7 +98,7 @@ class Offers:
         found: dict[tuple, tuple[Offer, list[str]]] = {}
         for offer in self.selection.offers(self.limit * 12):
             key = (offer.cloud, offer.region, offer.instance_type, offer.spot, offer.price)
-            _, zones = found.setdefault((*key, offer.service), (offer, []))
+            __, zones = found.setdefault((*key, offer.service), (offer, []))
             if offer.zone:
                 zones.append(offer.zone)
             if len(found) > self.limit:
@@ -111,15 +112,23 @@ class Offers:
         notes = []
         shown = sum(max(1, len(line.zones)) for line in lines)
         if len(self) > shown:
-            notes.append(f"{len(self) - shown:,} more offers: to_pandas() has them all")
+            notes.append(
+                _("{self_count:,} more offers: to_pandas() has them all").format(
+                    self_count=len(self) - shown
+                )
+            )
         age = self.selection.age() if len(self) else None
         if age is not None and age > STALE_DAYS:
-            notes.append(f"prices are up to {age:,} days old: jupyter sky catalog refresh")
+            notes.append(
+                _("prices are up to {age:,} days old: jupyter sky catalog refresh").format(age=age)
+            )
         if any(not line.offer.date for line in lines):
-            notes.append("prices without a date are of unknown age")
+            notes.append(_("prices without a date are of unknown age"))
         if self.selection.flagged:
             notes.append(
-                f"{self.selection.flagged} spot offers that cost more than on-demand are left out"
+                _("{flagged} spot offers that cost more than on-demand are left out").format(
+                    flagged=self.selection.flagged
+                )
             )
         notes += sorted({line.offer.note for line in lines if line.offer.note})
         return [*notes, *self.problems]
@@ -129,9 +138,13 @@ class Offers:
         lines = self.lines()
         columns = _columns(lines)
         rows = tuple(tuple(_clipped(c.text(line)) for c in columns) for line in lines)
-        title = f"{len(self):,} offers" + (f" for {self.asked}" if self.asked else "")
+        title = _("{self_count:,} offers").format(self_count=len(self)) + (
+            f" for {self.asked}" if self.asked else ""
+        )
         names = tuple(column.name for column in columns)
-        return Table(title, names, rows, "\n".join(self.notes(lines)), "nothing on sale meets this")
+        return Table(
+            title, names, rows, "\n".join(self.notes(lines)), _("nothing on sale meets this")
+        )
 
     def __str__(self) -> str:
         return str(self.table())
@@ -164,7 +177,7 @@ class Offers:
         return (
             f"<style>{_STYLE}</style>"
             f'<table class="{NO_MATHJAX_CLASSES} jupyter-sky-offers" data-sortable="no" '
-            f'style="{TABLE}">'
+            f'data-sort-by="{escape(_("sort by %1"))}" style="{TABLE}">'
             f'<caption style="{CAPTION}">{escape(table.title)}</caption>'
             f'<thead><tr style="background: none">{head}</tr></thead><tbody>{body}</tbody></table>'
             f"{notes}<script>{_script()}</script>"
@@ -188,14 +201,14 @@ def _columns(lines: Sequence[OfferLine]) -> list[_Column]:
         _Column("region", lambda line: line.offer.region),
         _Column("zones", lambda line: _zones(line.zones)),
         _Column("country", lambda line: line.offer.country),
-        _Column("instance type", lambda line: line.offer.instance_type),
+        _Column(_("instance type"), lambda line: line.offer.instance_type),
         _Column("vCPUs", lambda line: _plain(line.offer.vcpus), lambda line: line.offer.vcpus),
         _Column("GiB", lambda line: _plain(line.offer.memory), lambda line: line.offer.memory),
         _Column("GPUs", lambda line: _gpus(line.offer)),
         _Column("market", lambda line: "spot" if line.offer.spot else "on-demand"),
         _Column("USD/h", lambda line: _usd(line.offer.price), lambda line: line.offer.price),
         _Column(
-            "USD/h per GPU",
+            _("USD/h per GPU"),
             lambda line: _usd(line.offer.gpu_price, bool(line.offer.gpu)),
             lambda line: line.offer.gpu_price,
         ),
@@ -225,7 +238,7 @@ def _row(line: OfferLine, columns: Sequence[_Column], styles: Sequence[str]) -> 
 def _zones(zones: Sequence[str]) -> str:
     if len(zones) < 3:
         return ", ".join(zones)
-    return f"{zones[0]} and {len(zones) - 1} more"
+    return _("{zones} and {zones_count} more").format(zones=zones[0], zones_count=len(zones) - 1)
 
 
 def _gpus(offer: Offer) -> str:

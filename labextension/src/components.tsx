@@ -106,8 +106,8 @@ export function Problem(props: {
   const expired = error.kind === 'expired';
   return (
     <div className="jsky-Panel-problem" role="alert">
-      <b>{_(error.message)}</b>
-      {error.hint ? <p>{_(error.hint)}</p> : null}
+      <b>{error.message}</b>
+      {error.hint ? <p>{error.hint}</p> : null}
       <Action
         label={expired ? _('Reload the page') : _('Try again')}
         act={expired ? () => window.location.reload() : retry}

@@ -49,7 +49,7 @@ export const shell: JupyterFrontEndPlugin<ISky> = {
   ): ISky => {
     const trans = (translator ?? nullTranslator).load('jupyter_sky');
     const _: ISky['_'] = (text, ...values) => trans.__(text, ...(values as string[]));
-    const api = new Api(app.serviceManager.serverSettings);
+    const api = new Api(app.serviceManager.serverSettings, _);
     const poller = new StatePoller(api, 5, app.serviceManager.events);
     const tabs = new Tabs();
     tabs.add({ id: 'clusters', label: _('Clusters'), rank: 10 });

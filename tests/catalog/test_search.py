@@ -121,6 +121,13 @@ def test_an_accelerator_may_be_given_as_a_value():
     assert len(sky.offers("A100:4+")) > len(sky.offers("A100:4"))
 
 
+def test_areas_by_the_names_that_people_use():
+    in_europe = sky.offers("A100", region="europe")
+    assert len(in_europe) and {offer.jurisdiction for offer in in_europe} == {"EU"}
+    assert len(in_europe) == len(sky.offers("A100", jurisdiction="Europe"))
+    assert len(sky.offers("A100", region="USA")) == len(sky.offers("A100", region="us"))
+
+
 @pytest.mark.parametrize(
     ("what", "labels", "pieces"),
     [
@@ -131,7 +138,6 @@ def test_an_accelerator_may_be_given_as_a_value():
         (None, {"regions": "eu"}, ["did you mean region"]),
         (None, {"region": "frankfurt"}, ["eu-central-1", "europe-west3", "germanywestcentral"]),
         (None, {"region": "germany"}, ["--country de"]),
-        (None, {"region": "europe"}, ["--jurisdiction eu"]),
         (None, {"cloud": "local"}, ["--cloud local: the catalog holds no offer", "offers.csv"]),
     ],
 )

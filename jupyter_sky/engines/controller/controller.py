@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from ...remote.supervisor import descendants, kill_all
 from ...remote.supervisor import write_private as write
+from ..node import outgoing_files
 from ..node.current_cell import CurrentCell
 from ..node.engine import import_dependencies
 from ..node.engine_process import load_config
@@ -329,6 +330,13 @@ class ClusterController:
 
     def _op_engines(self, content: Content) -> Content:
         return {"engines": self.engines.describe()}
+
+    def _op_outgoing(self, content: Content) -> Content:
+        """Find or read files of this node, also while a cell runs; see `outgoing_files`."""
+        is_confined = bool(content.get("is_confined"))
+        folder = self.directory / "work" if is_confined else self.engines.working_folder()
+        reply, data = outgoing_files.answer(folder, content, is_confined)
+        return reply | {"buffers": data}
 
 
 def _cell_label(facts: CellFacts) -> str:

@@ -23,6 +23,7 @@ from types import MappingProxyType
 
 from ...errors import SkyError
 from ...remote.package_names import without_credentials
+from ...translation import _
 
 SHOWN_LINES = 12
 
@@ -52,7 +53,11 @@ def install_packages(
     """
     for package in packages:
         if package.lstrip().startswith("-"):
-            raise SkyError(f"{what} {package}: an option of the installer, not a package")
+            raise SkyError(
+                _("{what} {package}: an option of the installer, not a package").format(
+                    what=what, package=package
+                )
+            )
     parts = [sys.executable, sys.version, *sorted(map(_package_identity, packages))]
     parts += [f"without {name}" for name in without]
     parts += [without_credentials(f"{name}={settings[name]}") for name in sorted(settings)]
@@ -117,7 +122,9 @@ def _install(
         pip = [sys.executable, "-P", "-m", "pip", "--python", python, "install", "--quiet"]
         commands.append([*pip, "--disable-pip-version-check", "--no-input"])
     if not commands:
-        raise SkyError(f"{what} needs uv or pip on the engine, and neither is there")
+        raise SkyError(
+            _("{what} needs uv or pip on the engine, and neither is there").format(what=what)
+        )
     output = ""
     for command in commands:
         result = subprocess.run(
