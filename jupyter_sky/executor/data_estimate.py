@@ -13,6 +13,7 @@ from ..quantities import format_size
 from ..resources import format_duration
 from ..storage.store import Store
 from ..storage.uri import StorageUri
+from ..translation import _
 
 if TYPE_CHECKING:
     from ..catalog.catalog import Catalog
@@ -43,17 +44,23 @@ class DataEstimate:
     duration: Duration | None
 
     def __str__(self) -> str:
-        amount = f"{format_size(self.nbytes)} in {self.objects:,} objects"
-        way = f", {self.source or 'a place that is not known'} → {self.target}"
+        amount = _("{nbytes} in {objects:,} objects").format(
+            nbytes=format_size(self.nbytes), objects=self.objects
+        )
+        way = f", {self.source or _('a place that is not known')} → {self.target}"
         if self.duration is None:
             return amount + way
         seconds = format_duration(max(1.0, round(self.duration.hours * 3600)))
-        told = f"{amount}{way}: about {seconds} ({self.duration.basis})"
+        told = _("{amount}{way}: about {seconds} ({basis})").format(
+            amount=amount, way=way, seconds=seconds, basis=self.duration.basis
+        )
         if self.egress is None:
             return f"{told}, $0.00 egress"
         if self.egress.usd is None:
-            return f"{told}, price of the egress not known"
-        return f"{told}, {format_usd(self.egress.usd)} egress ({self.egress.basis})"
+            return _("{told}, price of the egress not known").format(told=told)
+        return _("{told}, {usd} egress ({basis})").format(
+            told=told, usd=format_usd(self.egress.usd), basis=self.egress.basis
+        )
 
 
 def place_of(store: Store, uri: StorageUri) -> str:
@@ -108,9 +115,9 @@ def egress_between(source: str, target: str, gb: float) -> tuple[float | None, s
         GB.
     """
     if source and not _is_priced(source):
-        return 0.0, "what comes from a machine of yours costs nothing there"
+        return 0.0, _("what comes from a machine of yours costs nothing there")
     if not source or not target:
-        return None, "the place of an endpoint is not known"
+        return None, _("the place of an endpoint is not known")
     from .. import catalog
 
     found = catalog.load().egress(source, _location(target), gb)

@@ -17,6 +17,7 @@ from ..storage.errors import SkyStorageError, SkyWorkerLost
 from ..storage.part_worker import PartJob, PartOutcome, SignWrite, write_part
 from ..storage.store import MIB, Checksums
 from ..storage.worker_process import decode_outcome, encode_request
+from ..translation import _
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
@@ -73,7 +74,7 @@ class EngineWorker:
                         self._work.wait()
                     if not self._signers:
                         break
-                    sent = [self._messages.popleft() for _ in range(len(self._messages))]
+                    sent = [self._messages.popleft() for __ in range(len(self._messages))]
                 received = self._ask("exchange", messages=sent)["messages"]
                 for message in received:
                     self._handle(message)
@@ -111,7 +112,9 @@ class EngineWorker:
             numbers, self._is_closing = list(self._signers), True
             self._signers.clear()
         for number in numbers:
-            lost = SkyWorkerLost(f"the engine that moved data was lost: {error.message}")
+            lost = SkyWorkerLost(
+                _("the engine that moved data was lost: {message}").format(message=error.message)
+            )
             self._report(PartOutcome(number, error=lost))
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ..catalog.price_origin import describe_origin
 from ..cell_options.values import CellOptions
 from ..engines.client.connection import wait_callback
 from ..errors import SkyBudget, SkyCancelled, SkyError, SkyStoreError, SkyTimeout
@@ -242,7 +243,8 @@ class SkyRun:
         )
         self.cluster, notes = clusters.obtain(request, self.report)
         self.notes += notes
-        if connected is None and self.cluster.was_running:
+        if self.cluster.awaits_replay:  # also where `%sky vars` has connected before
+            self.cluster.awaits_replay = False
             config = self.session.config
             for note in replay_unfinished(self.cluster, clusters.records, self.display, config):
                 self.notes.append(note)
@@ -356,6 +358,7 @@ class SkyRun:
 
     def _waiting_row(self) -> RunRow:
         """Return the record of the run while it waits for a cluster."""
+        options = self.options
         return RunRow(
             run_id=self.id,
             notebook=self.session.notebook,
@@ -373,6 +376,7 @@ class SkyRun:
             shown=0,
             cell_id=self.origin.cell_id,
             stage=self.status,
+            outputs=",".join([*(output.name for output in options.outputs), *options.files]),
         )
 
     # -- the end -------------------------------------------------------------------------------
@@ -451,7 +455,7 @@ class SkyRun:
             detail=detail,
             notes=tuple(self.notes),
             run_id=self.id,
-            price_from=f"{row.price_source} {row.price_date}".strip() if row else "",
+            price_from=describe_origin(row.price_source, row.price_date).text if row else "",
         )
         self.display.status(self._shown)
         if self._relay is not None:

@@ -21,6 +21,7 @@ from ..storage.transfer import Transfer
 from ..storage.transfer_values import TransferOptions
 from ..storage.tree_names import path_error
 from ..storage.uri import StorageUri
+from ..translation import _
 from .engine_worker import EngineWorker, RelayWorker, Report
 from .transfer_progress import TransferReporter
 
@@ -122,7 +123,11 @@ def _upload(
 ) -> None:
     path, files = target.option.path, found["files"]
     if not files:
-        there = f"{found['count']:,} files there" if found["count"] else "nothing there"
+        there = (
+            _("{found:,} files there").format(found=found["count"])
+            if found["count"]
+            else _("nothing there")
+        )
         reporter.note(f"--out {path}: the cell has written no new file ({there}): not uploaded")
         return
     items = [
@@ -130,7 +135,7 @@ def _upload(
         for name, size, version in files
     ]
     total = sum(item.source.size for item in items)
-    show = reporter.progress(f"{path} to {target.uri}")
+    show = reporter.progress(_("{path} to {uri}").format(path=path, uri=target.uri))
     Transfer(
         EngineFiles(  # type: ignore[arg-type]
             PurePosixPath(found["root"]), {item.source.key: item.source for item in items}
@@ -143,14 +148,24 @@ def _upload(
     usage_memory().forget(target.uri)
     if not target.uri.is_local:
         placement.cluster.egress.add(total)
-    count = "1 file" if len(items) == 1 else f"{len(items):,} files"
-    reporter.note(f"{path}: {count} ({format_size(total)}) uploaded to {target.uri}")
+    count = (
+        "1 file" if len(items) == 1 else _("{items_count:,} files").format(items_count=len(items))
+    )
+    reporter.note(
+        _("{path}: {count} ({total}) uploaded to {uri}").format(
+            path=path, count=count, total=format_size(total), uri=target.uri
+        )
+    )
 
 
 def _key(uri: StorageUri, name: str, prefix: str, found: Mapping[str, Any]) -> str:
     """Return the key of a file in the target; an engine cannot name one outside of it."""
     if reason := path_error(name):
-        raise SkyStorageError(f"--out: {name!r} cannot be a key below {uri}: {reason}")
+        raise SkyStorageError(
+            _("--out: {name!r} cannot be a key below {uri}: {reason}").format(
+                name=name, uri=uri, reason=reason
+            )
+        )
     if found["is_file"] and not uri.is_folder and not prefix:
         return uri.key
     return uri.child(prefix + name).key
@@ -186,6 +201,8 @@ def check_target_paths(targets: Sequence[UploadTarget], cloud: str) -> None:
         path = target.option.path
         if PurePosixPath(path).is_absolute() and find_facts(cloud).on_premises:
             raise SkyUsageError(
-                f"--out {path}:{target.uri}: an absolute path on a machine of {cloud}",
-                hint="write below the cell's own folder, such as ./model",
+                _("--out {path}:{uri}: an absolute path on a machine of {cloud}").format(
+                    path=path, uri=target.uri, cloud=cloud
+                ),
+                hint=_("write below the cell's own folder, such as ./model"),
             )

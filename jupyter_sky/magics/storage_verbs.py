@@ -81,7 +81,7 @@ def copy_data(to: str, dry_run: bool, overwrite: bool, via: str | None, **words:
     if dry_run:
         return made
     made.wait(show_progress)
-    print(f"copied: {made.plan}")
+    print(_("copied: {plan}").format(plan=made.plan))
     return None
 
 
@@ -103,12 +103,14 @@ def delete_data(uri: str, yes: bool) -> None:
         answer = ask(f"Delete {count:,} objects ({size}) below {data.uri}? [y/N] ")
         if answer is None:
             raise SkyUsageError(
-                f"{data.uri}: {count:,} objects ({size}) would be deleted",
-                hint=f"%sky storage rm {data.uri} --yes",
+                _("{uri}: {count:,} objects ({size}) would be deleted").format(
+                    uri=data.uri, count=count, size=size
+                ),
+                hint=_("%sky storage rm {uri} --yes").format(uri=data.uri),
             )
         if answer.strip().lower() not in ("y", "yes"):
-            raise SkyCancelled("nothing was deleted")
-    print(f"deleted: {data.delete():,} objects of {data.uri}")
+            raise SkyCancelled(_("nothing was deleted"))
+    print(_("deleted: {delete:,} objects of {uri}").format(delete=data.delete(), uri=data.uri))
 
 
 @verb("storage gc", "storage gc", needs_session=False)
@@ -118,4 +120,4 @@ def free_cache() -> None:
 
     cache = data_cache()
     freed = cache.evict_unused()
-    print(f"freed: {format_size(freed)} of {cache.root}")
+    print(_("freed: {freed} of {root}").format(freed=format_size(freed), root=cache.root))

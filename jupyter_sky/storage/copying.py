@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ..errors import SkyUsageError
 from ..quantities import format_size
+from ..translation import _
 from .checksums import crc32c, crc_to_hex
 from .errors import SkyTargetExists
 from .files import FilesStore
@@ -95,7 +96,7 @@ def plan_copy(
     old = [(found, there[keys[found.key]]) for found in common]
     with ThreadPoolExecutor(COMPARED_AT_ONCE) as pool:
         equal = list(pool.map(lambda pair: is_same(source, pair[0], store, pair[1]), old))
-    same = {found.key for (found, _), is_equal in zip(old, equal, strict=True) if is_equal}
+    same = {found.key for (found, __), is_equal in zip(old, equal, strict=True) if is_equal}
     items = tuple(
         TransferItem(found, keys[found.key])
         for found in manifest.objects
@@ -112,9 +113,11 @@ def check_replaced(plan: CopyPlan) -> None:
         more = len(plan.replaced) - SHOWN_KEYS
         rest = f" and {more:,} more" if more > 0 else ""
         raise SkyTargetExists(
-            f"{plan.target} has other contents in {shown}{rest}, as far as checksums tell: "
-            "nothing was copied",
-            hint="overwrite=True (--overwrite) replaces them",
+            _(
+                "{target} has other contents in {shown}{rest}, as far as checksums "
+                "tell: nothing was copied"
+            ).format(target=plan.target, shown=shown, rest=rest),
+            hint=_("overwrite=True (--overwrite) replaces them"),
         )
 
 
@@ -151,7 +154,7 @@ def _target_keys(manifest: Manifest, target: StorageUri, fold: FoldName) -> dict
     if target.scheme in ("file", "ssh"):
         paths: Mapping[str, str] = map_keys(str(manifest.uri), manifest.prefix, sizes, fold).files
     else:
-        paths = {key: key.removeprefix(manifest.prefix) for key, _ in sizes}
+        paths = {key: key.removeprefix(manifest.prefix) for key, __ in sizes}
     return {key: folder.key + path for key, path in paths.items() if folder.key + path}
 
 
@@ -163,8 +166,10 @@ def _check_apart(manifest: Manifest, store: Store, keys: Mapping[str, str]) -> N
         for source, key in keys.items():
             if key in own or (manifest.uri.is_folder and key.startswith(manifest.uri.key)):
                 raise SkyUsageError(
-                    f"{source} would be copied to {key}, which is part of the source",
-                    hint="copy to an address outside of it",
+                    _("{source} would be copied to {key}, which is part of the source").format(
+                        source=source, key=key
+                    ),
+                    hint=_("copy to an address outside of it"),
                 )
 
 

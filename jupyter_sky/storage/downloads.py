@@ -11,6 +11,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from ..errors import SkyCancelled
+from ..translation import _
 from .checksums import combine_crc32c, crc_to_hex
 from .errors import SkyChecksumMismatch, SkyStoreBusy
 from .file_parts import DONE_HEADER, file_url
@@ -140,7 +141,7 @@ def _run_parts(
             worker.submit(job, partial(_write_request, part))
             flying += 1
         if cancelled.is_set():
-            raise SkyCancelled("the download was cancelled")
+            raise SkyCancelled(_("the download was cancelled"))
         try:
             outcome = outcomes.get(timeout=CANCEL_SECONDS)
         except Empty:
@@ -160,7 +161,7 @@ def _run_parts(
 
 def _is_md5_wanted(plan: DownloadPlan) -> bool:
     """Return whether MD5 is the only sum, which can be compared for a single part."""
-    return len(plan.requests) == 1 and [name for name, _ in plan.sums] == ["md5"]
+    return len(plan.requests) == 1 and [name for name, __ in plan.sums] == ["md5"]
 
 
 def _write_request(part: _Part, _sums: Checksums) -> PartRequest:
@@ -180,5 +181,7 @@ def _compare_sums(plan: DownloadPlan, path: Path, parts: Sequence[_Part]) -> Non
     if differs:
         path.unlink(missing_ok=True)
         raise SkyChecksumMismatch(
-            f"{parts[0].request.subject} returned other bytes than its store has"
+            _("{subject} returned other bytes than its store has").format(
+                subject=parts[0].request.subject
+            )
         )

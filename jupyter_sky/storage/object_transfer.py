@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
+from ..translation import _
 from .checksums import crc_to_hex
 from .errors import SkyChecksumMismatch, SkyObjectMissing, SkyUploadConflict, SkyUploadMissing
 from .journal import Journal, JournalEntry
@@ -132,14 +133,11 @@ def open_object(
         there = source.stat(item.source.key)
         if there.version == item.source.version:
             transfer.item = replace(item, source=there)
-    name, content = object_name(target, item.key), content_name(source, item.source)
-    entry = journal.take(name) if journal and has_parts else None
-    if entry and entry.content == content and _resume(transfer, target, entry, condition):
+    if journal and has_parts and _take_over(transfer, source, target, condition, journal):
         return
-    if entry and journal:
-        _give_up(target, entry, item, journal)
     upload = target.begin(item.key, item.source.size, part_size=part_size, condition=condition)
     if journal and upload.id:
+        name, content = object_name(target, item.key), content_name(source, transfer.item.source)
         journal.begin(JournalEntry(name, content, upload.id, upload.part_size))
     transfer.upload, transfer.parts, transfer.resumed = upload, {}, 0
     transfer.missing = deque(range(1, transfer.count + 1))
@@ -163,7 +161,9 @@ def end_object(transfer: ObjectTransfer, target: Store, *, look: bool) -> Stored
     parts = [transfer.parts[number] for number in sorted(transfer.parts)]
     told, crc32c = source.sums.get("crc32c"), combined_crc32c(parts)
     if told and crc32c is not None and told != crc_to_hex(crc32c):
-        raise SkyUploadConflict(f"what was read of {source.key} has another checksum")
+        raise SkyUploadConflict(
+            _("what was read of {key} has another checksum").format(key=source.key)
+        )
     try:
         written = target.end(upload, parts)
     except SkyChecksumMismatch as error:
@@ -172,7 +172,9 @@ def end_object(transfer: ObjectTransfer, target: Store, *, look: bool) -> Stored
         written = target.stat(written.key)
         if written.sums.get("crc32c", told) != told:
             target.remove([written.key])
-            raise SkyUploadConflict(f"the copy of {source.key} has another checksum")
+            raise SkyUploadConflict(
+                _("the copy of {key} has another checksum").format(key=source.key)
+            )
     return written
 
 
@@ -201,6 +203,20 @@ def find_published(
     shared = [name for name in known if name in there.sums]
     is_same = shared and all(known[name] == there.sums[name] for name in shared)
     return there if is_same and there.size == transfer.size else None
+
+
+def _take_over(
+    transfer: ObjectTransfer, source: Store, target: Store, condition: Condition, journal: Journal
+) -> bool:
+    """Go on with an upload that an earlier process left; abort one of other content."""
+    entry = journal.take(object_name(target, transfer.item.key))
+    if entry is None:
+        return False
+    is_same = entry.content == content_name(source, transfer.item.source)
+    if is_same and _resume(transfer, target, entry, condition):
+        return True
+    _give_up(target, entry, transfer.item, journal)
+    return False
 
 
 def _resume(

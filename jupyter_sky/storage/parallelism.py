@@ -13,7 +13,9 @@ GROWTH = 1.1
 
 @dataclass
 class Parallelism:
-    """Additive increase, multiplicative decrease, with a doubling start.
+    """Doubles while the rate grows, takes the last doubling back when it did not help.
+
+    After a refusal it halves, and then grows by one in each window.
 
     Attributes
     ----------
@@ -23,8 +25,9 @@ class Parallelism:
         Never more.
     """
 
-    limit: int = 8
+    limit: int = 4
     maximum: int = 64
+    _is_growing: bool = True
     _best: float = 0.0
     _bytes: int = 0
     _since: float = field(default=-1.0)
@@ -40,11 +43,12 @@ class Parallelism:
             return
         rate = self._bytes / elapsed
         self._bytes, self._since = 0, now
-        if rate > self._best * GROWTH:
-            self._best = rate
-            self.limit = min(self.limit * 2, self.maximum)
-        elif now - self._halved < 30.0:  # come back slowly after a refusal
+        if self._halved > 0:
             self.limit = min(self.limit + 1, self.maximum)
+        elif self._is_growing:
+            self._is_growing = rate > self._best * GROWTH
+            doubled = self.limit * 2 if self._is_growing else max(4, self.limit // 2)
+            self._best, self.limit = max(rate, self._best), min(doubled, self.maximum)
 
     def on_busy(self, now: float) -> None:
         """Take in that the store asked for fewer requests."""

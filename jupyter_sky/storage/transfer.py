@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias, TypeVar
 
 from ..errors import SkyCancelled
+from ..translation import _
 from .errors import SkyDiskFull, SkyStorageError
 from .flights import Flight, Flights
 from .journal import HEARTBEAT, Journal
@@ -142,7 +143,7 @@ class Transfer:
 
         def stop() -> None:
             self._abort = self._abort or abort
-            self._stop = self._stop or SkyCancelled("the transfer was cancelled")
+            self._stop = self._stop or SkyCancelled(_("the transfer was cancelled"))
 
         self._put(stop)
 
@@ -164,6 +165,8 @@ class Transfer:
         while self._flights or self._asking or (not self._stop and self._has_work()):
             try:
                 self._events.get(timeout=self._flights.patience(time.monotonic(), TICK))()
+                while not self._events.empty():
+                    self._events.get()()
             except Empty:
                 pass
             self._fill()
@@ -374,7 +377,7 @@ class Transfer:
         transfer.missing.clear()
         upload, transfer.upload = transfer.upload, None
         if upload:
-            self._ask(upload.abort, lambda _: None)
+            self._ask(upload.abort, lambda __: None)
 
     # -- end
 

@@ -48,16 +48,25 @@ def test_sums_of_parts_combine(cuts):
     assert crc_from_base64(crc_to_base64(crc32c(data))) == crc32c(data)
 
 
-def test_parallelism_doubles_while_the_rate_grows_and_halves_when_refused():
-    parallelism = Parallelism(maximum=32)
-    for second, count in enumerate([0, 100, 200, 400, 410]):
+def test_parallelism_doubles_while_the_rate_grows():
+    parallelism, limits = Parallelism(), []
+    for second, count in enumerate([0, 100, 200, 400, 410, 410]):
         parallelism.on_bytes(count, float(second))
-    assert parallelism.limit == 32
+        limits.append(parallelism.limit)
+    assert limits == [4, 8, 16, 32, 16, 16]  # the last doubling did not help
+
+
+def test_parallelism_halves_once_for_a_storm_and_comes_back_slowly():
+    parallelism = Parallelism(limit=32)
     for _ in range(10):
         parallelism.on_busy(10.0)
     assert parallelism.limit == 16
-    parallelism.on_bytes(400, 11.0)
-    assert parallelism.limit == 17
+    for second in range(12, 15):
+        parallelism.on_bytes(10, float(second))
+    assert parallelism.limit == 18
+    parallelism.limit = 1
+    parallelism.on_busy(20.0)
+    assert parallelism.limit == 1
 
 
 def test_waits_grow_and_never_fall_below_what_the_store_asks():

@@ -61,7 +61,7 @@ class EngineDatasets:
         self._tasks[content["id"]] = task
         task.start()
 
-    def _step_requests(self, content: dict[str, Any], _: Sequence[Any]) -> None:
+    def _step_requests(self, content: dict[str, Any], __: Sequence[Any]) -> None:
         plans = {
             identity: plan_from_json(values) for identity, values in content["requests"].items()
         }
@@ -71,7 +71,7 @@ class EngineDatasets:
         place = content["identity"], content["start"], content["size"]
         self._arrival(content).add_piece(*place, received)
 
-    def _step_state(self, content: dict[str, Any], _: Sequence[Any]) -> dict[str, Any]:
+    def _step_state(self, content: dict[str, Any], __: Sequence[Any]) -> dict[str, Any]:
         """Return how far a task is; forget it with its end."""
         task = self._tasks[content["id"]]
         state = task.state()
@@ -90,7 +90,7 @@ class EngineDatasets:
         if before is not None and before.lease is not None:
             before.lease.close()
 
-    def _step_cancel(self, content: dict[str, Any], _: Sequence[Any]) -> None:
+    def _step_cancel(self, content: dict[str, Any], __: Sequence[Any]) -> None:
         if task := self._tasks.pop(content["id"], None):
             task.cancel()
 
@@ -108,12 +108,12 @@ class EngineDatasets:
 
     # -- files from this machine -----------------------------------------------------------------
 
-    def _step_remember(self, content: dict[str, Any], _: Sequence[Any]) -> None:
+    def _step_remember(self, content: dict[str, Any], __: Sequence[Any]) -> None:
         """Remember the files at a path, before the cell runs."""
         path = content["path"]
         self._before[path] = file_facts(self.root, path)
 
-    def _step_changed(self, content: dict[str, Any], _: Sequence[Any]) -> dict[str, Any]:
+    def _step_changed(self, content: dict[str, Any], __: Sequence[Any]) -> dict[str, Any]:
         """List the files at a path that are new or have changed since they were remembered."""
         path = content["path"]
         before, now = self._before.pop(path, {}), file_facts(self.root, path)
@@ -143,7 +143,7 @@ class EngineDatasets:
         if entry := self._workers.pop(content["id"], None):
             entry[0].close()
 
-    def _step_disk(self, *_: object) -> dict[str, Any]:
+    def _step_disk(self, *__: object) -> dict[str, Any]:
         """Return the bytes of the disk of the cache."""
         self.cache.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         usage = shutil.disk_usage(self.cache.root)
