@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import suggest
 from ..quantities import format_size
 from ..translation import _
-from .cache import CachedObject, Dataset, object_identity
+from .dataset import CachedObject, Dataset, object_identity
 from .errors import SkyObjectArchived, SkyObjectMissing
 from .store import Store, StoredObject
 from .tree_names import FoldName, TreeNames, exact_name, map_keys

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...storage.cache import CachedObject, Dataset, DatasetCache
+from ...storage.cache import DatasetCache
+from ...storage.dataset import CachedObject, Dataset
 from ...storage.file_parts import read_file_part
 from ...storage.machine_data import (
     Arrival,
