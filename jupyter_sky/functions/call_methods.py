@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from ..errors import SkyUsageError
 from ..translation import _
 from .active_pools import CallTarget
+from .data_arguments import DataArguments
 from .gathered_calls import GatheredCalls
 from .lazy_calls import Function, PendingFunction, PendingFunctionGroup
 from .local_modules import LocalModules
@@ -42,6 +43,10 @@ class CallMethods(CallTarget):
     @abstractmethod
     def local_modules(self) -> LocalModules:
         """Return the modules of this machine that calls may need now."""
+
+    @abstractmethod
+    def data_arguments(self) -> DataArguments:
+        """Return the delivery of data that calls of a submission have as arguments."""
 
     @abstractmethod
     def _send(
@@ -98,7 +103,7 @@ class CallMethods(CallTarget):
 
     def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
         """Run calls concurrently; return an iterator over their results, which has a window."""
-        pickler, group = CallPickler(self.local_modules()), object()
+        pickler, group = CallPickler(self.local_modules(), self.data_arguments()), object()
         return ResultStream(
             calls,
             lambda portion: self._send([(call, None) for call in portion], [], pickler, group),

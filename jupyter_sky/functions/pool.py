@@ -18,6 +18,7 @@ from . import active_pools
 from .blob_transfer import BlobTransfer
 from .call_methods import CallMethods, Wanted
 from .call_queue import Waiting
+from .data_arguments import DataArguments
 from .dispatch import Dispatcher
 from .gathered_calls import GatheredCalls, PlainCalls, find_plain_calls
 from .local_modules import LocalModules
@@ -298,6 +299,10 @@ class Pool(CallMethods):
         """Return the modules of this machine that calls may need now."""
         return LocalModules(self.provided_modules)
 
+    def data_arguments(self) -> DataArguments:
+        """Return the delivery of data that calls of a submission have as arguments."""
+        return DataArguments(lambda: self.clusters)
+
     def equip(self, setups: Sequence[Any], around: Sequence[Any]) -> None:
         """Set the setups of every process, and the wrappers of every call."""
         pair = ([setup for setup in setups if setup is not None], list(around))
@@ -380,7 +385,10 @@ class Pool(CallMethods):
     ) -> list[RemoteFuture[Any]]:
         """Pickle calls and hand them to the dispatcher; put their futures into `futures`."""
         self._check_open()
-        pickler, collected = pickler or CallPickler(self.local_modules()), self._blobs.collect()
+        pickler, collected = (
+            pickler or CallPickler(self.local_modules(), self.data_arguments()),
+            self._blobs.collect(),
+        )
         tasks: list[CallTask] = []
         packed: dict[int, PackedCall] = {}
         blobs: Blobs = {}
@@ -403,7 +411,10 @@ class Pool(CallMethods):
     def _send_gathered(self, gathered: GatheredCalls) -> None:
         """Pickle the calls of a gather and hand them to the dispatcher."""
         self._check_open()
-        pickler, collected = CallPickler(self.local_modules()), self._blobs.collect()
+        pickler, collected = (
+            CallPickler(self.local_modules(), self.data_arguments()),
+            self._blobs.collect(),
+        )
         calls, blobs = gathered.calls, Blobs()
         packed: dict[int, PackedCall] = {}
         entries: list[Waiting] = []

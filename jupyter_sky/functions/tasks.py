@@ -32,6 +32,7 @@ from .payload import (
 )
 
 if TYPE_CHECKING:
+    from .data_arguments import DataArguments
     from .lazy_calls import Function, PendingFunction
     from .output import OutputSink
     from .streams import ItemBuffer, StreamSender
@@ -197,10 +198,12 @@ class CallPickler:
     ----------
     modules
         Local modules, which calls that need them carry.
+    data
+        Delivery of data that are arguments.
     """
 
-    def __init__(self, modules: LocalModules) -> None:
-        self.modules = modules
+    def __init__(self, modules: LocalModules, data: DataArguments) -> None:
+        self.modules, self._data = modules, data
         self._functions: dict[int, tuple[Function, Payload, Archives, Blobs]] = {}
         self._plain: dict[int, tuple[Payload, Blobs]] = {}
         """Functions whose plain arguments need no analysis."""
@@ -233,6 +236,7 @@ class CallPickler:
             return quick
         local, module = call.function.local, _sent_module(call.function.local)
         args, kwargs, stream_inputs, stream_senders = streamed(local, call, self.modules)
+        args, kwargs = self._data.replace(args, kwargs)
         with pickled_by_value(module):
             function, archives, shared = self._function(call.function, blobs)
             parcel = pack_arguments(local, call.function.name, args, kwargs)
