@@ -21,8 +21,8 @@ from ..errors import SkyUsageError
 from ..provider.register import find_facts
 from ..quantities import Amount
 from ..resources import Resources
-from ..storage.cache import Dataset
 from ..storage.connections import Connections
+from ..storage.dataset import Dataset
 from ..storage.downloads import plan_download
 from ..storage.errors import SkyStorageError
 from ..storage.listing import Manifest, list_objects

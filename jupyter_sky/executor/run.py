@@ -234,7 +234,7 @@ class SkyRun:
         )
         with uploads.after_cell(self._show_uploading):
             value = results.collect(replies, self.options.outputs)
-        files.bring(placement, reporter)
+            files.bring(placement, reporter)
         self._end("done")
         self._finish("done")
         return value

@@ -15,7 +15,6 @@ from .active_pools import CallTarget
 from .call_pickler import CallPickler
 from .gathered_calls import GatheredCalls
 from .lazy_calls import Function, PendingFunction, PendingFunctionGroup
-from .local_modules import LocalModules
 from .output import OutputSink
 from .progress import Counts
 from .result_stream import ResultStream
@@ -41,8 +40,8 @@ class CallMethods(CallTarget):
         """Calls of a streamed gather to send at least: for every slot, also those to come."""
 
     @abstractmethod
-    def local_modules(self) -> LocalModules:
-        """Return the modules of this machine that calls may need now."""
+    def pickler(self) -> CallPickler:
+        """Return a pickler for calls that are sent now."""
 
     @abstractmethod
     def _send(
@@ -99,7 +98,7 @@ class CallMethods(CallTarget):
 
     def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
         """Run calls concurrently; return an iterator over their results, which has a window."""
-        pickler, group = CallPickler(self.local_modules()), object()
+        pickler, group = self.pickler(), object()
         return ResultStream(
             calls,
             lambda portion: self._send([(call, None) for call in portion], [], pickler, group),

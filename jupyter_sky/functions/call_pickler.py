@@ -19,6 +19,7 @@ from .payload import (
 from .tasks import PackedCall
 
 if TYPE_CHECKING:
+    from .data_arguments import DataArguments
     from .lazy_calls import Function, PendingFunction
 
 
@@ -29,10 +30,12 @@ class CallPickler:
     ----------
     modules
         Local modules, which calls that need them carry.
+    data
+        Delivery of data that are arguments.
     """
 
-    def __init__(self, modules: LocalModules) -> None:
-        self.modules = modules
+    def __init__(self, modules: LocalModules, data: DataArguments) -> None:
+        self.modules, self._data = modules, data
         self._functions: dict[int, tuple[Function, Payload, Archives, Blobs]] = {}
         self._plain: dict[int, tuple[Payload, Blobs]] = {}
         """Functions whose plain arguments need no analysis."""
@@ -72,6 +75,7 @@ class CallPickler:
             if (quick := self._pack_plain(call)) is not None:
                 return quick
         args, kwargs, stream_inputs, stream_senders = streamed(local, call, self.modules)
+        args, kwargs = self._data.replace(args, kwargs)
         with pickled_by_value(module):
             parcel = pack_arguments(local, call.function.name, args, kwargs)
             # those of the function again: a node unpickles each function once

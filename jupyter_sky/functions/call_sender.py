@@ -11,7 +11,6 @@ from .call_methods import Wanted
 from .call_pickler import CallPickler
 from .call_queue import Waiting
 from .gathered_calls import GatheredCalls, PlainCalls, find_plain_calls
-from .local_modules import LocalModules
 from .output import OutputSink
 from .payload import ArgumentBlobs, Blobs
 from .tasks import CallTask, PackedCall, RemoteFuture, paused_collection
@@ -28,8 +27,8 @@ class CallSender:
     ----------
     dispatcher
         Dispatcher of the pool.
-    local_modules
-        Returns the modules of this machine that calls may need now.
+    pickler
+        Returns a pickler for calls that are sent now.
     limit
         Returns the time limit of calls that have none of their own (s).
     """
@@ -37,10 +36,10 @@ class CallSender:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        local_modules: Callable[[], LocalModules],
+        pickler: Callable[[], CallPickler],
         limit: Callable[[], float | None],
     ) -> None:
-        self._dispatcher, self._local_modules, self._limit = dispatcher, local_modules, limit
+        self._dispatcher, self._pickler, self._limit = dispatcher, pickler, limit
         self._blobs = BlobTransfer(dispatcher.nodes, dispatcher.requeue)
         dispatcher.fetch_blob = self._blobs.fetch_missing
 
@@ -56,7 +55,7 @@ class CallSender:
         group: object = None,
     ) -> list[RemoteFuture[Any]]:
         """Pickle calls and hand them to the dispatcher; put their futures into `futures`."""
-        packing = CallPacking(pickler or CallPickler(self._local_modules()), self._blobs.collect())
+        packing = CallPacking(pickler or self._pickler(), self._blobs.collect())
         sink, tasks = self.sink(), list[CallTask]()
         broadcast = uuid.uuid4().hex if len(wanted) > 1 and wanted[0][1] is not None else ""
         with paused_collection():
@@ -71,7 +70,7 @@ class CallSender:
 
     def send_gathered(self, gathered: GatheredCalls) -> None:
         """Pickle the calls of a gather and hand them to the dispatcher."""
-        pickler = CallPickler(self._local_modules())
+        pickler = self._pickler()
         packing, entries = CallPacking(pickler, self._blobs.collect()), list[Waiting]()
         with paused_collection():
             for numbers in find_plain_calls(gathered.calls, pickler.is_plain):

@@ -17,6 +17,7 @@ from . import active_pools
 from .call_methods import CallMethods, Wanted
 from .call_pickler import CallPickler
 from .call_sender import CallSender
+from .data_arguments import DataArguments
 from .dispatch import Dispatcher
 from .gathered_calls import GatheredCalls
 from .local_modules import LocalModules
@@ -107,7 +108,7 @@ class Pool(CallMethods):
         )
         self._dispatcher.on_use = members.record_use
         self._dispatcher.uses = self._other_uses
-        self._sender = CallSender(self._dispatcher, self.local_modules, lambda: self.limit)
+        self._sender = CallSender(self._dispatcher, self.pickler, lambda: self.limit)
         members.join(cluster)
         # now: the thread that would answer must not have to wait for it
         shared_state_endpoint(cluster)
@@ -229,6 +230,10 @@ class Pool(CallMethods):
     def waiting(self) -> int:
         """Number of calls that wait for a node."""
         return self._dispatcher.waiting_count()
+
+    def pickler(self) -> CallPickler:
+        """Return a pickler for calls that are sent now."""
+        return CallPickler(self.local_modules(), DataArguments(lambda: self.clusters))
 
     def local_modules(self) -> LocalModules:
         """Return the modules of this machine that calls may need now."""

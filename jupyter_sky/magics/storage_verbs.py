@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from ..errors import SkyCancelled, SkyUsageError
 from ..quantities import format_size
+from ..resources import format_duration
+from ..tables import Table
 from ..translation import _
 from .arguments import option, word
 from .confirmation import ask
 from .declaration import verb
 
 
-@verb("storage", "storage ls s3://imagenet/train/", needs_session=False)
-def show_storage() -> None:
-    """List, measure, copy or delete data in object stores and folders."""
-    raise SkyUsageError(
-        _("%sky storage: which command?"),
-        hint=_("ls, du, cp, rm or gc, such as %sky storage ls s3://imagenet/train/"),
+@verb("storage", "storage", needs_session=False)
+def show_storage() -> Any:
+    """Show the data that were measured within a day, and their sizes."""
+    from ..storage.data import usage_memory
+
+    rows = tuple(
+        (usage.uri, usage.objects, format_size(usage.nbytes), _hours_ago(usage.measured))
+        for usage in usage_memory().all()
     )
+    return Table(
+        _("Data measured within a day"),
+        (_("address"), _("objects"), _("size"), _("measured")),
+        rows,
+        empty=_("none: %sky storage du s3://imagenet/train/ measures"),
+    )
+
+
+def _hours_ago(moment: float) -> str:
+    return _("{duration} ago").format(duration=format_duration(max(1, time.time() - moment)))
 
 
 @verb(

@@ -18,18 +18,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ..errors import SkyError
 from ..translation import _
+from .cached_files import is_intact, is_same_file, remove_tree, seal, used_at
+from .dataset import CachedObject, Dataset
 from .errors import SkyDiskFull
 
 DISK_SHARE = 0.8
@@ -40,70 +39,6 @@ CHECKED_FILES = 10_000
 """Most files of a tree that are compared with what was cached each time it is used."""
 STALE_SECONDS = 3600.0
 """Age at which temporary files that no process locks are removed."""
-_YEAR_2000, _TWENTY_YEARS = 946_684_800, 631_152_000
-
-
-@dataclass(frozen=True, slots=True)
-class CachedObject:
-    """One object of a dataset.
-
-    Attributes
-    ----------
-    path
-        Relative path of its file in the dataset's tree, checked by
-        `jupyter_sky.storage.tree_names`.
-    identity
-        Hexadecimal hash of store, key and version: see `object_identity`.
-    size
-        Bytes.
-    """
-
-    path: str
-    identity: str
-    size: int
-
-
-def object_identity(store: str, key: str, version: str, size: int) -> str:
-    """Return the hash by which the content of one version of one object is cached.
-
-    Examples
-    --------
-    >>> object_identity("s3://a", "k", "v1", 3) == object_identity("s3://a", "k", "v2", 3)
-    False
-    """
-    text = "\0".join([store, key, version, str(size)])
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Dataset:
-    """Objects that are one folder on a machine.
-
-    Attributes
-    ----------
-    objects
-        Objects with their paths.
-    folders
-        Relative paths of folders that are there also when nothing is in them.
-    """
-
-    objects: tuple[CachedObject, ...]
-    folders: tuple[str, ...] = ()
-
-    @property
-    def id(self) -> str:
-        """Hash of the paths and versions of its objects."""
-        state = hashlib.blake2b(digest_size=16)
-        for each in sorted(self.objects, key=lambda each: each.path):
-            state.update(f"{each.path}\0{each.identity}\0".encode())
-        for folder in sorted(self.folders):
-            state.update(f"{folder}\0\0".encode())
-        return state.hexdigest()
-
-    @property
-    def nbytes(self) -> int:
-        """Size of all its objects."""
-        return sum(each.size for each in self.objects)
 
 
 class DiskUsage(Protocol):
@@ -196,13 +131,13 @@ class DatasetCache:
         if len(objects) > CHECKED_FILES:
             step = len(objects) // CHECKED_FILES + 1
             objects = objects[::step]
-        return all(_is_intact(tree / each.path, each) for each in objects)
+        return all(is_intact(tree / each.path, each) for each in objects)
 
     def missing(self, objects: Iterable[CachedObject]) -> list[CachedObject]:
         """Return the objects whose content is not here, each identity once."""
         by_identity = {each.identity: each for each in objects}
         return [
-            each for each in by_identity.values() if not _is_intact(self._object_path(each), each)
+            each for each in by_identity.values() if not is_intact(self._object_path(each), each)
         ]
 
     def lease(self, dataset: Dataset, download: Download) -> Lease:
@@ -265,7 +200,7 @@ class DatasetCache:
             pairs = [(each, Path(folder) / each.identity) for each in wanted]
             download(pairs)
             for each, partial in pairs:
-                _seal(partial, each)
+                seal(partial, each)
                 path = self._object_path(each)
                 path.parent.mkdir(mode=0o700, exist_ok=True)
                 partial.replace(path)
@@ -284,7 +219,7 @@ class DatasetCache:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 os.link(self._object_path(each), path)
         except BaseException:
-            _remove_tree(work)
+            remove_tree(work)
             raise
         target = trees / dataset.id
         while True:
@@ -295,7 +230,7 @@ class DatasetCache:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
             if self.has_tree(dataset):  # another process was quicker
-                _remove_tree(work)
+                remove_tree(work)
                 return
             self._discard_tree(target)
 
@@ -353,7 +288,7 @@ class DatasetCache:
     def _trees_by_use(self) -> list[Path]:
         """Return the cached datasets, that of the oldest use first."""
         trees = [each for each in self._folder("trees").iterdir() if "-" not in each.name]
-        return sorted(trees, key=lambda tree: _used_at(self.root / "leases" / tree.name))
+        return sorted(trees, key=lambda tree: used_at(self.root / "leases" / tree.name))
 
     def _evict(self, tree: Path) -> bool:
         """Remove a dataset unless a process uses it."""
@@ -375,7 +310,7 @@ class DatasetCache:
         trash = Path(tempfile.mkdtemp(prefix="partial-", dir=tree.parent))
         with contextlib.suppress(FileNotFoundError):
             tree.rename(trash)
-        _remove_tree(trash)
+        remove_tree(trash)
 
     def _remove_unlinked(self, is_removed: Callable[[os.stat_result], bool]) -> None:
         """Remove objects that no dataset has a link to."""
@@ -400,10 +335,10 @@ class DatasetCache:
         try:
             self._remove_unlinked(lambda status: status.st_ctime < limit)
             for path in [*self.root.glob("objects/partial-*"), *self.root.glob("trees/partial-*")]:
-                if _used_at(path) < limit:
-                    _remove_tree(path)
+                if used_at(path) < limit:
+                    remove_tree(path)
             for path in self._folder("locks").iterdir():
-                if path.name != "fill" and _used_at(path) < limit:
+                if path.name != "fill" and used_at(path) < limit:
                     path.unlink(missing_ok=True)
         finally:
             os.close(filling)
@@ -434,71 +369,12 @@ class DatasetCache:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(descriptor, flags)
-                if _is_same_file(descriptor, path):
+                if is_same_file(descriptor, path):
                     return descriptor
             except BaseException:
                 os.close(descriptor)
                 raise
             os.close(descriptor)  # it was removed while this process waited
-
-
-def _is_same_file(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _stamp(identity: str) -> int:
-    """Return the modification time of an object's file, in seconds.
-
-    It follows from the version: a file that was written to is recognized, and bytecode of modules
-    in a dataset is not taken for that of another version.
-    """
-    return _YEAR_2000 + int(identity[:12], 16) % _TWENTY_YEARS
-
-
-def _seal(path: Path, each: CachedObject) -> None:
-    """Bring a downloaded file to the disk, read-only.
-
-    Raises
-    ------
-    SkyError
-        It has not the size of its object.
-    """
-    size = path.stat().st_size
-    if size != each.size:
-        raise SkyError(
-            _("{path} came with {size:,} bytes, and has {size2:,} in its store").format(
-                path=each.path, size=size, size2=each.size
-            ),
-            hint=_("the cell can be run again: nothing of it was kept"),
-        )
-    stamp = _stamp(each.identity)
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-    path.chmod(0o444)
-    os.utime(path, (stamp, stamp))
-
-
-def _is_intact(path: Path, each: CachedObject) -> bool:
-    """Return whether a cached file is there and has not been written to."""
-    try:
-        status = path.stat()
-    except OSError:
-        return False
-    return status.st_size == each.size and status.st_mtime == _stamp(each.identity)
-
-
-def _used_at(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
-
-
-def _remove_tree(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def _disk_gib(need: int, usage: DiskUsage) -> int:

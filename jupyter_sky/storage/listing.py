@@ -11,10 +11,10 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from ..errors import SkyUsageError, suggest
+from ..errors import suggest
 from ..quantities import format_size
 from ..translation import _
-from .cache import CachedObject, Dataset, object_identity
+from .dataset import CachedObject, Dataset, object_identity
 from .errors import SkyObjectArchived, SkyObjectMissing
 from .store import Store, StoredObject
 from .tree_names import FoldName, TreeNames, exact_name, map_keys
@@ -244,6 +244,15 @@ class Usage:
     __repr__ = __str__
 
 
+def _read_usage(path: Path) -> Usage | None:
+    """Return a size that was remembered; None where the file is damaged or of another version."""
+    try:
+        found = json.loads(path.read_text())
+        return Usage(**{each.name: found[each.name] for each in fields(Usage)})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class UsageMemory:
     """Sizes that this user's notebooks have measured, a file for each address.
@@ -258,13 +267,18 @@ class UsageMemory:
 
     def recall(self, uri: StorageUri, now: float | None = None) -> Usage | None:
         """Return the size of an address that was measured within a day, if there is one."""
-        try:
-            found = json.loads(self._path(uri).read_text())
-            usage = Usage(**{each.name: found[each.name] for each in fields(Usage)})
-        except (OSError, ValueError, KeyError, TypeError):
+        usage = _read_usage(self._path(uri))
+        if usage is None:
             return None
         age = (time.time() if now is None else now) - usage.measured
         return usage if 0 <= age <= REMEMBERED_SECONDS else None
+
+    def all(self) -> list[Usage]:
+        """Return the sizes that were measured within a day, the latest first."""
+        usages = filter(None, map(_read_usage, self.folder.glob("*.json")))
+        oldest = time.time() - REMEMBERED_SECONDS
+        found = [usage for usage in usages if usage.measured >= oldest]
+        return sorted(found, key=lambda usage: -usage.measured)
 
     def remember(self, manifest: Manifest, now: float | None = None) -> Usage:
         """Keep the size of a listing, and return it."""
@@ -285,24 +299,15 @@ class UsageMemory:
     def forget(self, uri: StorageUri) -> None:
         """Forget the sizes of the addresses of a bucket: something there has changed."""
         for path in self.folder.glob("*.json"):
-            try:
-                known = StorageUri.parse(json.loads(path.read_text())["uri"])
-            except (OSError, ValueError, KeyError, TypeError, SkyUsageError):
-                known = uri
+            usage = _read_usage(path)
+            known = uri if usage is None else StorageUri.parse(usage.uri)
             if (known.scheme, known.account, known.bucket) == (uri.scheme, uri.account, uri.bucket):
                 path.unlink(missing_ok=True)
 
     def buckets(self) -> set[str]:
         """Return the addresses of the buckets that were measured, without a final ``/``."""
-        found = set()
-        for path in self.folder.glob("*.json"):
-            try:
-                uri = StorageUri.parse(json.loads(path.read_text())["uri"])
-            except (OSError, ValueError, KeyError, TypeError):
-                continue
-            if not uri.is_local:
-                found.add(str(replace(uri.root, options={})))
-        return found
+        uris = (StorageUri.parse(usage.uri) for usage in self.all())
+        return {str(replace(uri.root, options={})) for uri in uris if not uri.is_local}
 
     def _path(self, uri: StorageUri) -> Path:
         digest = hashlib.blake2b(str(uri).encode(), digest_size=12).hexdigest()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..errors import SkyUsageError
 from ..translation import _
-from .cache import CachedObject, DatasetCache, Lease
+from .cache import DatasetCache, Lease
+from .dataset import CachedObject
 from .downloads import download_objects, plan_download
 from .listing import Manifest
 from .store import Store

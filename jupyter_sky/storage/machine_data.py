@@ -15,7 +15,8 @@ from typing import Any
 
 from ..errors import SkyCancelled, SkyError, SkyUsageError
 from ..translation import _
-from .cache import GROUP_OBJECTS, CachedObject, Dataset, DatasetCache, Lease
+from .cache import GROUP_OBJECTS, DatasetCache, Lease
+from .dataset import CachedObject, Dataset
 from .downloads import DownloadPlan, download_objects
 from .errors import SkyRequestExpired
 from .file_parts import file_url, file_version

@@ -57,10 +57,10 @@ def test_rm_yes_does_not_ask(folder: Path) -> None:
     assert (folder / "a.txt").exists() and not (folder / "sub/b.txt").exists()
 
 
-def test_storage_alone_names_its_commands() -> None:
-    with pytest.raises(SkyUsageError) as raised:
-        call_verb(["storage"])
-    assert "ls, du, cp, rm or gc" in str(raised.value)
+def test_storage_alone_shows_what_was_measured(folder: Path) -> None:
+    assert "none: %sky storage du" in str(call_verb(["storage"]))
+    call_verb(["storage", "du", f"{folder}/"])
+    assert [row[1:3] for row in call_verb(["storage"])] == [(2, "8 B")]
 
 
 def test_unknown_command_suggests_the_nearest() -> None:

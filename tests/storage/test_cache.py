@@ -11,12 +11,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.errors import SkyError
-from jupyter_sky.storage.cache import (
-    CachedObject,
-    Dataset,
-    DatasetCache,
-    object_identity,
-)
+from jupyter_sky.storage.cache import DatasetCache
+from jupyter_sky.storage.dataset import CachedObject, Dataset, object_identity
 from jupyter_sky.storage.errors import SkyDiskFull
 
 

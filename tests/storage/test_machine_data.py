@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.storage.cache import CachedObject, Dataset, DatasetCache
+from jupyter_sky.storage.cache import DatasetCache
+from jupyter_sky.storage.dataset import CachedObject, Dataset
 from jupyter_sky.storage.downloads import DownloadPlan, plan_download
 from jupyter_sky.storage.listing import list_objects
 from jupyter_sky.storage.machine_data import (

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...storage.cache import CachedObject, Dataset, DatasetCache
+from ...storage.cache import DatasetCache
+from ...storage.dataset import CachedObject, Dataset
+from ...storage.errors import SkyStorageError
 from ...storage.file_parts import read_file_part
 from ...storage.machine_data import (
     Arrival,
@@ -22,6 +24,7 @@ from ...storage.machine_data import (
     replace_link,
 )
 from ...storage.worker_process import MessageWorker, decode_request
+from ...translation import _
 from .file_cache import cache_folder
 
 
@@ -148,3 +151,20 @@ class EngineDatasets:
         self.cache.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         usage = shutil.disk_usage(self.cache.root)
         return {"total": usage.total, "free": usage.free}
+
+
+def cached_data(tree: str, file: str, uri: str) -> Path:
+    """Return the path of data that are in the cache of this machine.
+
+    Raises
+    ------
+    SkyStorageError
+        They are not: the node has joined its pool since they were brought.
+    """
+    path = cache_folder() / "data" / "trees" / tree / file
+    if not path.exists():
+        raise SkyStorageError(
+            _("{uri} is not on this node, which has joined since").format(uri=uri),
+            hint=_("send the call again: the data are brought to all nodes first"),
+        )
+    return path
