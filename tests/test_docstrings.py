@@ -13,7 +13,7 @@ import jupyter_sky
 
 ROOMS = (
     "accelerators catalog config dag engines functions ledger optimizer preemption remote search "
-    "store tracker"
+    "storage store tracker"
 ).split()
 MODULES = "concurrency errors geography offers quantities resources tables".split()
 

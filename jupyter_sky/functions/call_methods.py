@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .active_pools import CallTarget
 from .call_pickler import CallPickler
 from .gathered_calls import GatheredCalls
@@ -132,7 +133,7 @@ class CallMethods(CallTarget):
         [32, 729]
         """
         if not iterables:
-            raise SkyUsageError("pool.map: give at least one iterable after the function")
+            raise SkyUsageError(_("pool.map: give at least one iterable after the function"))
         return self.starmap(function, zip(*iterables, strict=False), timeout=timeout)
 
     def starmap(

@@ -11,9 +11,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
+from ..translation import _
 from .call_durations import CallDurations
 from .call_queue import CallQueue, Waiting
 from .engine_restart import restart_engine
@@ -77,8 +78,10 @@ class Dispatcher:
                     entry.key = self._reserve_keys(1)
                 elif not entry.gathered.first_key:
                     entry.gathered.first_key = self._reserve_keys(len(entry.gathered))
-                if (queue := self._queue_of(entry)) is not None:
-                    queue.append(entry)
+                if isinstance(entry, PlainCalls) or entry.rank is None:
+                    self._queue.append(entry)
+                elif (pinned := self._pinned(entry, entry.rank)) is not None:
+                    pinned.append(entry)
             self._dispatch()
 
     def _reserve_keys(self, count: int) -> int:
@@ -93,19 +96,20 @@ class Dispatcher:
                     continue
                 if self.closed:
                     entry.fail(SkyClusterLost(self.closed))
-                elif (queue := self._queue_of(entry)) is not None:
-                    queue.appendleft(entry)
+                elif isinstance(entry, PlainCalls) or entry.rank is None:
+                    self._queue.appendleft(entry)
+                elif (pinned := self._pinned(entry, entry.rank)) is not None:
+                    pinned.appendleft(entry)
             self._dispatch()
 
-    def _queue_of(self, entry: Waiting) -> CallQueue | deque[Waiting] | None:
-        if isinstance(entry, PlainCalls) or entry.rank is None:
-            return self._queue
-        node = self.nodes.get(entry.rank)
+    def _pinned(self, task: CallTask, rank: int) -> deque[CallTask] | None:
+        """Return the queue of a node; fail the task and return None if it has left."""
+        node = self.nodes.get(rank)
         if node is None:
-            text = f"{entry.call!r}: node {entry.rank} has left the pool"
-            entry.future.fail(SkyTaskLost(text))
+            text = _("{call!r}: node {rank} has left the pool").format(call=task.call, rank=rank)
+            task.future.fail(SkyTaskLost(text))
             return None
-        return cast("deque[Waiting]", node.pinned)
+        return node.pinned
 
     def waiting_count(self) -> int:
         """Return the number of tasks that wait for a node."""
@@ -215,7 +219,7 @@ class Dispatcher:
         engine, client = batch.node.engine, batch.node.connection.client
 
         def send() -> None:
-            items = [unsent.popleft() for _ in range(len(unsent))]
+            items = [unsent.popleft() for __ in range(len(unsent))]
             if items:
                 self.send_command(batch.node, engine, ("feed", batch.id, task.key, number, items))
 
@@ -289,7 +293,7 @@ class Dispatcher:
             if cluster_lost and not others_remain:
                 task.fail(error)
             else:
-                self.on_task_lost(task, node, "its engine died", at_fault and not cluster_lost)
+                self.on_task_lost(task, node, _("its engine died"), at_fault and not cluster_lost)
 
     def remove_cluster(self, connection: ClusterConnection) -> None:
         """Remove the nodes of a cluster; fail the tasks that wait for one of them."""
@@ -304,8 +308,10 @@ class Dispatcher:
         with self.lock:
             self.nodes.pop(node.rank, None)
             for task in node.pinned:
-                text = f"{task.call!r}: node {node.rank} has left the pool"
-                task.fail(SkyTaskLost(text, hint="send it again"))
+                text = _("{call!r}: node {rank} has left the pool").format(
+                    call=task.call, rank=node.rank
+                )
+                task.fail(SkyTaskLost(text, hint=_("send it again")))
             self._dispatch()
 
     def _mark_gone(self, node: PoolNode) -> None:

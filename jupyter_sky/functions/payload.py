@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from ..engines.wire.values import Parcel, pickler_class
 from ..errors import SkyTransferError
+from ..translation import _
 from .installed_modules import is_installed
 from .memory_files import FileName, MemoryFile
 
@@ -74,7 +75,7 @@ class ArgumentBlobs:
     """
 
     def __init__(
-        self, find_file: Callable[[str, memoryview], MemoryFile | None] = lambda *_: None
+        self, find_file: Callable[[str, memoryview], MemoryFile | None] = lambda *__: None
     ) -> None:
         self._find_file = find_file
         self._known: dict[tuple[int, int], tuple[Blob, memoryview | MemoryFile, memoryview]] = {}
@@ -89,7 +90,7 @@ class ArgumentBlobs:
             blob = Blob(name, segment.nbytes, file.name if file is not None else None)
             # the segment stays, so that its address is not given away again
             self._known[place] = blob, segment if file is None else file, segment
-        blob, source, _ = self._known[place]
+        blob, source, __ = self._known[place]
         self._added[blob.digest] = source
         return blob
 
@@ -224,7 +225,9 @@ def pack_arguments(
     except Exception as error:
         for label, value in _label_arguments(function, args, kwargs):
             Parcel.of(value, f"argument {label} of {name}")
-        raise SkyTransferError(f"the arguments of {name} cannot be sent: {error}") from error
+        raise SkyTransferError(
+            _("the arguments of {name} cannot be sent: {error}").format(name=name, error=error)
+        ) from error
 
 
 def pack_function(function: Callable[..., Any], options: dict[str, Any], name: str) -> Parcel:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..engines.wire.values import Parcel
 from ..errors import SkyError, SkyUsageError
+from ..translation import _, ngettext
 from . import active_pools
 from .call_methods import CallMethods, Wanted
 from .call_pickler import CallPickler
@@ -193,7 +194,11 @@ class Pool(CallMethods):
         >>> pool.resize(4)  # doctest: +SKIP
         """
         if self.closed or self.scaler is None:
-            raise SkyUsageError(f"pool {self.name} {self.closed or 'is not from sky.Compute'}")
+            raise SkyUsageError(
+                _("pool {name} {closed}").format(
+                    name=self.name, closed=self.closed or _("is not from sky.Compute")
+                )
+            )
         wanted = Nodes.of(nodes)
         self.scaler.resize(wanted)
         self.max_nodes = wanted.limit
@@ -208,7 +213,9 @@ class Pool(CallMethods):
         One node's work keeps them all: the clusters of a pool do not end one by one.
         """
         calls = self._dispatcher.call_count()
-        named = f"{calls} call{'' if calls == 1 else 's'}" if calls else ""
+        named = (
+            ngettext("{calls} call", "{calls} calls", calls).format(calls=calls) if calls else ""
+        )
         return ", ".join(filter(None, (named, self._other_uses())))
 
     def _other_uses(self) -> str:
@@ -230,7 +237,7 @@ class Pool(CallMethods):
     def equip(self, setups: Sequence[Any], around: Sequence[Any]) -> None:
         """Set the setups of every process, and the wrappers of every call."""
         pair = ([setup for setup in setups if setup is not None], list(around))
-        self._equipment = split(Parcel.of(pair, "what plug-ins send"), None)
+        self._equipment = split(Parcel.of(pair, _("what plug-ins send")), None)
 
     def _describe(self, node: PoolNode) -> dict[str, Any]:
         version = (self.ranks, dict(self.facts), self._equipment, self.cancel_grace)
@@ -251,7 +258,7 @@ class Pool(CallMethods):
     def _drop(self, cluster: ClusterHandle, error: SkyError) -> None:
         """Drop a lost cluster, if others remain."""
         if cluster is self.cluster:
-            self.closed = f"is gone ({error.message})"
+            self.closed = _("is gone ({message})").format(message=error.message)
             active_pools.unregister(self)
             self._dispatcher.close(f"pool {self.name} is gone: {error.message}")
             lost = self.clusters
@@ -289,8 +296,10 @@ class Pool(CallMethods):
     def _check_open(self) -> None:
         if self.closed:
             raise SkyUsageError(
-                f"pool {self.name} {self.closed}: calls cannot be sent to it any more",
-                hint="bring one up: sky.up(...), or with sky.Compute(...) as compute",
+                _("pool {name} {closed}: calls cannot be sent to it any more").format(
+                    name=self.name, closed=self.closed
+                ),
+                hint=_("bring one up: sky.up(...), or with sky.Compute(...) as compute"),
             )
 
     def _sink(self) -> OutputSink:
@@ -321,7 +330,7 @@ class Pool(CallMethods):
         """End the pool, and its machines."""
         if self._ended:
             return
-        self._ended, self.closed = True, self.closed or "was ended"
+        self._ended, self.closed = True, self.closed or _("was ended")
         active_pools.unregister(self)
         try:
             self._stack.close()
@@ -334,7 +343,7 @@ class Pool(CallMethods):
 
     def disown(self) -> None:
         """Take no calls and end nothing: called in a forked process, whose parent has the pool."""
-        self._ended, self.closed = True, "belongs to the process that this one was forked from"
+        self._ended, self.closed = True, _("belongs to the process that this one was forked from")
         self._stack.pop_all()
 
     def _release_cluster(self, cluster: ClusterHandle) -> None:
@@ -348,11 +357,11 @@ class Pool(CallMethods):
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *__: object) -> None:
         self.down()
 
     def __repr__(self) -> str:
-        state = self.closed or f"{len(self.ranks)} nodes"
+        state = self.closed or _("{ranks_count} nodes").format(ranks_count=len(self.ranks))
         return f"<pool {self.name}: {state}>"
 
     @property

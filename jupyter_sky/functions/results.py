@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ..engines.wire.messages import COUNTED_TYPES, Message
 from ..errors import SkyError
+from ..translation import _
 from .call_queue import Waiting
 from .memory_files import read_file
 from .nodes import PoolNode
@@ -110,7 +111,7 @@ class ResultHandler:
     def release_held(self, batch: SentBatch, printed: int) -> None:
         """Process held results that come after at most `printed` outputs."""
         while batch.held_results and batch.held_results[0][0] <= printed:
-            _, reports = batch.held_results.popleft()
+            __, reports = batch.held_results.popleft()
             self._process(batch, reports)
 
     def show_output(self, batch: SentBatch, message: Message) -> None:
@@ -169,10 +170,12 @@ class ResultHandler:
             task.future.nbytes = sum(map(_nbytes, payload))
             task.future.resolve(join(payload, _read_blob))
         except _LostFile:
-            why = "its process ended before its result was read"
+            why = _("its process ended before its result was read")
             self.dispatcher.on_task_lost(task, batch.node, why, at_fault=False)
         except Exception as error:
-            text = f"the result of {task.call!r} cannot be opened here: {error}"
+            text = _("the result of {call!r} cannot be opened here: {error}").format(
+                call=task.call, error=error
+            )
             task.future.fail(_chained(SkyError(text), error))
 
     def _on_error(
@@ -275,7 +278,9 @@ def _read_blob(blob: Blob) -> memoryview:
 
 
 def _no_blob(blob: Blob) -> memoryview:
-    raise SkyError(f"the result has a part that was not sent ({blob.size} bytes)")
+    raise SkyError(
+        _("the result has a part that was not sent ({size} bytes)").format(size=blob.size)
+    )
 
 
 def _chained(error: SkyError, cause: BaseException) -> SkyError:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from ..errors import SkyTaskLost, SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
+from ..translation import _
 from .local_modules import missing_module_advice
 from .payload import (
     Blobs,
@@ -186,16 +187,22 @@ class CallTask:
 def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:
     """Return the error of a call that was lost with its node; None if it is to be sent again."""
     if not task.replayable or task.rank is not None:
-        obstacle = "it streams" if not task.replayable else "it was for this very node"
-        text = f"{task.call!r} was lost with node {rank} ({why}); {obstacle}"
-        return SkyTaskLost(text, hint="send it again")
+        obstacle = _("it streams") if not task.replayable else _("it was for this very node")
+        text = _("{call!r} was lost with node {rank} ({why}); {obstacle}").format(
+            call=task.call, rank=rank, why=why, obstacle=obstacle
+        )
+        return SkyTaskLost(text, hint=_("send it again"))
     if task.call.retry.losses <= 1:
-        text = f"{task.call!r} was lost with node {rank} ({why}), and may have run"
-        hint = "retry=0 allows one attempt; without it, a call is sent again after a loss"
+        text = _("{call!r} was lost with node {rank} ({why}), and may have run").format(
+            call=task.call, rank=rank, why=why
+        )
+        hint = _("retry=0 allows one attempt; without it, a call is sent again after a loss")
         return SkyTaskLost(text, hint=hint)
     if len(task.losses) >= task.call.retry.losses:
-        text = f"{task.call!r} was lost {len(task.losses)} times ({'; '.join(task.losses)})"
-        hint = "it seems to end the process that runs it, and is not sent again"
+        text = _("{call!r} was lost {losses_count} times ({losses})").format(
+            call=task.call, losses_count=len(task.losses), losses="; ".join(task.losses)
+        )
+        hint = _("it seems to end the process that runs it, and is not sent again")
         return SkyTaskLost(text, hint=hint)
     return None
 
@@ -208,9 +215,11 @@ def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseExc
     """
     if said["stopped"] == "timeout":
         return SkyTimeout(
-            f"{task.call!r} ran longer than the {format_elapsed(task.timeout or 0)} that it was "
-            f"allowed, on node {rank}, and was stopped",
-            hint="allow more: .with_timeout(seconds)",
+            _(
+                "{call!r} ran longer than the {format_elapsed} that it was allowed, on "
+                "node {rank}, and was stopped"
+            ).format(call=task.call, format_elapsed=format_elapsed(task.timeout or 0), rank=rank),
+            hint=_("allow more: .with_timeout(seconds)"),
         )
     error = _unpickle(said.get("pickle"))
     if error is None:
@@ -263,7 +272,7 @@ class RemoteError(Exception):
         self.text, self.rank = text, rank
 
     def __str__(self) -> str:
-        return f"on node {self.rank}:\n{self.text}"
+        return _("on node {rank}:\n{text}").format(rank=self.rank, text=self.text)
 
 
 def _unpickle(data: bytes | None) -> BaseException | None:
@@ -334,8 +343,14 @@ def results_of(futures: list[RemoteFuture[Any]], timeout: float | None = None) -
             future.result()
     if unfinished:
         raise SkyTimeout(
-            f"{unfinished} of {len(futures)} calls had not ended after "
-            f"{format_elapsed(timeout or 0)}, and were stopped",
-            hint="allow more: timeout=SECONDS, or None to wait for all",
+            _(
+                "{unfinished} of {futures_count} calls had not ended after "
+                "{format_elapsed}, and were stopped"
+            ).format(
+                unfinished=unfinished,
+                futures_count=len(futures),
+                format_elapsed=format_elapsed(timeout or 0),
+            ),
+            hint=_("allow more: timeout=SECONDS, or None to wait for all"),
         )
     return [future.result() for future in futures]

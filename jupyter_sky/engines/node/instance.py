@@ -16,6 +16,7 @@ from typing import Any
 from zlib import crc32
 
 from ...errors import SkyError
+from ...translation import _
 from ..wire.messages import ClusterConfig
 
 POOL_VARIABLE = "COMPUTE_POOL"
@@ -160,8 +161,12 @@ class InstanceInfo:
             return cls.of(json.loads(text))
         except (ValueError, TypeError, AttributeError) as error:
             raise SkyError(
-                f"{POOL_VARIABLE} does not describe a pool: {error}",
-                hint=f"it is set on the nodes of a pool; elsewhere: unset {POOL_VARIABLE}",
+                _("{pool_variable} does not describe a pool: {error}").format(
+                    pool_variable=POOL_VARIABLE, error=error
+                ),
+                hint=_("it is set on the nodes of a pool; elsewhere: unset {pool_variable}").format(
+                    pool_variable=POOL_VARIABLE
+                ),
             ) from None
 
     @classmethod

@@ -20,6 +20,7 @@ from ...engines.node import instance
 from ...engines.wire.error_serialization import describe_error
 from ...engines.wire.values import Parcel
 from ...errors import SkyError
+from ...translation import _
 from ..payload import Payload, dumps, is_plain, join, split
 from .pool_context import LoadedFunction, MissingBlob, PoolContext
 from .stream_inputs import WINDOW_BYTES, WINDOW_ITEMS, Stopped, StreamInput
@@ -133,9 +134,9 @@ class Call:
         if is_plain(result):
             return ("plain", self.key, result, self._seconds())
         try:
-            payload = split(Parcel.of(result, "the result"), context.results)
+            payload = split(Parcel.of(result, _("the result")), context.results)
         except SkyError as error:
-            error.hint = "return what can be pickled"
+            error.hint = _("return what can be pickled")
             raise
         return ("value", self.key, payload, self._seconds())
 
@@ -211,7 +212,7 @@ class Call:
         if self._room is None:
             return
         with self._room:
-            for _ in range(min(count, len(self._ahead))):
+            for __ in range(min(count, len(self._ahead))):
                 self._ahead_bytes -= self._ahead.popleft()
             self._room.notify_all()
 

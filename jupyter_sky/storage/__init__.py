@@ -1,0 +1,1 @@
+"""Object stores and local folders behind one protocol, and transfers between them."""

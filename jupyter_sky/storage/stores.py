@@ -1,0 +1,148 @@
+"""Stores of addresses, with the credentials that this machine has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from ..errors import SkyUsageError
+from ..translation import _
+from .dialects import AmazonDialect, CompatibleDialect, GoogleDialect
+from .files import FilesStore
+from .s3 import S3Store
+from .signing import BearerSigner, BearerToken, Clock, S3Credentials, SigV4Signer
+from .store import Store
+from .uri import StorageUri
+
+GOOGLE = "https://storage.googleapis.com"
+
+
+def open_store(uri: StorageUri | str, endpoints: Mapping[str, str] | None = None) -> Store:
+    """Return the store that an address lies in.
+
+    Parameters
+    ----------
+    uri : StorageUri or str
+        An address of an object, a prefix or a bucket.
+    endpoints : mapping of str to str, optional
+        Address of a compatible store by scheme, or by scheme and bucket (``s3://bucket``), for
+        addresses without the option ``endpoint``.
+
+    Raises
+    ------
+    SkyUsageError
+        There are no credentials, or the scheme has no store yet.
+    """
+    uri = StorageUri.parse(uri) if isinstance(uri, str) else uri
+    if uri.is_local:
+        return FilesStore()
+    endpoint = uri.options.get("endpoint", "")
+    for name in (f"{uri.scheme}://{uri.bucket}", uri.scheme):
+        endpoint = endpoint or (endpoints or {}).get(name, "")
+    if uri.scheme == "s3":
+        return _amazon(uri, endpoint)
+    if uri.scheme == "r2":
+        origin = endpoint or f"https://{uri.account}.r2.cloudflarestorage.com"
+        return s3_store(uri, origin, "auto", amazon_credentials, CompatibleDialect())
+    if uri.scheme == "gs":
+        return google_store(uri, endpoint or GOOGLE, google_token)
+    raise SkyUsageError(
+        _("{uri}: there is no store yet for {scheme}://").format(uri=uri, scheme=uri.scheme)
+    )
+
+
+def s3_store(
+    uri: StorageUri,
+    endpoint: str,
+    region: str,
+    credentials: Callable[[], S3Credentials],
+    dialect: CompatibleDialect,
+) -> S3Store:
+    """Return a store with Amazon's interface at an endpoint; empty for Amazon itself."""
+    bucket = uri.bucket
+
+    def locate(region: str) -> tuple[str, str]:
+        if endpoint:
+            return endpoint.rstrip("/"), f"/{bucket}"
+        domain = f"s3.{region}.amazonaws.com" + (".cn" if region.startswith("cn-") else "")
+        if "." in bucket:  # the certificate of Amazon does not cover names with dots
+            return f"https://{domain}", f"/{bucket}"
+        return f"https://{bucket}.{domain}", ""
+
+    return S3Store(uri, locate, SigV4Signer(region, credentials, Clock()), dialect)
+
+
+def google_store(uri: StorageUri, endpoint: str, token: Callable[[], BearerToken]) -> S3Store:
+    """Return a store of Google by its XML interface."""
+    origin = endpoint.rstrip("/")
+    signer = BearerSigner(token, Clock())
+    return S3Store(uri, lambda __: (origin, f"/{uri.bucket}"), signer, GoogleDialect())
+
+
+def _amazon(uri: StorageUri, endpoint: str) -> S3Store:
+    region = uri.options.get("region") or os.environ.get("AWS_REGION", "")
+    region = region or os.environ.get("AWS_DEFAULT_REGION", "") or "us-east-1"
+    is_amazon = not endpoint or (urlsplit(endpoint).hostname or "").endswith(".amazonaws.com")
+    dialect = AmazonDialect() if is_amazon else CompatibleDialect()
+    return s3_store(uri, endpoint, region, amazon_credentials, dialect)
+
+
+def amazon_credentials() -> S3Credentials:
+    """Return the credentials of Amazon's usual places; renewed when a session nears its end."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    if all(os.environ.get(name) for name in names):
+        key, secret = (os.environ[name] for name in names)
+        return S3Credentials(key, secret, os.environ.get("AWS_SESSION_TOKEN", ""))
+    source = _boto_credentials()
+    frozen = source.get_frozen_credentials()
+    ends = getattr(source, "_expiry_time", None)  # boto3 tells the end of a session nowhere else
+    expires = ends.timestamp() if ends else float("inf")
+    return S3Credentials(frozen.access_key, frozen.secret_key, frozen.token or "", expires)
+
+
+@lru_cache(maxsize=1)
+def _boto_credentials():
+    hint = "run aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    try:
+        import boto3
+    except ImportError:
+        raise SkyUsageError(
+            _("no credentials for S3 in the environment, and boto3 is missing"),
+            hint=_('pip install "jupyter_sky[aws]"'),
+        ) from None
+    credentials = boto3.Session().get_credentials()
+    if credentials is None:
+        raise SkyUsageError(_("no credentials for S3"), hint=hint)
+    return credentials
+
+
+def google_token() -> BearerToken:
+    """Return an access token of Google's default credentials."""
+    credentials = _google_credentials()
+    if not credentials.valid:
+        from google.auth.transport.requests import Request
+
+        credentials.refresh(Request())
+    expiry = credentials.expiry
+    from datetime import UTC
+
+    expires = expiry.replace(tzinfo=UTC).timestamp() if expiry else float("inf")
+    return BearerToken(credentials.token, expires)
+
+
+@lru_cache(maxsize=1)
+def _google_credentials():
+    try:
+        import google.auth
+        from google.auth.exceptions import DefaultCredentialsError
+    except ImportError:
+        hint = 'pip install "jupyter_sky[gcp]"'
+        raise SkyUsageError(_("google-auth is missing"), hint=hint) from None
+    scopes = ["https://www.googleapis.com/auth/devstorage.read_write"]
+    try:
+        return google.auth.default(scopes=scopes)[0]
+    except DefaultCredentialsError:
+        hint = "run gcloud auth application-default login"
+        raise SkyUsageError(_("no credentials for Google Cloud Storage"), hint=hint) from None

@@ -1,0 +1,79 @@
+"""Listings of objects and uploads."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from urllib.parse import quote
+from xml.sax.saxutils import escape
+
+from .calls import Answer, Call, xml_answer
+from .state import Bucket, StoredVersion
+
+
+class Listings:
+    """Listings, a part of `s3.Operations`."""
+
+    dialect: str
+    lock: threading.Lock
+
+    def _list(self, bucket: Bucket, call: Call) -> Answer:
+        query = call.query
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        limit = min(int(query.get("max-keys", "1000")), 1000)
+        after = query.get("start-after", "") or query.get("marker", "")
+        if token := query.get("continuation-token"):
+            after = base64.urlsafe_b64decode(token).decode()
+        encode = quote if query.get("encoding-type") == "url" else escape
+        with self.lock:
+            keys = sorted(key for key in bucket.objects if key.startswith(prefix) and key > after)
+        entries, folders, last, more = [], set(), after, False
+        for key in keys:
+            rest = key[len(prefix) :]
+            head, found, _ = rest.partition(delimiter or "\0")
+            folder = prefix + head + found if delimiter and found else ""
+            if folder and (folder in folders or folder <= after):
+                continue
+            if len(entries) + len(folders) >= limit:
+                more = True
+                break
+            last = key
+            if folder:
+                folders.add(folder)
+                last = folder + "\U0010ffff"
+                continue
+            entries.append(self._entry(bucket.objects[key], encode))
+        shared = (f"<CommonPrefixes><Prefix>{encode(f)}</Prefix></CommonPrefixes>" for f in folders)
+        token = base64.urlsafe_b64encode(last.encode()).decode()
+        following = f"<NextContinuationToken>{token}</NextContinuationToken>" if more else ""
+        if encode is quote:
+            following += "<EncodingType>url</EncodingType>"
+        return xml_answer(
+            f"<ListBucketResult><Name>{bucket.name}</Name><IsTruncated>{str(more).lower()}"
+            f"</IsTruncated><KeyCount>{len(entries)}</KeyCount>{''.join(entries)}"
+            f"{''.join(sorted(shared))}{following}</ListBucketResult>"
+        )
+
+    def _entry(self, version: StoredVersion, encode: Callable[[str], str]) -> str:
+        modified = datetime.fromtimestamp(version.modified, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+        generation = f"<Generation>{version.generation}</Generation>"
+        return (
+            f"<Contents><Key>{encode(version.key)}</Key><LastModified>{modified}</LastModified>"
+            f"<ETag>&quot;{version.etag}&quot;</ETag><Size>{version.content.size}</Size>"
+            f"{generation if self.dialect == 'google' else ''}"
+            f"<StorageClass>{version.storage_class}</StorageClass></Contents>"
+        )
+
+    def _list_uploads(self, bucket: Bucket, call: Call) -> Answer:
+        prefix = call.query.get("prefix", "")
+        uploads = [upload for upload in bucket.uploads.values() if upload.key.startswith(prefix)]
+        inner = "".join(
+            f"<Upload><Key>{escape(upload.key)}</Key><UploadId>{upload.id}</UploadId></Upload>"
+            for upload in uploads
+        )
+        return xml_answer(
+            f"<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>{inner}"
+            "</ListMultipartUploadsResult>"
+        )
