@@ -124,8 +124,7 @@ class Dispatcher:
     def running_count(self) -> int:
         """Return the number of tasks that nodes have."""
         with self.lock:
-            nodes = list(self.nodes.values())
-            return sum(batch.open_count for node in nodes for batch in node.batches.values())
+            return sum(b.open_count for n in self.nodes.values() for b in n.batches.values())
 
     def count_running(self, group: object) -> tuple[int, int]:
         """Return how many calls of a gather nodes have, and the number of nodes."""
@@ -202,9 +201,8 @@ class Dispatcher:
             self.timeouts.watch(batch)
         for task in tasks:
             for stream_sender in task.packed.stream_senders:
-                stream_sender.join(
-                    (batch.id, task.key), self._feed(batch, task, stream_sender.number)
-                )
+                feed = self._feed(batch, task, stream_sender.number)
+                stream_sender.join((batch.id, task.key), feed)
 
     def send_command(self, node: PoolNode, engine: str, command: tuple) -> None:
         """Send a command to a node, unless its engine is another by now."""
@@ -284,9 +282,7 @@ class Dispatcher:
             tasks = batch.take_all()
         at_fault = len(tasks) == 1 and not batch.ran_concurrently
         cluster_lost = isinstance(error, SkyClusterLost)
-        others_remain = any(
-            other.connection is not node.connection for other in self.nodes.values()
-        )
+        others_remain = any(n.connection is not node.connection for n in self.nodes.values())
         for task in reversed(tasks):
             for stream_sender in task.packed.stream_senders:
                 stream_sender.leave((batch.id, task.key))

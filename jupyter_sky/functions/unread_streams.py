@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from .notices import unread_notice
 from .streams import ItemBuffer
 from .tasks import CallTask
-
-if TYPE_CHECKING:
-    from .call_queue import Waiting
 
 
 class UnreadStreams:
