@@ -204,6 +204,47 @@ def test_memory_cannot_be_shared_by_nodes(compute: Pool) -> None:
         assert Parallel(n_jobs=2, require="sharedmem")(delayed(abs)(n) for n in [-1, 2]) == [1, 2]
 
 
+@function
+def fit_with_keras() -> tuple[str, bool]:
+    import keras
+    import numpy as np
+
+    x = np.linspace(-1, 1, 64, dtype="float32")[:, None]
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    losses = model.fit(x, 3 * x + 1, epochs=4, verbose=0).history["loss"]
+    return keras.backend.backend(), losses[-1] < losses[0]
+
+
+@function
+def step_with_accelerate() -> tuple[int, int, str, list[float]]:
+    import torch
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    torch.manual_seed(accelerator.process_index)
+    model = torch.nn.Linear(1, 1)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1))
+    accelerator.backward(model(torch.full((4, 1), accelerator.process_index + 1.0)).mean())
+    optimizer.step()
+    weight = accelerator.unwrap_model(model).weight.detach().reshape(1)
+    weights = accelerator.gather(weight).tolist()
+    precision = accelerator.state.mixed_precision
+    return accelerator.num_processes, accelerator.process_index, precision, weights
+
+
+def test_keras_and_accelerate_train_on_two_nodes(data: Any) -> None:
+    for module in ("torch", "keras", "accelerate"):
+        pytest.importorskip(module)
+    settings = {"mixed_precision": "no"}
+    equipment = [plugins.keras("torch"), plugins.accelerate(settings, backend="gloo")]
+    with Compute(nodes=2, plugins=equipment) as pool:
+        assert fit_with_keras() @ pool == [("torch", True)] * 2
+        (*first, weights), (*second, others) = step_with_accelerate() @ pool
+        assert (first, second) == ([2, 0, "no"], [2, 1, "no"])
+        assert weights == others and weights[0] == weights[1], "both made the same step"
+
+
 # -- dask ------------------------------------------------------------------------------------------
 
 
