@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -234,8 +235,8 @@ def step_with_accelerate() -> tuple[int, int, str, list[float]]:
 
 
 def test_keras_and_accelerate_train_on_two_nodes(data: Any) -> None:
-    for module in ("torch", "keras", "accelerate"):
-        pytest.importorskip(module)
+    if not all(map(find_spec, ("torch", "keras", "accelerate"))):  # the client imports none
+        pytest.skip("one of them is not installed")
     settings = {"mixed_precision": "no"}
     equipment = [plugins.keras("torch"), plugins.accelerate(settings, backend="gloo")]
     with Compute(nodes=2, plugins=equipment) as pool:
