@@ -31,7 +31,7 @@ class RunStatus:
     stage : str
         Stage of the cell.
     seconds : float
-        Seconds since its begin, or from begin to end.
+        Seconds since it was sent to its cluster, before that since its begin; or until its end.
     cluster, place : str or None
         The cluster and where it is, such as ``'aws us-east-1 g5.xlarge spot'``.
     price : float or None
@@ -46,6 +46,10 @@ class RunStatus:
         Id of the run, by which a front end finds it again; empty without a run.
     price_from : str
         Source and date of the price, such as ``'aws 2026-11-20'``.
+    warning : str
+        Why the cell goes on although it was stopped, and what is lost if it is stopped again.
+    boot : float
+        Seconds from its begin until it was sent.
     """
 
     stage: Stage
@@ -59,6 +63,8 @@ class RunStatus:
     notes: tuple[str, ...] = ()
     run_id: str = ""
     price_from: str = ""
+    warning: str = ""
+    boot: float = 0.0
 
     @property
     def is_final(self) -> bool:

@@ -45,16 +45,11 @@ class RemoteFile:
     @classmethod
     def parse(cls, entry: Any) -> RemoteFile:
         """Read an entry of a cluster's answer, which is not trusted."""
-        try:
-            path, place, size, modified, mode = entry
-        except (TypeError, ValueError):
-            path = place = size = modified = mode = None
-        numbers = (size, modified, mode)
-        if not (isinstance(path, str) and isinstance(place, str)) or not all(
-            type(number) is int and number >= 0 for number in numbers
-        ):
-            raise SkyTransferError(_("the cluster's list of files cannot be read"))
-        return cls(path, place, size, modified, mode & 0o777)
+        match entry:
+            case [str(path), str(place), int(size), int(modified), int(mode)]:
+                if min(size, modified, mode) >= 0:
+                    return cls(path, place, size, modified, mode & 0o777)
+        raise SkyTransferError(_("the cluster's list of files cannot be read"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,10 @@ class Dispatcher:
                     entry.key = self._reserve_keys(1)
                 elif not entry.gathered.first_key:
                     entry.gathered.first_key = self._reserve_keys(len(entry.gathered))
-                if (queue := self._queue_of(entry)) is not None:
-                    queue.append(entry)
+                if isinstance(entry, PlainCalls) or entry.rank is None:
+                    self._queue.append(entry)
+                elif (pinned := self._pinned(entry, entry.rank)) is not None:
+                    pinned.append(entry)
             self._dispatch()
 
     def _reserve_keys(self, count: int) -> int:
@@ -94,19 +96,18 @@ class Dispatcher:
                     continue
                 if self.closed:
                     entry.fail(SkyClusterLost(self.closed))
-                elif (queue := self._queue_of(entry)) is not None:
-                    queue.appendleft(entry)
+                elif isinstance(entry, PlainCalls) or entry.rank is None:
+                    self._queue.appendleft(entry)
+                elif (pinned := self._pinned(entry, entry.rank)) is not None:
+                    pinned.appendleft(entry)
             self._dispatch()
 
-    def _queue_of(self, entry: Waiting) -> CallQueue | deque[CallTask] | None:
-        if isinstance(entry, PlainCalls) or entry.rank is None:
-            return self._queue
-        node = self.nodes.get(entry.rank)
+    def _pinned(self, task: CallTask, rank: int) -> deque[CallTask] | None:
+        """Return the queue of a node; fail the task and return None if it has left."""
+        node = self.nodes.get(rank)
         if node is None:
-            text = _("{call!r}: node {rank} has left the pool").format(
-                call=entry.call, rank=entry.rank
-            )
-            entry.future.fail(SkyTaskLost(text))
+            text = _("{call!r}: node {rank} has left the pool").format(call=task.call, rank=rank)
+            task.future.fail(SkyTaskLost(text))
             return None
         return node.pinned
 

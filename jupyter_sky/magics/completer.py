@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..cell_options.schema import BY_FLAG, OPTIONS, Option
 from ..errors import SkyUsageError
 from .arguments import Argument
-from .completion_names import CompletionSources, complete_names, label_names
+from .completion_names import LiveSources, complete_names, label_names
 from .declaration import NOTEBOOK, Verb
 from .verbs import find_verb, list_verbs
 
@@ -28,12 +28,12 @@ class _Completions(NamedTuple):
     choices: Iterable[tuple[str, str]]  # (text, type)
 
 
-def make_matcher(sources: CompletionSources) -> Callable[[Any], Any]:
+def make_matcher(sources: LiveSources) -> Callable[[Any], Any]:
     """Matcher for ``shell.Completer.custom_matchers``.
 
     Parameters
     ----------
-    sources : CompletionSources
+    sources : LiveSources
         Where names of clusters, variables and runs come from.
 
     Examples
@@ -75,7 +75,7 @@ def _without_longer_flags(
     return [each for each in unique if not any(each[0].startswith(f"{stem}-") for stem in hidden)]
 
 
-def _complete(context: Any, sources: CompletionSources) -> _Completions | None:
+def _complete(context: Any, sources: LiveSources) -> _Completions | None:
     """Return completions at the cursor, or None when the line is not ours."""
     lines = context.full_text.split("\n")
     before = lines[context.cursor_line][: context.cursor_position]
@@ -98,7 +98,7 @@ def _split_words(text: str) -> tuple[list[str], str]:
 
 
 def _option_line(
-    words: list[str], fragment: str, sources: CompletionSources, aliases: Iterable[str] = ()
+    words: list[str], fragment: str, sources: LiveSources, aliases: Iterable[str] = ()
 ) -> _Completions:
     flag, equals, value = fragment.partition("=")
     if equals and flag in BY_FLAG:
@@ -125,7 +125,7 @@ def _flags(words: list[str]) -> Iterator[tuple[str, str]]:
         yield from ((flag, "option") for flag in reversed(option.flags))
 
 
-def _values(option: Option, text: str, sources: CompletionSources) -> _Completions:
+def _values(option: Option, text: str, sources: LiveSources) -> _Completions:
     several = option.kind == "names" or option.complete == "cloud"
     fragment = re.split(r"[,\"']" if several else r"[\"']", text)[-1].lstrip()
     if option.complete == "gpu" and ":" in fragment:
@@ -145,7 +145,7 @@ def _values(option: Option, text: str, sources: CompletionSources) -> _Completio
     return _Completions(fragment, names)
 
 
-def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _Completions:
+def _verb_line(words: list[str], fragment: str, sources: LiveSources) -> _Completions:
     if not words:
         return _Completions(fragment, label_names(_verbs(), "verb"))
     try:

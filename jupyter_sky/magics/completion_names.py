@@ -28,10 +28,6 @@ class CompletionSources(Protocol):
         """Variables of the engines."""
         ...
 
-    def remote_paths(self, fragment: str) -> Iterable[str]:
-        """Paths of a cluster's files that may complete a fragment."""
-        ...
-
     def aliases(self) -> Iterable[str]:
         """Short names of options."""
         ...
@@ -42,6 +38,14 @@ class CompletionSources(Protocol):
 
     def runs(self) -> Iterable[str]:
         """Names of runs."""
+        ...
+
+
+class LiveSources(CompletionSources, Protocol):
+    """Names that a line of a notebook asks for, too."""
+
+    def remote_paths(self, fragment: str) -> Iterable[str]:
+        """Paths of a cluster's files that may complete a fragment."""
         ...
 
 

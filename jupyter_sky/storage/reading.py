@@ -67,15 +67,20 @@ class ObjectReader(io.RawIOBase):
         return len(data)
 
 
-def open_object(store: Store, found: StoredObject, mode: str = "rb", **text: Any) -> Any:
+def open_object(
+    store: Store,
+    found: StoredObject,
+    mode: str = "rb",
+    encoding: str = "utf-8",
+    errors: str | None = None,
+    newline: str | None = None,
+) -> Any:
     """Open an object for reading, as `open` does.
 
     Parameters
     ----------
     mode
-        ``rb`` or ``r``.
-    **text
-        ``encoding``, ``errors`` and ``newline``, for ``r``.
+        ``rb`` or ``r``; the other parameters are for ``r``.
     """
     binary = io.BufferedReader(ObjectReader(store, found), min(BUFFER_BYTES, max(found.size, 1)))
-    return binary if "b" in mode else io.TextIOWrapper(binary, **({"encoding": "utf-8"} | text))
+    return binary if "b" in mode else io.TextIOWrapper(binary, encoding, errors, newline)

@@ -149,7 +149,7 @@ def test_only_a_cluster_without_a_bill_can_be_dropped(store: Store) -> None:
 
 def test_runs_are_found_latest_first(store: Store) -> None:
     for n in range(5):
-        run = replace(RUN, run_id=f"r{n}", started=1000.0 + n, code="y" * 500)
+        run = replace(RUN, run_id=f"r{n}", started=1000.0 + n, code="y" * 5000)
         store.begin_run(replace(run, notebook="b.ipynb" if n == 4 else "a.ipynb"))
     store.end_run("r1", "error", 1010.0)
     assert [run.run_id for run in store.runs()] == ["r4", "r3", "r2", "r1", "r0"]
@@ -158,7 +158,7 @@ def test_runs_are_found_latest_first(store: Store) -> None:
     assert store.runs(cluster="other") == []
     assert [run.run_id for run in store.runs(guests_only=True, limit=None)] == ["r4"]
     (latest, *_) = store.runs("a.ipynb")
-    assert latest.run_id == "r3" and latest.code == "y" * 200
+    assert latest.run_id == "r3" and latest.code == "y" * 2000
 
 
 def test_unsent_runs_are_listed_only_on_request(store: Store) -> None:
@@ -175,16 +175,16 @@ def test_unsent_runs_are_listed_only_on_request(store: Store) -> None:
 def test_stop_request_keeps_its_first_requester(store: Store, tmp_path: Path) -> None:
     store.begin_run(RUN)
     other = Store.open(tmp_path / "data")
-    assert store.stop_requester("r1") == "" and store.stop_requester("nobody") == ""
+    assert store.stop_requests("r1") == store.stop_requests("nobody") == ("", 0)
     other.request_stop("r1", "from there")
-    assert store.stop_requester("r1") == "from there"
+    assert store.stop_requests("r1") == ("from there", 1)
     store.update_run(replace(RUN, stage="interrupting"))
-    assert store.stop_requester("r1") == "from there", "what is asked is not overwritten"
+    assert store.stop_requests("r1") == ("from there", 1), "what is asked is not overwritten"
     store.end_run("r1", "ok", 1010.0)
     ended = store.run("r1")
     assert ended and ended.stage == "done"
     other.request_stop("r1", "too late")
-    assert store.stop_requester("r1") == "from there"
+    assert store.stop_requests("r1") == ("from there", 1)
 
 
 def test_settings_are_shared_by_processes(store: Store, tmp_path: Path) -> None:

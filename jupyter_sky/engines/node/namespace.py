@@ -331,13 +331,13 @@ class EngineNamespace:
         buffers += map(memoryview, data)
         return reply
 
-    def _op_data(self, content: dict, received: list, *_: object) -> dict:
+    def _op_data(self, content: dict, received: list, buffers: list) -> dict:
         """Carry out a step of bringing data to this machine, or from it to a store."""
         if self._datasets is None:
             from .datasets import EngineDatasets
 
             self._datasets = EngineDatasets(self.workspace.root)
-        return self._datasets.handle(content, received)
+        return self._datasets.handle(content, received, buffers)
 
     def _op_synced(self, content: dict, *_: object) -> dict:
         paths = content.get("paths", ())
