@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -21,6 +22,7 @@ from jupyter_sky.errors import SkyError, SkyUsageError
 from jupyter_sky.functions import plugins
 from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.lazy_calls import function
+from jupyter_sky.functions.plugins import dask_node
 from jupyter_sky.functions.pool import Pool
 from jupyter_sky.functions.specs import Nodes, Worker
 from tests.conftest import wait_until
@@ -203,6 +205,47 @@ def test_memory_cannot_be_shared_by_nodes(compute: Pool) -> None:
         assert Parallel(n_jobs=2, require="sharedmem")(delayed(abs)(n) for n in [-1, 2]) == [1, 2]
 
 
+@function
+def fit_with_keras() -> tuple[str, bool]:
+    import keras
+    import numpy as np
+
+    x = np.linspace(-1, 1, 64, dtype="float32")[:, None]
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    losses = model.fit(x, 3 * x + 1, epochs=4, verbose=0).history["loss"]
+    return keras.backend.backend(), losses[-1] < losses[0]
+
+
+@function
+def step_with_accelerate() -> tuple[int, int, str, list[float]]:
+    import torch
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    torch.manual_seed(accelerator.process_index)
+    model = torch.nn.Linear(1, 1)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1))
+    accelerator.backward(model(torch.full((4, 1), accelerator.process_index + 1.0)).mean())
+    optimizer.step()
+    weight = accelerator.unwrap_model(model).weight.detach().reshape(1)
+    weights = accelerator.gather(weight).tolist()
+    precision = accelerator.state.mixed_precision
+    return accelerator.num_processes, accelerator.process_index, precision, weights
+
+
+def test_keras_and_accelerate_train_on_two_nodes(data: Any) -> None:
+    if not all(map(find_spec, ("torch", "keras", "accelerate"))):  # the client imports none
+        pytest.skip("one of them is not installed")
+    settings = {"mixed_precision": "no"}
+    equipment = [plugins.keras("torch"), plugins.accelerate(settings, backend="gloo")]
+    with Compute(nodes=2, plugins=equipment) as pool:
+        assert fit_with_keras() @ pool == [("torch", True)] * 2
+        (*first, weights), (*second, others) = step_with_accelerate() @ pool
+        assert (first, second) == ([2, 0, "no"], [2, 1, "no"])
+        assert weights == others and weights[0] == weights[1], "both made the same step"
+
+
 # -- dask ------------------------------------------------------------------------------------------
 
 
@@ -247,6 +290,17 @@ def test_dask_on_the_same_nodes(data: Any) -> None:
     wait_until(lambda: not dask_processes(), 10)
     assert client.status in ("closed", "closing")
     wait_until(lambda: not any(map(os.path.exists, folders)), 5, "nothing stays on the disk")
+
+
+def test_folder_of_a_killed_worker_is_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "sky-dask-1"
+    (folder / "storage").mkdir(parents=True)
+    process = subprocess.Popen(["sleep", "100"], stdout=subprocess.PIPE)
+    dask_node._drain(process, str(folder))
+    assert folder.exists()
+    process.kill()
+    process.wait()
+    wait_until(lambda: not folder.exists(), 5)
 
 
 def test_dashboard_requires_token(data: Any) -> None:

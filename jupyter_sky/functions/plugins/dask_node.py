@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import ExitStack
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...engines.controller.agent_server import listen_address
@@ -38,6 +39,8 @@ def start_worker(address: str, secrets: dict[str, str]) -> str:
     config: dict[str, Any] = {"role": "worker", "scheduler": address, "name": f"node-{info.node}"}
     hosts = [info.peers[info.node].private_ip]
     config["share"] = sum(peer.private_ip == hosts[0] for peer in info.peers)
+    # in the folder of the cluster, which is removed with it whatever happens to its processes
+    config["folder"] = tempfile.mkdtemp(prefix="sky-dask-", dir=os.getcwd())
     return _start_process({**config, "hosts": hosts, **secrets})["address"]
 
 
@@ -58,9 +61,10 @@ def _start_process(config: dict[str, Any]) -> dict[str, Any]:
     lines: list[str] = []
     for line in process.stdout:
         if line.startswith(_READY):
-            _drain(process)
+            _drain(process, config.get("folder"))
             return json.loads(line[len(_READY) :])
         lines.append(line.decode(errors="replace").rstrip())
+    _remove(config.get("folder"))
     last = "\n".join(lines[-8:])
     hint = _('have it installed: Image(pip=["dask[distributed]"])') if "No module" in last else None
     raise SkyError(
@@ -74,16 +78,28 @@ def _start_process(config: dict[str, Any]) -> dict[str, Any]:
 _READY = b"ready "
 
 
-def _drain(process: subprocess.Popen[bytes]) -> None:
-    """Drain the output pipe, which would otherwise fill and block the process."""
+def _drain(process: subprocess.Popen[bytes], folder: str | None) -> None:
+    """Drain the output pipe, which would otherwise fill and block the process.
+
+    Parameters
+    ----------
+    folder
+        Folder that is removed once the process has ended: one that is killed leaves it.
+    """
     assert process.stdout is not None
     stdout = process.stdout
 
     def read() -> None:
         while stdout.read(1):
             pass
+        _remove(folder)
 
     threading.Thread(target=read, name="sky-dask-output", daemon=True).start()
+
+
+def _remove(folder: str | None) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def worker_share(nodes: int) -> dict[str, int]:
@@ -136,7 +152,8 @@ async def _serve_node(config: dict[str, Any], stack: ExitStack) -> None:
     else:
         common["host"] = config["hosts"][0]
         common |= worker_share(config["share"])
-        common["local_directory"] = stack.enter_context(TemporaryDirectory(prefix="sky-dask-"))
+        common["local_directory"] = config["folder"]
+        stack.callback(_remove, config["folder"])  # the engine that has made it may be gone
         node = Worker(config["scheduler"], name=config["name"], dashboard=False, **common)
     async with node:
         ports = [int(listener.contact_address.rpartition(":")[2]) for listener in node.listeners]
