@@ -24,9 +24,11 @@ PROGRAM = Path(__file__).parent / "benchmarks" / "run.py"
         "functions",
         "house",
         "lab",
+        "newcomer",
         "placement",
         "preemption",
         "search",
+        "storage",
     ],
 )
 def test_benchmark_prints_its_figures(name: str, tmp_path: Path) -> None:

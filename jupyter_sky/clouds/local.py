@@ -70,7 +70,8 @@ class LocalHost:
     def start(self, module: str, config: dict[str, object]) -> None:
         """Start `module` below a supervisor of its own, apart from this process."""
         path = self.directory / "config.json"
-        write_private(path, config | {"directory": str(self.directory)})
+        known = {"directory": str(self.directory), "keeps_environment": True}
+        write_private(path, config | known)
         log = os.open(
             self.directory / "controller.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
         )

@@ -39,8 +39,8 @@ HEARTBEAT_TIMEOUT_SECONDS = 10.0
 RECONNECT_SECONDS = 30.0
 CLOUD_CHECK_SECONDS = 3.0
 """Period at which its cloud is asked while the connection is down."""
-ENDED_HINT = "it was ended"
-"""Beginning of the reason of an intended end; the author follows."""
+ENDED_HINT = "ended by you"
+"""Beginning of the reason of an intended end; the place of the command follows."""
 NEXT_CLUSTER_HINT = "its variables are gone; the next cell starts another"
 
 
@@ -76,8 +76,8 @@ class ClusterHandle:
             )
         self.money_left: Callable[[], float | None] = lambda: None
         """Returns for how many seconds the day's money lasts; None for ever."""
-        self.was_running = False
-        """Whether the cluster was up before this process connected to it."""
+        self.awaits_replay = False
+        """Whether outputs of earlier kernels' cells are still to be shown by the next cell."""
         self.egress = EgressMeter(row, store)
         self.paths: set[str] = set()
         self._has_installer = threading.Event()

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,10 @@ from ..offers import Offer
 from ..provisioner import Report
 from ..resources import Resources
 from ..store.store import ClusterId, ClusterRow, Store
-from ..translation import _
+from ..translation import _, ngettext
 from .budget_monitor import BudgetMonitor
 from .cluster import NEXT_CLUSTER_HINT, ClusterHandle
+from .cluster_fit import describe_second_cluster, missing_labels, preferred
 from .cluster_launch import (
     LaunchCallbacks,
     await_other_launch,
@@ -137,7 +137,7 @@ class ClusterRegistry:
                         name=name
                     ),
                 )
-        return sorted(fitting, key=lambda row: (row.name not in self.connected, -row.created))
+        return preferred(fitting, self.connected)
 
     def second_cluster_note(self, resources: Resources, name: str | None) -> str:
         """Return a note for a request that starts one more cluster of this notebook, or nothing."""
@@ -233,7 +233,7 @@ class ClusterRegistry:
         except SkyClusterLost as error:
             error.hint = _("wait, or end it: %sky down {name}").format(name=row.name)
             raise
-        live.was_running = True
+        live.awaits_replay = True
         try:
             live.await_engines(range(row.nodes))
             live.send_heartbeat()
@@ -243,7 +243,7 @@ class ClusterRegistry:
             self.disconnect(row.name)
             raise
         kept = (
-            _(", {count} variable{words}").format(count=count, words="" if count == 1 else "s")
+            ngettext(", {count} variable", ", {count} variables", count).format(count=count)
             if count is not None
             else ""
         )
@@ -346,35 +346,6 @@ class ClusterRegistry:
                 )
             self.records.terminate_row(row)
             return row
-
-
-def missing_labels(resources: Resources, row: ClusterRow) -> list[str]:
-    """Return the labels of a request that a cluster does not meet, as they are written."""
-    found = resources.unmet(Offer(**row.offer))
-    if resources.nodes not in (1, row.nodes):
-        found.append(f"--nodes {resources.nodes}")
-    return found
-
-
-def describe_second_cluster(resources: Resources, beside: Sequence[ClusterRow]) -> str:
-    """Return a note that a cluster is started beside others, why, and how to end one of them."""
-    if not beside:
-        return ""
-    reasons = []
-    for row in beside:
-        missing = missing_labels(resources, row)
-        why = _("does not meet {missing}").format(missing=" and ".join(missing))
-        if missing == [f"--nodes {resources.nodes}"]:
-            why = f"has {row.nodes} node{'' if row.nodes == 1 else 's'}"
-        reasons.append(f"{row.name} {why}")
-    which = _("a second cluster") if len(beside) == 1 else _("another cluster")
-    size = f" of {resources.nodes} nodes" if resources.nodes > 1 else ""
-    names = " and ".join(row.name for row in beside)
-    ends = _("ends the first") if len(beside) == 1 else f"ends {beside[0].name}"
-    return (
-        f"starts {which}{size} beside {names}, because {' and '.join(reasons)}; "
-        f"%sky down {beside[0].name} {ends}"
-    )
 
 
 def _has_ended(name: str, why: str) -> str:

@@ -32,6 +32,8 @@ from ..storage.store import MIB, Span, Store, StoredObject
 from ..storage.stores import open_store
 from ..storage.tree_names import fold_of_platform
 from ..storage.uri import StorageUri
+from ..translation import _
+from .data_estimate import place_of
 from .transfer_progress import TransferReporter, format_size
 
 if TYPE_CHECKING:
@@ -74,8 +76,10 @@ class CellDataset:
     def title(self) -> str:
         """Size and address, for messages."""
         count = len(self.manifest.objects)
-        amount = "1 object" if count == 1 else f"{count:,} objects"
-        return f"{format_size(self.manifest.nbytes)} in {amount} of {self.manifest.uri}"
+        amount = "1 object" if count == 1 else _("{count:,} objects").format(count=count)
+        return _("{nbytes} in {amount} of {uri}").format(
+            nbytes=format_size(self.manifest.nbytes), amount=amount, uri=self.manifest.uri
+        )
 
 
 def list_data(data: Sequence[CellData], folder: Path, resources: Resources) -> list[CellDataset]:
@@ -122,8 +126,8 @@ def check_disk(listed: Sequence[CellDataset], disk: Amount | None) -> None:
     need = sum(each.manifest.nbytes for each in listed)
     if disk is not None and need > disk.value * 2**30:
         raise SkyUsageError(
-            f"--disk {disk}: the data have {need / 2**30:.1f} GiB",
-            hint=f"--disk {int(need / 2**30 * 1.25) + 10} has room for them",
+            _("--disk {disk}: the data have {need:.1f} GiB").format(disk=disk, need=need / 2**30),
+            hint=_("--disk {need} has room for them").format(need=int(need / 2**30 * 1.25) + 10),
         )
 
 
@@ -132,9 +136,52 @@ def check_paths(listed: Iterable[CellDataset], cloud: str) -> None:
     for each in listed:
         if PurePosixPath(each.path).is_absolute() and find_facts(cloud).on_premises:
             raise SkyUsageError(
-                f"--data {each.manifest.uri}:{each.path}: an absolute path on a machine of "
-                f"{cloud}, which others use, too",
-                hint=f"a path in the cluster's folder: ./data/{each.manifest.uri.name}",
+                _(
+                    "--data {uri}:{path}: an absolute path on a machine of {cloud}, which "
+                    "others use, too"
+                ).format(uri=each.manifest.uri, path=each.path, cloud=cloud),
+                hint=_("a path in the cluster's folder: ./data/{name}").format(
+                    name=each.manifest.uri.name
+                ),
+            )
+
+
+def check_mounts(mounts: Sequence[CellData], cloud: str, folder: Path) -> list[tuple[str, Path]]:
+    """Return the folders of this machine that a cell mounts, by path.
+
+    Raises
+    ------
+    SkyUsageError
+        The data would have to be streamed from a store, which machines cannot do.
+    """
+    linked = []
+    for each in mounts:
+        uri = StorageUri.parse(each.uri, folder)
+        if not (uri.is_local and cloud == "local"):
+            raise SkyUsageError(
+                _(
+                    "--mount {uri}: machines have no file system that streams from "
+                    "{scheme}: ({cloud})"
+                ).format(uri=uri, scheme=uri.scheme, cloud=cloud),
+                hint=_(
+                    "--data {uri}:./{path} brings the data, once for each machine; "
+                    "sky.Storage(uri).open(key) reads parts of an object here"
+                ).format(uri=uri, path=each.path),
+            )
+        if not uri.path.exists():
+            raise SkyUsageError(
+                _("--mount {uri}: there is nothing at {path}").format(uri=uri, path=uri.path)
+            )
+        linked.append((each.path, uri.path))
+    return linked
+
+
+def mount_folders(linked: Sequence[tuple[str, Path]], placement: Placement) -> None:
+    """Let paths of a cell on this machine lead to folders of it, which are not copied."""
+    for path, target in linked:
+        for rank in placement.ranks:
+            placement.cluster.connection.ask_engine(
+                rank, "data", step="mount", path=path, target=str(target)
             )
 
 
@@ -201,7 +248,23 @@ class _Delivery:
         except BaseException:
             self._cancel()
             raise
+        self._book_egress(missing)
         self.reporter.note(self._summary(missing, time.monotonic() - begun))
+
+    def _book_egress(self, nbytes: int) -> None:
+        """Enter the price of bytes that have left another cloud or region into the ledger."""
+        source, row = place_of(self.data.store, self.data.manifest.uri), self.cluster.row
+        if not nbytes or not source or find_facts(source.partition("/")[0]).on_premises:
+            return
+        from .. import catalog
+
+        gb, target = nbytes / 1e9, f"{row.cloud}/{row.region}"
+        if find_facts(row.cloud).on_premises:
+            target = "internet"
+        usd = catalog.load().egress(source, target, gb).usd
+        if usd != 0:
+            what = _("egress of {gb:.3g} GB from {source}").format(gb=gb, source=source)
+            self.cluster.store.add_other_cost(row.id, what, usd, time.time())
 
     def _begin(self) -> None:
         data = self.data
@@ -246,8 +309,11 @@ class _Delivery:
 
     def _check_end(self, state: dict[str, Any]) -> None:
         if state["error"]:
-            message, _, hint = state["error"].partition("\n")
-            raise SkyStorageError(f"--data {self.data.manifest.uri}: {message}", hint=hint or None)
+            message, __, hint = state["error"].partition("\n")
+            raise SkyStorageError(
+                _("--data {uri}: {message}").format(uri=self.data.manifest.uri, message=message),
+                hint=hint or None,
+            )
 
     def _cancel(self) -> None:
         for rank in self.ranks:
@@ -257,8 +323,12 @@ class _Delivery:
     def _summary(self, missing: int, seconds: float) -> str:
         data = self.data
         if not missing:
-            return f"{data.path}: {data.title}: there already, 0 bytes moved"
+            return _("{path}: {title}: there already, 0 bytes moved").format(
+                path=data.path, title=data.title
+            )
         rest = data.manifest.nbytes - missing
-        kept = f", {format_size(rest)} were there already" if rest else ""
+        kept = _(", {rest} were there already").format(rest=format_size(rest)) if rest else ""
         rate = format_size(missing / max(seconds, 0.001))
-        return f"{data.path}: {data.title}: brought in {seconds:.1f} s ({rate}/s){kept}"
+        return _("{path}: {title}: brought in {seconds:.1f} s ({rate}/s){kept}").format(
+            path=data.path, title=data.title, seconds=seconds, rate=rate, kept=kept
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -96,6 +97,14 @@ class Display(Protocol):
         """Pass on a widget's message, and join the two halves of the widget."""
         ...
 
+    def share_widgets(self, models: Iterable[str], engine: str, client: Any) -> None:
+        """Keep widgets of the notebook equal to those that are sent to an engine."""
+        ...
+
+    def settle_widgets(self) -> None:
+        """Give the notebook's widgets what engines have changed."""
+        ...
+
     def payload(self, parts: list[dict[str, Any]]) -> None:
         """Put the payload of a reply into the reply of the cell."""
         ...
@@ -121,6 +130,14 @@ class WrappedDisplay:
         """Replace the status line of a cell that has ended."""
         self.display.update_status(status)
 
+    def share_widgets(self, models: Iterable[str], engine: str, client: Any) -> None:
+        """Keep widgets of the notebook equal to those that are sent to an engine."""
+        self.display.share_widgets(models, engine, client)
+
+    def settle_widgets(self) -> None:
+        """Give the notebook's widgets what engines have changed."""
+        self.display.settle_widgets()
+
     def payload(self, parts: list[dict[str, Any]]) -> None:
         """Put the payload of a reply into the reply of the cell."""
         self.display.payload(parts)
@@ -139,6 +156,12 @@ class NoDisplay:
         """Ignore it."""
 
     def comm(self, message: Any, engine: str, client: Any) -> None:
+        """Ignore it."""
+
+    def share_widgets(self, models: Any, engine: str, client: Any) -> None:
+        """Ignore it."""
+
+    def settle_widgets(self) -> None:
         """Ignore it."""
 
     def payload(self, parts: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,9 +126,19 @@ def check_destination(session: Session, request: FetchRequest) -> None:
 
 
 def fetch(
-    session: Session, request: FetchRequest, progress: Progress = lambda done, total: None
+    session: Session,
+    request: FetchRequest,
+    progress: Progress = lambda done, total: None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> list[FetchedValue | FetchedPaths]:
     """Bring variables and files of a cluster to the notebook, in the order of their names.
+
+    Parameters
+    ----------
+    progress
+        Called with the bytes of files done and in all.
+    tell
+        Called with a sentence when something has to be waited for.
 
     Raises
     ------
@@ -141,38 +151,57 @@ def fetch(
             _("get: {name} has no engine {rank}").format(name=live.row.name, rank=request.rank),
             hint=_("its engines are 0 to {nodes}").format(nodes=live.row.nodes - 1),
         )
-    source = FileSource(live, request.rank)
-    return [_fetch_one(session, live, source, request, name, progress) for name in request.names]
+    fetcher = _Fetcher(session, FileSource(live, request.rank), request, progress, tell)
+    return [fetcher.fetch(name) for name in request.names]
 
 
-def _fetch_one(
-    session: Session,
-    live: ClusterHandle,
-    source: FileSource,
-    request: FetchRequest,
-    name: str,
-    progress: Progress,
-) -> FetchedValue | FetchedPaths:
-    # a shell has no variables to bind
-    if not is_path(name) and request.to is None and not session.everywhere:
-        found = session.variables.fetch(name, live, request.rank)
-        if found is not None:
-            note = _("the variable {name}; the file of that name: %sky get ./{name}").format(
-                name=name
+@dataclass(frozen=True, slots=True)
+class _Fetcher:
+    """Steps of one request; its attributes are the arguments of `fetch`."""
+
+    session: Session
+    source: FileSource
+    request: FetchRequest
+    progress: Progress
+    tell: Callable[[str], None]
+
+    def fetch(self, name: str) -> FetchedValue | FetchedPaths:
+        """Bring a variable, or what lies at a path."""
+        # a shell has no variables to bind
+        if not is_path(name) and self.request.to is None and not self.session.everywhere:
+            found = self._fetch_variable(name)
+            if found is not None:
+                return found
+        return self._fetch_files(name)
+
+    def _fetch_variable(self, name: str) -> FetchedValue | None:
+        live, has_file = self.source.cluster, self.source.find(name).exists
+        engines = live.connection.ask_controller("engines")["engines"]
+        if any(engine["rank"] == self.request.rank and engine["running"] for engine in engines):
+            text = _("{name} comes when the cell has ended that runs on {cluster}")
+            self.tell(text.format(name=name, cluster=live.row.name))
+            if has_file:
+                self.tell(_("the file comes at once: %sky get ./{name}").format(name=name))
+        found = self.session.variables.fetch(name, live, self.request.rank)
+        if found is None:
+            return None
+        note = _("the variable {name}; the file of that name: %sky get ./{name}")
+        return FetchedValue(name, found.value, note.format(name=name) if has_file else "")
+
+    def _fetch_files(self, name: str) -> FetchedPaths:
+        live, found = self.source.cluster, self.source.find(name)
+        if not found.exists:
+            raise _unknown_name(name, live, self.source)
+        if not found.files:
+            raise SkyTransferError(
+                _("{name} is an empty folder on {cluster}").format(name=name, cluster=live.row.name)
             )
-            return FetchedValue(name, found.value, note if source.find(name).exists else "")
-    files = source.find(name)
-    if not files.exists:
-        raise _unknown_name(name, live, source)
-    if not files.files:
-        raise SkyTransferError(
-            _("{name} is an empty folder on {name2}").format(name=name, name2=live.row.name)
-        )
-    targets = choose_targets(files, session.folder, request.to)
-    planned = plan_copies(targets, None if request.replaces else ())
-    copy_files(source, planned, progress)
-    copied, nbytes = tuple(planned.copies.values()), sum(file.size for file in planned.copies)
-    return FetchedPaths(name, copied, planned.present, files.is_file, nbytes)
+        targets = choose_targets(found, self.session.folder, self.request.to)
+        planned = plan_copies(targets, None if self.request.replaces else ())
+        copy_files(self.source, planned, self.progress)
+        nbytes = sum(file.size for file in planned.copies)
+        copied = tuple(planned.copies.values())
+        return FetchedPaths(name, copied, planned.present, found.is_file, nbytes)
 
 
 def _unknown_name(name: str, live: ClusterHandle, source: FileSource) -> Exception:

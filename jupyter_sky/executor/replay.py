@@ -11,6 +11,7 @@ from ..translation import _
 from .cluster import ClusterHandle
 from .cluster_records import ClusterRecords
 from .display import Display
+from .earlier_run import describe_outputs
 from .relay import Relay
 from .run_monitor import ANSWER_SECONDS, describe_loss
 from .untrusted_output import InertDisplay, is_untrusted
@@ -67,7 +68,9 @@ def _replay_run(
         store.end_run(row.run_id, answer["status"], ended)
     if stopped_at:
         raise KeyboardInterrupt
+    left = describe_outputs(row) if answer["status"] == "ok" else ""
     what, how = row.name or f"cell {row.cell}", answer["status"].replace("unknown", "lost")
+    how = f"{how}; {left}" if left else how
     if start >= ALL_SHOWN:
         return f"{what} went on while no kernel listened, shown at its own place; ended: {how}"
     return _(

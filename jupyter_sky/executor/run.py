@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ..catalog.price_origin import describe_origin
 from ..cell_options.values import CellOptions
 from ..engines.client.connection import wait_callback
 from ..errors import (
@@ -42,6 +43,7 @@ from .run_monitor import TICK_SECONDS, MonitorCallbacks, RunMonitor
 from .run_record import RunRecord, recorded_code
 from .transfer_progress import TransferReporter
 from .untrusted_output import InertDisplay, mark_untrusted
+from .upload_step import CellUploads
 from .values import ClusterRequest, Placement, RunLimits, Sending
 
 if TYPE_CHECKING:
@@ -202,16 +204,20 @@ class SkyRun:
         files.check()
         check_input_sizes(sending, reporter)
         data = self._list_data()
+        uploads = CellUploads(self.options.uploads, self.session.folder, reporter)
         placement = self._place()
         self.session.live[self.id] = self
         config, folder = self.session.config, self.session.folder
         waiting = wait_callback.set(self._keep_status_alive)
         try:
             prepare_engines(sending, placement, folder, config.sync_packages, reporter)
-            if data:
-                from .datasets import bring_data
+            if data or self.options.mounts:
+                from .datasets import bring_data, check_mounts, mount_folders
 
+                mounts = check_mounts(self.options.mounts, placement.row.cloud, folder)
                 bring_data(data, placement, reporter)
+                mount_folders(mounts, placement)
+            uploads.begin(placement)
         finally:
             wait_callback.reset(waiting)
         namespace = self.session.namespace
@@ -219,13 +225,15 @@ class SkyRun:
         with monitor.count_interrupts():  # a cell that has been sent must be watched
             self._send(sending, placement)
         replies = monitor.wait_replies(self.cells)
+        self._settle_widgets()
         payloads = [filter_payload(reply.payload, self.trusted) for reply in replies]
         self.display.payload(first_payload(payloads))
         self.notes += describe_decisions(sending, replies)
         results = ResultCollector(
             placement, self.origin, self.label, namespace, self.trusted, reporter
         )
-        value = results.collect(replies, self.options.outputs)
+        with uploads.after_cell(self._show_uploading):
+            value = results.collect(replies, self.options.outputs)
         files.bring(placement, reporter)
         self._end("done")
         self._finish("done")
@@ -254,7 +262,8 @@ class SkyRun:
         )
         self.cluster, notes = clusters.obtain(request, self.report)
         self.notes += notes
-        if connected is None and self.cluster.was_running:
+        if self.cluster.awaits_replay:  # also where `%sky vars` has connected before
+            self.cluster.awaits_replay = False
             config = self.session.config
             for note in replay_unfinished(self.cluster, clusters.records, self.display, config):
                 self.notes.append(note)
@@ -317,13 +326,25 @@ class SkyRun:
         }
         origin = self.origin
         request = sending.request(origin.number, session.id, origin.history, self.trusted)
+        request["error_shown_by"] = "engine" if origin.is_outermost else "notebook"
         code = self.origin.number_lines(self.code)
         self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
         self.record.begin(cluster.row, limit)
         # last, and nothing after it: the thread that sends needs the interpreter, too
         for rank in placement.ranks:
-            sink = relay.engine_receiver(rank, engines.get(rank, ""), link.client)
+            engine = engines.get(rank, "")
+            display.share_widgets(sending.models, engine, link.client)
+            sink = relay.engine_receiver(rank, engine, link.client)
             self.cells.append(link.execute(rank, code, facts, request, sink))
+
+    def _show_uploading(self) -> None:
+        self.show("syncing", "uploading", force=True)
+
+    def _settle_widgets(self) -> None:
+        """Register the widgets that engines have made, before values that contain them come."""
+        if self._relay is not None and self._relay.holds_widgets():
+            self.show(self.status, force=True)  # and what waits for the status line after it
+        self.display.settle_widgets()
 
     # -- callbacks of the steps ----------------------------------------------------------------
 
@@ -376,6 +397,7 @@ class SkyRun:
 
     def _waiting_row(self) -> RunRow:
         """Return the record of the run while it waits for a cluster."""
+        options = self.options
         return RunRow(
             run_id=self.id,
             notebook=self.session.notebook,
@@ -393,6 +415,7 @@ class SkyRun:
             shown=0,
             cell_id=self.origin.cell_id,
             stage=self.status,
+            outputs=",".join([*(output.name for output in options.outputs), *options.files]),
         )
 
     # -- the end -------------------------------------------------------------------------------
@@ -475,7 +498,7 @@ class SkyRun:
             notes=tuple(self.notes),
             run_id=self.id,
             warning=self.warning if stage == "interrupting" else "",
-            price_from=f"{row.price_source} {row.price_date}".strip() if row else "",
+            price_from=describe_origin(row.price_source, row.price_date).text if row else "",
         )
         self.display.status(self._shown)
         if self._relay is not None:

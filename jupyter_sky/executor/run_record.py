@@ -141,7 +141,8 @@ class RunRecord:
             return
         self._closed = True
         status = _STATUS.get(stage, stage)
-        self.row = replace(self.row, ended=time.time(), status=status, stage=stage)
+        # its values have been brought, or there are none
+        self.row = replace(self.row, ended=time.time(), status=status, stage=stage, outputs="")
         (self.store.update_run if self._written else self.store.insert_ended_run)(self.row)
 
     def detach(self, stage: Stage) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyTimeout
 from ..resources import format_elapsed
+from ..translation import _
 from .payload import Blobs, Payload, is_plain
 from .tasks import CallTask, PackedCall, RemoteFuture, StopReason
 
@@ -103,9 +104,15 @@ class GatheredCalls:
                 self._values[number] = future.result()
         if unfinished:
             raise SkyTimeout(
-                f"{unfinished} of {len(self.calls)} calls had not ended after "
-                f"{format_elapsed(timeout or 0)}, and were stopped",
-                hint="allow more: timeout=SECONDS, or None to wait for all",
+                _(
+                    "{unfinished} of {calls_count} calls had not ended after "
+                    "{format_elapsed}, and were stopped"
+                ).format(
+                    unfinished=unfinished,
+                    calls_count=len(self.calls),
+                    format_elapsed=format_elapsed(timeout or 0),
+                ),
+                hint=_("allow more: timeout=SECONDS, or None to wait for all"),
             )
         return self._values
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..engines.wire.values import Parcel
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
-from ..translation import _
+from ..translation import _, ngettext
 from . import active_pools
 from .blob_transfer import BlobTransfer
 from .call_methods import CallMethods, Wanted
@@ -274,9 +274,7 @@ class Pool(CallMethods):
         """
         calls = self._dispatcher.call_count()
         named = (
-            _("{calls} call{words}").format(calls=calls, words="" if calls == 1 else "s")
-            if calls
-            else ""
+            ngettext("{calls} call", "{calls} calls", calls).format(calls=calls) if calls else ""
         )
         return ", ".join(filter(None, (named, self._other_uses())))
 

@@ -171,7 +171,7 @@ def get(
     if last is not None:
         check_destination(session, request)
     with TransferLine() as line:
-        found = fetch(session, request, line.show)
+        found = fetch(session, request, line.show, print)
     for text in describe(found, session.folder):
         print(text)
 

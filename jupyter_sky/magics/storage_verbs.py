@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import SkyCancelled, SkyUsageError
 from ..quantities import format_size
+from ..translation import _
 from .arguments import option, word
 from .confirmation import ask
 from .declaration import verb
@@ -15,8 +16,8 @@ from .declaration import verb
 def show_storage() -> None:
     """List, measure, copy or delete data in object stores and folders."""
     raise SkyUsageError(
-        "%sky storage: which command?",
-        hint="ls, du, cp, rm or gc, such as %sky storage ls s3://imagenet/train/",
+        _("%sky storage: which command?"),
+        hint=_("ls, du, cp, rm or gc, such as %sky storage ls s3://imagenet/train/"),
     )
 
 
@@ -48,6 +49,28 @@ def measure_data(uri: str, refresh: bool) -> Any:
 
 
 @verb(
+    "storage cp",
+    "storage cp ./data/ s3://mine/data/",
+    word("FROM", "Object, folder or path.", "storage"),
+    word("TO", "Object, or with / at its end a folder.", "storage"),
+    option("--dry-run", "", "Say how much would be copied, and its price."),
+    option("--overwrite", "", "Replace objects of the target that differ."),
+    option("--via", "NAME", "Cluster that moves the bytes between clouds; here for this machine."),
+    needs_session=False,
+)
+def copy_data(to: str, dry_run: bool, overwrite: bool, via: str | None, **words: str) -> Any:
+    """Copy data between stores and folders; nothing is deleted."""
+    from ..api.storage import copy, show_progress
+
+    made = copy(words["from"], to, dry_run=dry_run, overwrite=overwrite, via=via or "")
+    if dry_run:
+        return made
+    made.wait(show_progress)
+    print(_("copied: {plan}").format(plan=made.plan))
+    return None
+
+
+@verb(
     "storage rm",
     "storage rm s3://mine/runs/7/",
     word("URI", "Object, or with / at its end everything below.", "storage"),
@@ -65,12 +88,14 @@ def delete_data(uri: str, yes: bool) -> None:
         answer = ask(f"Delete {count:,} objects ({size}) below {data.uri}? [y/N] ")
         if answer is None:
             raise SkyUsageError(
-                f"{data.uri}: {count:,} objects ({size}) would be deleted",
-                hint=f"%sky storage rm {data.uri} --yes",
+                _("{uri}: {count:,} objects ({size}) would be deleted").format(
+                    uri=data.uri, count=count, size=size
+                ),
+                hint=_("%sky storage rm {uri} --yes").format(uri=data.uri),
             )
         if answer.strip().lower() not in ("y", "yes"):
-            raise SkyCancelled("nothing was deleted")
-    print(f"deleted: {data.delete():,} objects of {data.uri}")
+            raise SkyCancelled(_("nothing was deleted"))
+    print(_("deleted: {delete:,} objects of {uri}").format(delete=data.delete(), uri=data.uri))
 
 
 @verb("storage gc", "storage gc", needs_session=False)
@@ -80,4 +105,4 @@ def free_cache() -> None:
 
     cache = data_cache()
     freed = cache.evict_unused()
-    print(f"freed: {format_size(freed)} of {cache.root}")
+    print(_("freed: {freed} of {root}").format(freed=format_size(freed), root=cache.root))

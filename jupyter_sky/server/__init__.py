@@ -18,7 +18,7 @@ def load(server_app: Any) -> None:
     """Add the handlers to a Jupyter server."""
     from jupyter_server.utils import url_path_join
 
-    from . import clusters, cost, form, notebook_runs, offers, overview, runs
+    from . import clusters, cost, files, form, notebook_runs, offers, overview, runs
     from .poller import SCHEMA
     from .service import SkyService
 
@@ -33,7 +33,7 @@ def load(server_app: Any) -> None:
         ".*$",
         [
             (url_path_join(base, PREFIX, path), handler)
-            for module in (overview, clusters, runs, notebook_runs, offers, form, cost)
+            for module in (overview, clusters, files, runs, notebook_runs, offers, form, cost)
             for path, handler in module.HANDLERS
         ],
     )

@@ -52,6 +52,12 @@ class ConnectionPool:
         SkyClusterLost, SkyUnreachable
             It does not answer.
         """
+        return self.ask_with_buffers(row, op, **content)[0]
+
+    def ask_with_buffers(
+        self, row: ClusterRow, op: str, **content: Any
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """Ask as `ask` does; return the bytes that came with the answer, too."""
         with self._lock:
             found = self._connections.setdefault((row.name, row.created), _Connection())
             found.used = time.monotonic()
@@ -63,7 +69,7 @@ class ConnectionPool:
             observer = found.observer
         assert observer is not None
         try:
-            return observer.ask(op, **content)
+            return observer.ask_with_buffers(op, **content)
         except SkyClusterLost:
             with found.lock:
                 found.close()  # the next question tries it anew

@@ -276,12 +276,18 @@ class SkyService:
 
     def ask(self, row: ClusterRow, op: str, **content: Any) -> dict[str, Any]:
         """Ask the controller of a cluster that is up, and note the time of its end."""
+        return self.ask_with_buffers(row, op, **content)[0]
+
+    def ask_with_buffers(
+        self, row: ClusterRow, op: str, **content: Any
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """Ask as `ask` does; return the bytes that came with the answer, too."""
         try:
-            answer = self.connections.ask(row, op, **content)
+            answer, buffers = self.connections.ask_with_buffers(row, op, **content)
         except SkyError:
             self.poller.reconcile_soon()  # it may be gone
             raise
         if "idle_left" in answer:
             left, users = answer["idle_left"], tuple(answer.get("users", ()))
             self.idle_reports[row.name, row.created] = IdleReport(left, time.time(), users)
-        return answer
+        return answer, buffers

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from .._version import __version__
+from ..catalog.price_origin import describe_origin
 from ..ledger import budget
 from ..ledger.billing import billed_seconds_sql
 from ..ledger.lines import run_usd
@@ -238,10 +239,13 @@ def _cluster(
         )
     said = idle_reports.get((name, row["created"]))
     users = said.users if said and now - said.at < USE_VALID_SECONDS else ()
+    origin = describe_origin(row["price_source"], row["price_date"])
     taken = "name state cloud region instance_type nodes price price_source price_date notebook"
     return {
         **{key: row[key] for key in taken.split()},
         **{key: row[key] for key in ("created", "idle", "resources")},
+        "price_origin": origin.short,
+        "price_detail": origin.detail,
         "state": state,
         "where": _place_text(row["offer"], row["nodes"]),
         "spot": bool(row["spot"]),

@@ -10,6 +10,7 @@ from typing import Any
 from ..config.settings import Sky
 from ..errors import SkyUsageError
 from ..tables import Table
+from ..translation import _
 from .errors import SkyObjectMissing
 from .listing import Manifest, Usage, UsageMemory, list_level, list_objects
 from .local_cache import fetch_dataset
@@ -53,6 +54,11 @@ class Storage:
     def store(self) -> Store:
         """Store of the data."""
         return open_store(self.uri)
+
+    @property
+    def region(self) -> str:
+        """Region of the bucket, as far as its store tells it; empty for folders."""
+        return "" if self.uri.options.get("endpoint") else getattr(self.store, "region", "")
 
     # -- what is there -----------------------------------------------------------------------------
 
@@ -133,8 +139,8 @@ class Storage:
             return open_object(self.store, self.store.stat(uri.key), mode, **text)
         if mode not in ("wb", "w", "wt"):
             raise SkyUsageError(
-                f"open(mode={mode!r}): objects are read or written as a whole",
-                hint='mode="rb", "r", "wb" or "w"; to append, fetch, change and write it',
+                _("open(mode={mode!r}): objects are read or written as a whole").format(mode=mode),
+                hint=_('mode="rb", "r", "wb" or "w"; to append, fetch, change and write it'),
             )
         writer = ObjectWriter(lambda data: self.write(key, data))
         return writer if "b" in mode else TextWriter(writer, **text)
@@ -176,7 +182,10 @@ class Storage:
         """
         uri = self._child(key)
         if uri.is_folder:
-            raise SkyUsageError(f"{uri} is a folder", hint='name an object: write("name", data)')
+            raise SkyUsageError(
+                _("{uri} is a folder").format(uri=uri),
+                hint=_('name an object: write("name", data)'),
+            )
         write_object(self.store, uri.key, data)
         usage_memory().forget(self.uri)
 
@@ -195,7 +204,9 @@ class Storage:
         else:
             keys = [each.key for each in self.store.list(uri.key)]
             if not keys:
-                raise SkyObjectMissing(f"0 objects below {uri}: nothing to delete")
+                raise SkyObjectMissing(
+                    _("0 objects below {uri}: nothing to delete").format(uri=uri)
+                )
         self.store.remove(keys)
         usage_memory().forget(self.uri)
         return len(keys)
@@ -204,7 +215,9 @@ class Storage:
         if not key:
             return self.uri
         if self.uri.scheme in ("file", "ssh") and (reason := path_error(key.rstrip("/"))):
-            raise SkyUsageError(f"{key!r} below {self.uri}: {reason}")
+            raise SkyUsageError(
+                _("{key!r} below {uri}: {reason}").format(key=key, uri=self.uri, reason=reason)
+            )
         return self.uri.child(key)
 
     def __repr__(self) -> str:

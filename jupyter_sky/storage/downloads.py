@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from ..errors import SkyCancelled
+from ..translation import _
 from .checksums import combine_crc32c, crc_to_hex
 from .errors import SkyChecksumMismatch, SkyStoreBusy
 from .file_parts import DONE_HEADER, file_url
@@ -54,14 +55,20 @@ def plan_download(store: Store, found: StoredObject) -> DownloadPlan:
     """
     if not found.size:
         return DownloadPlan(())
-    sums = found.sums
     count = part_count(found.size, PART_SIZE)
+    sums = found.sums or _sums_of_version(store, found)
     if count > 1 and not sums:
         there = store.stat(found.key)
         sums = there.sums if there.version == found.version else {}
     spans = [part_span(number, found.size, PART_SIZE) for number in range(1, count + 1)]
     known = tuple((name, sums[name]) for name in ("crc32c", "md5") if name in sums)
     return DownloadPlan(tuple(store.read(found, span) for span in spans), known)
+
+
+def _sums_of_version(store: Store, found: StoredObject) -> Mapping[str, str]:
+    """Return the checksums that a listed version is itself: many stores use the MD5."""
+    dialect = getattr(store, "dialect", None)
+    return {} if dialect is None else dialect.sums({"ETag": found.version})
 
 
 @dataclass(slots=True)
@@ -134,7 +141,7 @@ def _run_parts(
             worker.submit(job, partial(_write_request, part))
             flying += 1
         if cancelled.is_set():
-            raise SkyCancelled("the download was cancelled")
+            raise SkyCancelled(_("the download was cancelled"))
         try:
             outcome = outcomes.get(timeout=CANCEL_SECONDS)
         except Empty:
@@ -154,7 +161,7 @@ def _run_parts(
 
 def _is_md5_wanted(plan: DownloadPlan) -> bool:
     """Return whether MD5 is the only sum, which can be compared for a single part."""
-    return len(plan.requests) == 1 and [name for name, _ in plan.sums] == ["md5"]
+    return len(plan.requests) == 1 and [name for name, __ in plan.sums] == ["md5"]
 
 
 def _write_request(part: _Part, _sums: Checksums) -> PartRequest:
@@ -174,5 +181,7 @@ def _compare_sums(plan: DownloadPlan, path: Path, parts: Sequence[_Part]) -> Non
     if differs:
         path.unlink(missing_ok=True)
         raise SkyChecksumMismatch(
-            f"{parts[0].request.subject} returned other bytes than its store has"
+            _("{subject} returned other bytes than its store has").format(
+                subject=parts[0].request.subject
+            )
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
 
+from ..translation import _
 from .checksums import crc32c, crc_to_hex
 from .errors import SkyDiskFull, SkyInvalidKey, SkyObjectMissing, SkyTargetExists, SkyUploadMissing
 from .file_parts import (
@@ -37,6 +39,7 @@ from .store import (
 from .uri import StorageUri
 
 PART_PREFIX = ".sky-part-"
+_INVALID_PART = re.compile(r"(\A|/)\.{0,2}(/|\Z)|\0")
 _CAPABILITY = Capability(
     min_part=1, max_parts=10**9, max_object=2**63 - 1, equal_parts=False, part_checksum=""
 )
@@ -53,6 +56,7 @@ class FilesStore:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
+        self._prefix = f"{root}/" if str(root) != "/" else "/"
         self.uri = StorageUri("file", "", str(root).strip("/") + "/" if str(root) != "/" else "")
         self.capability = _CAPABILITY
 
@@ -64,12 +68,7 @@ class FilesStore:
         SkyInvalidKey
             The key has parts that no file name can have, or that climb out of the folder.
         """
-        parts = key.split("/")
-        if any(part in {"", ".", ".."} or "\0" in part for part in parts):
-            raise SkyInvalidKey(f"the key {key!r} cannot be a path of a file")
-        if any(len(os.fsencode(part)) > 255 for part in parts):
-            raise SkyInvalidKey(f"the key {key!r} has a name of more than 255 bytes")
-        return self.root.joinpath(*parts)
+        return Path(self._checked(key))
 
     def stat(self, key: str) -> StoredObject:
         """Return size and version of a file."""
@@ -79,12 +78,12 @@ class FilesStore:
         except OSError as error:
             raise file_error(error, str(path)) from error
         if not S_ISREG(status.st_mode):
-            raise SkyObjectMissing(f"{path} is a folder, and no file")
+            raise SkyObjectMissing(_("{path} is a folder, and no file").format(path=path))
         return _stored(key, status)
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoredObject]:
         """Yield files in the order of their keys; links are followed within the prefix's folder."""
-        folder, _, _ = prefix.rpartition("/")
+        folder, __, __ = prefix.rpartition("/")
         base = self.path(folder) if folder else self.root
         if not base.is_dir():
             return
@@ -94,7 +93,7 @@ class FilesStore:
 
     def read(self, obj: StoredObject, span: Span | None = None) -> PartRequest:
         """Return a request that reads a span of this version."""
-        url = file_url(self.path(obj.key))
+        url = file_url(self._checked(obj.key))
         headers = {VERSION_HEADER: obj.version}
         return PartRequest("GET", url, headers, span or Span(0, obj.size))
 
@@ -124,17 +123,20 @@ class FilesStore:
         return upload
 
     def end(self, upload: Upload, parts: Sequence[Part]) -> StoredObject:
-        """Give the file its name, in one step."""
+        """Give the file its name, in one step.
+
+        As other programs that copy, it leaves the time of writing to the system.
+        """
         assert isinstance(upload, FileUpload)
         crc = combined_crc32c(sorted(parts, key=lambda part: part.number))
         try:
-            if upload.id:
-                _sync(upload.part_path)
             status = upload.part_path.stat()
             _publish(upload)
             done_path(upload.part_path).unlink(missing_ok=True)
         except FileNotFoundError as error:
-            raise SkyUploadMissing(f"{upload.part_path} is gone") from error
+            raise SkyUploadMissing(
+                _("{part_path} is gone").format(part_path=upload.part_path)
+            ) from error
         except OSError as error:
             raise file_error(error, str(upload.path)) from error
         sums = {} if crc is None else {"crc32c": crc_to_hex(crc)}
@@ -148,6 +150,16 @@ class FilesStore:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 raise file_error(error, str(path)) from error
+
+    def _checked(self, key: str) -> str:
+        """Return the path of a key as text."""
+        if not key or _INVALID_PART.search(key):
+            raise SkyInvalidKey(_("the key {key!r} cannot be a path of a file").format(key=key))
+        if len(key) > 63 and any(len(os.fsencode(part)) > 255 for part in key.split("/")):
+            raise SkyInvalidKey(
+                _("the key {key!r} has a name of more than 255 bytes").format(key=key)
+            )
+        return self._prefix + key
 
     def can_copy_from(self, other: Store) -> bool:
         """Files are copied as part of a transfer."""
@@ -184,10 +196,12 @@ class FileUpload:
         except FileNotFoundError:
             if self.part_path.exists():
                 return {}
-            raise SkyUploadMissing(f"{self.part_path} is gone") from None
+            raise SkyUploadMissing(
+                _("{part_path} is gone").format(part_path=self.part_path)
+            ) from None
         parts: dict[int, Part] = {}
         for line in lines:
-            number, _, tag = line.partition(" ")
+            number, __, tag = line.partition(" ")
             if len(tag) != 8 or not number.isdigit():
                 continue  # the last line of a process that was killed
             span = part_span(int(number), self.size, self.part_size)
@@ -216,7 +230,9 @@ def _walk(
     """Yield keys and states of files below a folder, in the order of whole keys."""
     real = os.path.realpath(folder)
     if real in above:
-        raise SkyInvalidKey(f"{folder} is a link that leads back to a folder above it")
+        raise SkyInvalidKey(
+            _("{folder} is a link that leads back to a folder above it").format(folder=folder)
+        )
     try:
         entries = [(entry.name + "/" * entry.is_dir(), entry) for entry in os.scandir(folder)]
     except OSError as error:
@@ -229,7 +245,9 @@ def _walk(
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise SkyInvalidKey(f"the name {name!r} in {folder} is not UTF-8") from None
+            raise SkyInvalidKey(
+                _("the name {name!r} in {folder} is not UTF-8").format(name=name, folder=folder)
+            ) from None
         if name.endswith("/"):
             yield from _walk(Path(entry.path), prefix + name, root, (*above, real))
         elif entry.is_file():
@@ -240,9 +258,17 @@ def _check_link(entry: os.DirEntry[str], root: Path) -> None:
     """Refuse a link that leads out of the folder that is listed, or nowhere."""
     target = Path(os.path.realpath(entry.path))
     if not target.is_relative_to(root):
-        raise SkyInvalidKey(f"{entry.path} is a link to {target}, outside of {root}")
+        raise SkyInvalidKey(
+            _("{path} is a link to {target}, outside of {root}").format(
+                path=entry.path, target=target, root=root
+            )
+        )
     if not target.exists():
-        raise SkyObjectMissing(f"{entry.path} is a link to {target}, which does not exist")
+        raise SkyObjectMissing(
+            _("{path} is a link to {target}, which does not exist").format(
+                path=entry.path, target=target
+            )
+        )
 
 
 def _reserve(path: Path, size: int) -> None:
@@ -250,14 +276,13 @@ def _reserve(path: Path, size: int) -> None:
     free = shutil.disk_usage(path.parent).free
     if size > free:
         need, have = f"{size / 1e9:.1f} GB", f"{free / 1e9:.1f} GB"
-        raise SkyDiskFull(f"{path.parent} needs room for {need} and has {have}")
+        raise SkyDiskFull(
+            _("{parent} needs room for {need} and has {have}").format(
+                parent=path.parent, need=need, have=have
+            )
+        )
     with path.open("xb") as file:
         file.truncate(size)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _publish(upload: FileUpload) -> None:
@@ -267,11 +292,11 @@ def _publish(upload: FileUpload) -> None:
         try:
             os.link(upload.part_path, path)  # refuses a name that is taken, unlike a rename
         except FileExistsError:
-            raise SkyTargetExists(f"{path} exists") from None
+            raise SkyTargetExists(_("{path} exists").format(path=path)) from None
         upload.part_path.unlink()
         return
     if condition.version:
         there = file_version(path.stat()) if path.exists() else ""
         if there != condition.version:
-            raise SkyTargetExists(f"{path} has been written by another")
+            raise SkyTargetExists(_("{path} has been written by another").format(path=path))
     os.replace(upload.part_path, path)

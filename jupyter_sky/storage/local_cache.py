@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .cache import CachedObject, DatasetCache, Lease
 from .downloads import download_objects, plan_download
 from .listing import Manifest
@@ -61,7 +62,8 @@ def fetch_to(store: Store, manifest: Manifest, target: Path) -> Path:
         target /= manifest.uri.name
     if target.exists() and (target.is_file() or any(target.iterdir())):
         raise SkyUsageError(
-            f"there is something at {target} already", hint="fetch to another path, or remove it"
+            _("there is something at {target} already").format(target=target),
+            hint=_("fetch to another path, or remove it"),
         )
     fetched = fetch_dataset(store, manifest, fold_of_platform())
     with fetched.lease:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SkyCancelled, SkyError, SkyUsageError
+from ..translation import _
 from .cache import GROUP_OBJECTS, CachedObject, Dataset, DatasetCache, Lease
 from .downloads import DownloadPlan, download_objects
 from .errors import SkyRequestExpired
-from .file_parts import file_url
+from .file_parts import file_url, file_version
 from .parts import PART_SIZE, part_count, part_span
 from .store import PartRequest, Span
 from .tree_names import path_error
@@ -166,7 +167,7 @@ class Arrival(DataTask):
                     self._wanted[each.identity] = None
 
     def _download(self, pairs: Sequence[tuple[CachedObject, Path]]) -> None:
-        objects = [each for each, _ in pairs]
+        objects = [each for each, __ in pairs]
         ahead = 1 + max(self._positions.get(each.identity, 0) for each in objects)
         self._want(objects)
         self._want(self._missing[ahead : ahead + ASKED_AHEAD])
@@ -219,9 +220,9 @@ class Arrival(DataTask):
                 if all(each.identity in self._plans for each in objects):
                     return {each.identity: self._plans.pop(each.identity) for each in objects}
                 if self._cancelled.is_set():
-                    raise SkyCancelled("the data were not brought: the cell was cancelled")
+                    raise SkyCancelled(_("the data were not brought: the cell was cancelled"))
                 if time.monotonic() - self._heard > NOTEBOOK_SILENCE_SECONDS:
-                    raise SkyCancelled("the data were not brought: the notebook is gone")
+                    raise SkyCancelled(_("the data were not brought: the notebook is gone"))
                 self._condition.wait(1.0)
 
     def _ask_again_for_expired(self, objects: Iterable[CachedObject]) -> None:
@@ -240,7 +241,9 @@ def check_paths(dataset: Dataset) -> None:
     """Raise SkyUsageError for a path that leads out of the dataset's folder."""
     for path in [*(each.path for each in dataset.objects), *dataset.folders]:
         if reason := path_error(path):
-            raise SkyUsageError(f"{path!r} cannot be in a folder: {reason}")
+            raise SkyUsageError(
+                _("{path!r} cannot be in a folder: {reason}").format(path=path, reason=reason)
+            )
 
 
 def check_link(link: Path, cache: Path) -> None:
@@ -254,8 +257,8 @@ def check_link(link: Path, cache: Path) -> None:
     else:
         return
     raise SkyUsageError(
-        f"--data: there is {problem} at {link} already",
-        hint="give another path: --data URI:./data/other",
+        _("--data: there is {problem} at {link} already").format(problem=problem, link=link),
+        hint=_("give another path: --data URI:./data/other"),
     )
 
 
@@ -267,22 +270,22 @@ def replace_link(link: Path, target: Path) -> None:
     partial.replace(link)
 
 
-def file_facts(root: Path, path: str) -> dict[str, tuple[int, int]]:
-    """Return sizes and modification times (ns) of the files at a path, by relative path.
+def file_facts(root: Path, path: str) -> dict[str, tuple[int, str]]:
+    """Return sizes and versions of the files at a path, by relative path.
 
     Links inside the root are followed, those that lead out of it are not.
     """
-    target, facts = root / path, dict[str, tuple[int, int]]()
+    target, facts = root / path, dict[str, tuple[int, str]]()
     if target.is_file():
         status = target.stat()
-        return {target.name: (status.st_size, status.st_mtime_ns)}
+        return {target.name: (status.st_size, file_version(status))}
     inside = root.resolve()
     for base, folders, names in os.walk(target):
-        folders[:] = [name for name in sorted(folders) if not name.startswith(".sky-part-")]
+        folders.sort()
         for name in sorted(names):
             file = Path(base, name)
             if file.is_file() and file.resolve().is_relative_to(inside):
                 status = file.stat()
                 below = file.relative_to(target).as_posix()
-                facts[below] = (status.st_size, status.st_mtime_ns)
+                facts[below] = (status.st_size, file_version(status))
     return facts

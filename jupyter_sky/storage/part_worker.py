@@ -10,18 +10,19 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 
+from ..translation import _
 from .answers import error_of
 from .checksums import crc32c, crc_from_base64
-from .connections import Connections, HttpAnswer
+from .connections import Bytes, Connections, HttpAnswer
 from .errors import (
     SkyChecksumMismatch,
+    SkyConnectionLost,
     SkySourceChanged,
     SkyStorageError,
-    SkyStoreBusy,
     SkyTargetExists,
 )
 from .file_parts import read_file_part, write_file_part
@@ -60,8 +61,8 @@ class PartOutcome:
     ----------
     id : int
         Of the job.
-    sums : Checksums
-        Of the bytes that were read.
+    sums : Checksums or None
+        Of the bytes that were read; None where none were.
     tag : str
         Name that the target gave the part.
     sent, received : int
@@ -71,7 +72,7 @@ class PartOutcome:
     """
 
     id: int
-    sums: Checksums = field(default_factory=lambda: Checksums(0))
+    sums: Checksums | None = None
     tag: str = ""
     sent: int = 0
     received: int = 0
@@ -122,43 +123,65 @@ class PartWorker:
 
     def close(self) -> None:
         """End the threads when the jobs that were submitted have ended."""
-        for _ in self._threads:
+        for __ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
             thread.join()
 
     def _run(self) -> None:
+        buffer = bytearray()  # one for each thread, so that memory is bounded and not zeroed anew
         while (entry := self._jobs.get()) is not None:
-            outcome = carry_part(*entry, self._connections)
+            if len(buffer) < entry[0].read.span.size:
+                buffer = bytearray(entry[0].read.span.size)
+            outcome = carry_part(*entry, self._connections, buffer)
             with self._lock:
                 self._waiting -= 1
             self._report(outcome)
         self._connections.close()
 
 
-def carry_part(job: PartJob, sign_write: SignWrite, connections: Connections) -> PartOutcome:
+def carry_part(
+    job: PartJob,
+    sign_write: SignWrite,
+    connections: Connections,
+    buffer: bytearray | None = None,
+) -> PartOutcome:
     """Read a part, check it, ask for the request that writes it, write it."""
     received = sent = 0
+    sums = None
     try:
-        data = read_part(job.read, connections)
+        data = read_part(job.read, connections, buffer)
         received = len(data)
         sums = Checksums(crc32c(data), _md5(data) if job.md5 else b"")
         if job.crc32c not in (None, sums.crc32c):
             raise SkyChecksumMismatch(
-                f"{job.read.subject} returned other bytes than the source has"
+                _("{subject} returned other bytes than the source has").format(
+                    subject=job.read.subject
+                )
             )
         request = sign_write(sums)
         sent = len(data)
         return PartOutcome(job.id, sums, write_part(request, data, connections), sent, received)
     except SkyStorageError as error:
-        return PartOutcome(job.id, sent=sent, received=received, error=error)
+        return PartOutcome(job.id, sums, sent=sent, received=received, error=error)
     except Exception as error:  # a defect must end the transfer, not a thread of it
         failure = SkyStorageError(f"{job.read.subject}: {type(error).__name__}: {error}")
         return PartOutcome(job.id, sent=sent, received=received, error=failure)
 
 
-def read_part(request: PartRequest, connections: Connections) -> bytes:
+def read_part(
+    request: PartRequest, connections: Connections, into: bytearray | None = None
+) -> Bytes:
     """Return the bytes that a request reads, in full and of the version that it names.
+
+    Parameters
+    ----------
+    request : PartRequest
+        From `Store.read`.
+    connections : Connections
+        Connections of this process.
+    into : bytearray, optional
+        Buffer of which a view is returned, if the bytes fit.
 
     Raises
     ------
@@ -166,14 +189,16 @@ def read_part(request: PartRequest, connections: Connections) -> bytes:
         The object is another one by now.
     SkyChecksumMismatch
         The store's checksum of the whole object came along, and differs.
-    SkyStoreBusy
+    SkyConnectionLost
         The answer broke off; the same request may succeed later.
     """
     if request.url.startswith("file:"):
-        return read_file_part(request)
-    answer = connections.request(request.method, request.url, request.headers)
+        return read_file_part(request, into)
+    answer = connections.request(request.method, request.url, request.headers, into=into)
     if answer.status == 412:
-        raise SkySourceChanged(f"{request.subject} reads an object that has changed")
+        raise SkySourceChanged(
+            _("{subject} reads an object that has changed").format(subject=request.subject)
+        )
     if answer.status == 416 and request.span.size == 0:
         return b""
     if answer.status not in (200, 206):
@@ -182,25 +207,31 @@ def read_part(request: PartRequest, connections: Connections) -> bytes:
     if answer.status == 200 and len(data) > request.span.size and "Range" in request.headers:
         data = data[request.span.start : request.span.stop]  # a store that ignores ranges
     if len(data) != request.span.size:
-        raise SkyStoreBusy(f"{request.subject} returned {len(data)} bytes")
+        raise SkyConnectionLost(
+            _("{subject} returned {data_count} bytes").format(
+                subject=request.subject, data_count=len(data)
+            )
+        )
     _compare_with_header(request, answer, data)
     return data
 
 
-def write_part(request: PartRequest, data: bytes, connections: Connections) -> str:
+def write_part(request: PartRequest, data: Bytes, connections: Connections) -> str:
     """Write bytes and return the tag that the store gave them."""
     if request.url.startswith("file:"):
         return write_file_part(request, data)
     answer = connections.request(request.method, request.url, request.headers, data)
     if answer.status == 412:
-        raise SkyTargetExists(f"{request.subject}: another has written it")
+        raise SkyTargetExists(
+            _("{subject}: another has written it").format(subject=request.subject)
+        )
     if answer.status >= 300:
         raise error_of(answer, request.subject)
     headers = answer.headers
     return headers.get("x-goog-generation") or (headers.get("ETag") or "").strip('"')
 
 
-def _compare_with_header(request: PartRequest, answer: HttpAnswer, data: bytes) -> None:
+def _compare_with_header(request: PartRequest, answer: HttpAnswer, data: Bytes) -> None:
     """Compare a whole object with the checksum that came in its header."""
     if answer.status != 200:
         return
@@ -209,8 +240,10 @@ def _compare_with_header(request: PartRequest, answer: HttpAnswer, data: bytes) 
         google = answer.headers.get("x-goog-hash") or ""
         text = google.partition("crc32c=")[2].partition(",")[0]
     if text and "-" not in text and crc_from_base64(text) != crc32c(data):
-        raise SkyChecksumMismatch(f"{request.subject} returned other bytes than the store has")
+        raise SkyChecksumMismatch(
+            _("{subject} returned other bytes than the store has").format(subject=request.subject)
+        )
 
 
-def _md5(data: bytes) -> bytes:
+def _md5(data: Bytes) -> bytes:
     return hashlib.md5(data, usedforsecurity=False).digest()

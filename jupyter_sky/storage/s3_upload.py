@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from html import unescape
 from typing import TYPE_CHECKING
 
+from ..translation import _
+from .connections import Bytes
 from .errors import SkySourceChanged, SkyTargetExists, SkyUploadMissing
 from .parts import part_span
 from .s3_listing import parse_parts
@@ -46,7 +48,7 @@ class S3Upload:
             if marker:
                 query["part-number-marker"] = str(marker)
             answer = self.store.call("GET", self.key, query)
-            page = parse_parts(answer.body, self.size, self.part_size)
+            page = parse_parts(bytes(answer.body), self.size, self.part_size)
             parts |= {part.number: part for part in page.parts}
             marker = page.marker
             if not marker:
@@ -68,7 +70,9 @@ class S3Upload:
             answer = self.store.call("PUT", self.key, query, headers)
         except SkyTargetExists as error:
             if self.id or self._is_absent():
-                raise SkySourceChanged(f"{source.uri.child(obj.key)} has changed") from error
+                raise SkySourceChanged(
+                    _("{key} has changed").format(key=source.uri.child(obj.key))
+                ) from error
             raise
         tag = dialect.version(answer.headers) or _etag(answer.body)
         return Part(number, span, None, tag)
@@ -87,6 +91,6 @@ class S3Upload:
         return next(self.store.list(self.key), None) is None
 
 
-def _etag(body: bytes) -> str:
-    text = unescape(body.decode())
+def _etag(body: Bytes) -> str:
+    text = unescape(bytes(body).decode())
     return text.partition("<ETag>")[2].partition("</ETag>")[0].strip('"')

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any
 
+from ..translation import _
 from .answers import describe_error, restore_error
 from .errors import SkyStorageError, SkyWorkerLost
 from .part_worker import PartJob, PartOutcome, PartWorker, SignWrite
@@ -69,30 +70,42 @@ class MessageWorker:
         self._worker.close()
 
     def _ask(self, number: int, sums: Checksums) -> PartRequest:
-        self._send({"id": number, "crc32c": sums.crc32c, "md5": sums.md5.hex()})
+        self._send({"id": number} | _encode_sums(sums))
         value = self._writes[number].get()
         if value is None:
-            raise SkyStorageError("the process that signs requests is gone")
+            raise SkyStorageError(_("the process that signs requests is gone"))
         return decode_request(value)
 
     def _report(self, outcome: PartOutcome) -> None:
         del self._writes[outcome.id]
         counts = {"id": outcome.id, "sent": outcome.sent, "received": outcome.received}
+        if outcome.sums:
+            counts |= _encode_sums(outcome.sums)
         if outcome.error:
             self._send(counts | describe_error(outcome.error))
         else:
-            sums = {"crc32c": outcome.sums.crc32c, "md5": outcome.sums.md5.hex()}
-            self._send(counts | sums | {"tag": outcome.tag})
+            self._send(counts | {"tag": outcome.tag})
 
 
 def decode_outcome(message: Mapping[str, Any]) -> PartOutcome:
     """Return the outcome that a message of `MessageWorker` tells."""
-    number, sent, received = message["id"], message["sent"], message["received"]
-    if "error" in message:
-        error = restore_error(message)
-        return PartOutcome(number, sent=sent, received=received, error=error)
-    sums = Checksums(message["crc32c"], bytes.fromhex(message["md5"]))
-    return PartOutcome(number, sums, message["tag"], sent, received)
+    error = restore_error(message) if "error" in message else None
+    return PartOutcome(
+        message["id"],
+        _decode_sums(message) if "crc32c" in message else None,
+        message.get("tag", ""),
+        message["sent"],
+        message["received"],
+        error,
+    )
+
+
+def _encode_sums(sums: Checksums) -> dict[str, Any]:
+    return {"crc32c": sums.crc32c, "md5": sums.md5.hex()}
+
+
+def _decode_sums(message: Mapping[str, Any]) -> Checksums:
+    return Checksums(message["crc32c"], bytes.fromhex(message["md5"]))
 
 
 class WorkerProcess:
@@ -153,8 +166,7 @@ class WorkerProcess:
                 if self._signers.pop(number, None):
                     self._report(decode_outcome(message))
                 continue
-            sums = Checksums(message["crc32c"], bytes.fromhex(message["md5"]))
-            request = self._signers[number](sums)
+            request = self._signers[number](_decode_sums(message))
             self._send({"id": number, "write": encode_request(request)}, number)
         for number in list(self._signers):
             self._fail(number)
@@ -163,7 +175,7 @@ class WorkerProcess:
         """Report a job as lost with the process, once."""
         if self._signers.pop(number, None):
             self._report(
-                PartOutcome(number, error=SkyWorkerLost("the process of the worker ended"))
+                PartOutcome(number, error=SkyWorkerLost(_("the process of the worker ended")))
             )
 
 

@@ -80,6 +80,10 @@ MIGRATIONS = (
     DROP INDEX intervals_cluster;
     CREATE INDEX intervals_cluster ON intervals (cluster_id, started)
     """,
+    # values and files of a run that its notebook was to have, and that have not been brought
+    """
+    ALTER TABLE runs ADD COLUMN outputs TEXT NOT NULL DEFAULT ''
+    """,
     # how long a run has waited until it was sent, how often it was asked to stop, and why it does
     # not
     """

@@ -46,7 +46,7 @@ class DryRun:
             "Dry run{words}: would run on {where} at {offer}: {usd} for an hour of "
             "work (est.){ready}"
         ).format(
-            words=f" of {asked}" if asked else "",
+            words=_(" of {asked}").format(asked=asked) if asked else "",
             where=where,
             offer=rate(one.offer, one.nodes),
             usd=format_usd(self.plan.usd),
@@ -77,4 +77,4 @@ class DryRun:
     def _repr_html_(self) -> str:
         notes = "".join(block(line) for line in footer(self.plan))
         head = block(self.sentence, "font-weight: 600") + block(self.details)
-        return head + scrollable_table(self.table()) + folded(_("what it rests on"), notes)
+        return head + scrollable_table(self.table()) + folded(_("Sources and assumptions"), notes)

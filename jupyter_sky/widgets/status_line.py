@@ -56,6 +56,8 @@ def to_text(status: RunStatus) -> str:
 def to_html(status: RunStatus) -> str:
     """Return the status as HTML for light and dark themes, legible without styles."""
     colour = _COLOURS.get(status.stage, _WAITING)
+    # in a notebook that is not trusted, JupyterLab removes variables and keeps plain colours
+    plain = colour.partition(", ")[2].rstrip(")")
     facts = "".join(f" · {escape(fact)}" for fact in _facts(status))
     notes = "".join(f'<div style="{_NOTE}">{escape(note)}</div>' for note in _notes(status))
     # A screen reader announces the end of the cell, not every second before.
@@ -67,7 +69,7 @@ def to_html(status: RunStatus) -> str:
     )
     return (
         f'<div class="{NO_MATHJAX_CLASSES}" role="status" aria-live="{live}" style="{_LINE}">'
-        f'<span aria-hidden="true" style="color: {colour}">●</span> '
+        f'<span aria-hidden="true" style="color: {plain}; color: {colour}">●</span> '
         f"<b>{escape(status.stage)}</b> {format_run_time(status.seconds, status.boot)}"
         f'<span style="{_QUIET}"{source}>{facts}</span>{notes}</div>'
     )

@@ -18,6 +18,8 @@ export interface ICluster {
   price: number | null;
   price_source: string;
   price_date: string;
+  price_origin: string; // source and date in words, and all sources for a tooltip
+  price_detail: string;
   notebook: string;
   created: number;
   idle: number;
@@ -90,6 +92,13 @@ export interface IMetrics {
   nodes: INode[];
 }
 
+/** Entries of a folder of a cluster; sizes are bytes, times unix seconds. */
+export interface IFiles {
+  path: string;
+  entries: { name: string; kind: 'folder' | 'file'; size: number; modified: number }[];
+  more: number; // entries that are not listed
+}
+
 export interface IOffer {
   cloud: string;
   region: string;
@@ -103,13 +112,18 @@ export interface IOffer {
   date: string;
   note: string | null;
   line: string; // the options of %%sky that ask for it
+  launch: 'now' | 'account' | 'never'; // whether its cloud lacks an account, or is not supported
+  obstacle: string; // why it cannot be launched from here; empty when it can
+  place: string; // region, and cloud where the origin does not name it
+  origin: string; // publisher and date of the price
+  origin_detail: string;
 }
 
 export interface IOffers {
   offers: IOffer[];
   total: number;
   at: number;
-  source: string;
+  popular: boolean; // nothing was asked for: the cheapest of each popular GPU
   notes: string[];
 }
 
@@ -182,6 +196,17 @@ export class Api {
 
   launchLog(cluster: string): Promise<{ text: string }> {
     return this.get(`clusters/${encodeURIComponent(cluster)}/log`);
+  }
+
+  /** A folder of a cluster, by its path below the cluster's own. */
+  files(cluster: string, path = ''): Promise<IFiles> {
+    return this.get(`clusters/${encodeURIComponent(cluster)}/files`, { path });
+  }
+
+  /** Where a browser gets a file of a cluster, or a folder as an archive. */
+  downloadUrl(cluster: string, path: string): string {
+    const place = `jupyter-sky/clusters/${encodeURIComponent(cluster)}/download`;
+    return `${URLExt.join(this.settings.baseUrl, place)}?${new URLSearchParams({ path })}`;
   }
 
   run(id: string): Promise<IRun> {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from jupyter_sky import clouds
-from jupyter_sky.executor.clusters import describe_second_cluster
+from jupyter_sky.executor.cluster_fit import describe_second_cluster, preferred
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import placement
 from jupyter_sky.resources import Resources
@@ -32,6 +32,13 @@ def test_among_several_offers_the_optimizer_chooses(
     monkeypatch.setattr(placement, "on_premises_offers", lambda resources: here[:1])
     choice = placement.decide_placement(Resources())
     assert choice.planned is None and choice.offer.instance_type == "old"
+
+
+def test_a_request_goes_to_the_oldest_cluster_that_meets_it() -> None:
+    """As it did in the kernel before, however the notebook came to have another one since."""
+    old, new = row("old", 1), replace(row("new", 1), created=2.0)
+    assert [each.name for each in preferred([new, old])] == ["old", "new"]
+    assert [each.name for each in preferred([new, old], {"new"})] == ["new", "old"]
 
 
 # -- beside a cluster that is up -------------------------------------------------------------------

@@ -13,8 +13,9 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from babel.messages import Catalog
+from babel.messages import Catalog, Message
 from babel.messages.extract import extract
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
@@ -85,7 +86,8 @@ def compile_language(folder: Path, catalogue: Catalog) -> None:
     """Write what Python and the browser read."""
     with (folder / f"{DOMAIN}.mo").open("wb") as file:
         write_mo(file, catalogue)
-    head = {"domain": DOMAIN, "language": str(catalogue.locale), "version": "0.1.0"}
+    language = str(catalogue.locale).replace("_", "-")  # as JupyterLab writes it in the browser
+    head = {"domain": DOMAIN, "language": language, "version": "0.1.0"}
     head["plural_forms"] = catalogue.plural_forms
     texts = {
         str(message.id): [str(message.string)]
@@ -112,15 +114,19 @@ def languages() -> list[Path]:
     return sorted(path.parent for path in LOCALES.glob(f"*/LC_MESSAGES/{DOMAIN}.po"))
 
 
-def untranslated(language: str) -> list[str]:
+def untranslated(language: str) -> list[Any]:
     """Return the texts that a language lacks."""
     catalogue = read_language(LOCALES / language / "LC_MESSAGES")
-    return [str(m.id) for m in extract_catalogue() if m.id and not _string(catalogue, m.id)]
+    texts = [m.id for m in extract_catalogue() if m.id]
+    return [text for text in texts if not is_translated(catalogue.get(text))]
 
 
-def _string(catalogue: Catalog, text: object) -> object:
-    message = catalogue.get(text)  # type: ignore[arg-type]
-    return message is not None and not message.fuzzy and message.string
+def is_translated(message: Message | None) -> bool:
+    """Return whether a text, or each of its plurals, has a translation."""
+    if message is None or message.fuzzy:
+        return False
+    strings = message.string if isinstance(message.string, tuple | list) else (message.string,)
+    return all(strings)
 
 
 def main() -> None:
@@ -133,7 +139,7 @@ def main() -> None:
         catalogue.obsolete.clear()
         write(folder / f"{DOMAIN}.po", catalogue)
         compile_language(folder, catalogue)
-        missing = [m for m in catalogue if m.id and not m.string]
+        missing = [m for m in catalogue if m.id and not is_translated(m)]
         print(f"{folder.parent.name}: {len(catalogue)} texts, {len(missing)} untranslated")
     if sys.argv[1:2] == ["--untranslated"]:
         print("\n".join(map(repr, untranslated(sys.argv[2]))))

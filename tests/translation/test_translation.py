@@ -15,6 +15,7 @@ from jupyter_sky.cell_options.schema import help_text
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.resources import parse_duration
 from jupyter_sky.translation import DOMAIN, LOCALES, SETTING, _, browser_texts, ngettext
+from tests.translation.catalogue import is_translated
 from tests.translation.python_strings import PACKAGE, texts
 from tests.translation.wrap_strings import wrap
 
@@ -71,7 +72,8 @@ def test_errors_and_help_are_german(language: pytest.MonkeyPatch) -> None:
 
 def test_plural(language: pytest.MonkeyPatch) -> None:
     language.setenv("LANGUAGE", "de")
-    assert ngettext("{n} unknown thing", "{n} unknown things", 2) == "{n} unknown things"
+    said = [ngettext("{calls} call", "{calls} calls", n).format(calls=n) for n in (1, 2)]
+    assert said == ["1 Aufruf", "2 Aufrufe"]
 
 
 def _fields(text: str) -> set[str | None]:
@@ -88,8 +90,7 @@ def test_german_is_complete_and_fills_in_the_same_values() -> None:
         catalogue = read_po(file, locale="de_DE")
     with (LOCALES / f"{DOMAIN}.pot").open("rb") as file:
         template = read_po(file)
-    missing = [m.id for m in template if m.id and not getattr(catalogue.get(m.id), "string", "")]
-    assert not missing
+    assert not [m.id for m in template if m.id and not is_translated(catalogue.get(m.id))]
     for message in catalogue:
         if isinstance(message.id, str) and message.id:
             assert _fields(message.id) == _fields(str(message.string)), message.id
@@ -99,7 +100,7 @@ def test_german_is_complete_and_fills_in_the_same_values() -> None:
 
 def test_browser_gets_its_texts_as_language_packs_have_them() -> None:
     found = json.loads((GERMAN / f"{DOMAIN}.json").read_text(encoding="utf-8"))
-    assert found[""]["language"] == "de_DE" and "plural" in found[""]["plural_forms"]
+    assert found[""]["language"] == "de-DE" and "plural" in found[""]["plural_forms"]
     assert found["Clusters"] == ["Cluster"]
 
 

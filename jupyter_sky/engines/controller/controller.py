@@ -30,6 +30,7 @@ from ..node.engine import import_dependencies
 from ..node.engine_process import load_config
 from ..node.keepalive import KeepAlive
 from ..node.metrics import PERIOD_SECONDS, MetricsHistory, NodeMetrics
+from ..node.overlay import FOLDER, PackageOverlay
 from ..wire.messages import CellFacts, ClusterConfig, Content, Message
 from .activity import Activity, notebook_name
 from .cluster_engines import ClusterEngines
@@ -333,6 +334,8 @@ class ClusterController:
 
     def _op_outgoing(self, content: Content) -> Content:
         """Find or read files of this node, also while a cell runs; see `outgoing_files`."""
+        if content["do"] == "read":
+            self.activity.record_use("files", time.monotonic())
         is_confined = bool(content.get("is_confined"))
         folder = self.directory / "work" if is_confined else self.engines.working_folder()
         reply, data = outgoing_files.answer(folder, content, is_confined)
@@ -366,6 +369,8 @@ def main(argv: list[str]) -> None:
         import_dependencies()
     controller = ClusterController(config, path, loaded=several)
     try:
+        if config.get("keeps_environment"):
+            PackageOverlay(controller.directory / FOLDER).create()
         from .hub import run_controller  # takes long: engines start meanwhile
 
         run_controller(controller)

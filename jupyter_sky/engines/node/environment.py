@@ -24,6 +24,7 @@ from types import MappingProxyType
 from ...errors import SkyError
 from ...remote.package_names import without_credentials
 from ...translation import _
+from .overlay import shared_package_folders
 
 SHOWN_LINES = 12
 
@@ -97,8 +98,7 @@ def exclusive_lock(path: Path) -> Iterator[None]:
 
 def _build(home: Path, site_packages: Path) -> None:
     venv.EnvBuilder(with_pip=False, clear=True).create(home)
-    below = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
-    (site_packages / "engine.pth").write_text("\n".join(below))
+    (site_packages / "engine.pth").write_text("\n".join(shared_package_folders()))
 
 
 def _install(

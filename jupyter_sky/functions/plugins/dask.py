@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ...errors import SkyError
-from ...translation import _
+from ...translation import _, ngettext
 from .dask_node import start_scheduler, start_worker
 
 if TYPE_CHECKING:
@@ -122,13 +122,10 @@ def _start_workers(pool: Pool, ranks: list[int]) -> None:
 def _tasks(known: Any) -> str:
     """Return unfinished Dask tasks, as far as the local client knows."""
     pending = sum(state.status == "pending" for state in list(known.futures.values()))
-    return (
-        _("{pending} task{words} of Dask").format(
-            pending=pending, words="" if pending == 1 else "s"
-        )
-        if pending
-        else ""
-    )
+    if not pending:
+        return ""
+    text = ngettext("{pending} task of Dask", "{pending} tasks of Dask", pending)
+    return text.format(pending=pending)
 
 
 def _close(known: Any, pool: Pool) -> None:
