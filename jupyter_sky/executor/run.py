@@ -25,7 +25,7 @@ from ..errors import (
 )
 from ..resources import format_run_time
 from ..store.store import RunRow
-from ..translation import N_, _
+from ..translation import _
 from .advice import mending_line
 from .cluster_records import describe_place
 from .display import Display, RunStatus, Stage
@@ -41,6 +41,7 @@ from .request import CellPosition, parse_ranks, with_settings
 from .results import ResultCollector
 from .run_monitor import TICK_SECONDS, MonitorCallbacks, RunMonitor
 from .run_record import RunRecord, recorded_code
+from .stop_requests import StopRequests
 from .transfer_progress import TransferReporter
 from .untrusted_output import InertDisplay, mark_untrusted
 from .upload_step import CellUploads
@@ -51,9 +52,6 @@ if TYPE_CHECKING:
     from .cluster import ClusterHandle
     from .datasets import CellDataset
     from .session import Session
-
-
-ENDED_WITH_KERNEL = N_("with its kernel, which was restarted or shut down; cells with --bg go on")
 
 
 class SkyRun:
@@ -95,11 +93,9 @@ class SkyRun:
         self.ranks: tuple[int, ...] = ()
         self.cells: list[CellExecution] = []
         self.detail, self.warning, self.notes = "", "", list[str]()
-        self.cancelled = threading.Event()
-        self._cancels = 0
-        self.stopped_by = ""
         self.limits = RunLimits(self.options.timeout, self.options.max_cost)
         self.record = RunRecord(session.store, self._waiting_row())
+        self.stops = StopRequests(self.record)
         self._relay: Relay | None = None
         self._shown_at = 0.0
         self._shown: RunStatus | None = None
@@ -142,8 +138,7 @@ class SkyRun:
         a few seconds, and what is lost if this is called again, which restarts the engine.
         """
         if not self.done():
-            self._cancels += 1
-            self.cancelled.set()
+            self.stops.cancel()
 
     def logs(self) -> str:
         """Return everything that it has printed so far, from the journal on the cluster."""
@@ -278,11 +273,12 @@ class SkyRun:
 
     def _finish_with_error(self, error: BaseException) -> None:
         """End in an error."""
-        if self.cancelled.is_set() or isinstance(error, SkyCancelled):
+        if self.stops.is_cancelled or isinstance(error, SkyCancelled):
             stage: Stage = "cancelled"
         elif isinstance(error, KeyboardInterrupt):
             stage = "interrupted"
-            self._note_kernel_end()
+            if self.session.is_kernel_ending():  # then it was interrupted first
+                self.notes.append(self.stops.end_with_kernel())
         else:
             stage = "failed"
         if isinstance(error, RemoteFailure):
@@ -292,12 +288,6 @@ class SkyRun:
             self._finish(stage)  # a request that cannot be read is no run
         if not self._future.done():
             self._future.set_exception(error)
-
-    def _note_kernel_end(self) -> None:
-        """Note that an interrupt is the first step of a restart or of the end of the kernel."""
-        if self.session.is_kernel_ending():
-            self.notes.append(_("stopped {who}").format(who=_(ENDED_WITH_KERNEL)))
-            self.record.note_stop(ENDED_WITH_KERNEL)
 
     def _send(self, sending: Sending, placement: Placement) -> None:
         cluster, session = placement.cluster, self.session
@@ -364,7 +354,7 @@ class SkyRun:
         return MonitorCallbacks(
             check_stop=self._check_stop_request,
             cancellation=self._cancellation,
-            stop_requests=lambda: self._cancels + self.record.stop_requests()[1],
+            stop_requests=self.stops.count,
             remote_names=self.session.variables.remote_names,
             exceeded_limit=self._exceeded_limit,
             show_running=self._show_running,
@@ -460,20 +450,14 @@ class SkyRun:
         self._write_record()
 
     def _check_stop_request(self) -> None:
-        """Note a stop that another process has requested."""
-        who = self.record.stop_requests()[0]
-        if who and not self.cancelled.is_set():
-            self.stopped_by = who
-            self.notes.append(_("stopped {who}").format(who=who))
-            self.cancelled.set()
+        if note := self.stops.check():
+            self.notes.append(note)
 
     def _cancellation(self) -> SkyCancelled | None:
-        """Return the error of a cell that was cancelled, with the author; None otherwise."""
-        if not self.cancelled.is_set():
-            return None
-        self._hide_final_error()
-        how = f"stopped {self.stopped_by}" if self.stopped_by else "cancelled"
-        return SkyCancelled(_("{label} was {how}").format(label=self.label, how=how))
+        error = self.stops.error(self.label)
+        if error is not None:
+            self._hide_final_error()
+        return error
 
     def show(self, stage: Stage, detail: str = "", force: bool = False) -> None:
         """Show a stage in the status line, at most once a second while it does not change."""

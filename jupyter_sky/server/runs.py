@@ -31,10 +31,14 @@ def get_run(service: SkyService, run_id: str) -> dict[str, Any]:
 # -- stopping ----------------------------------------------------------------------------------
 
 
-def request_stop(service: SkyService, run_id: str) -> dict[str, Any]:
+def request_stop(service: SkyService, run_id: str, restart: bool) -> dict[str, Any]:
     """Request a stop from the kernel of a run, or from its cluster if no kernel answers.
 
-    An engine that does not answer is restarted by the request that follows the warning.
+    Parameters
+    ----------
+    restart
+        Whether engines that do not answer are to be restarted, as the user has seen the warning of
+        what is lost; without it, a request after the warning changes nothing.
     """
     row = service.run(run_id)
     told = service.describe(row)
@@ -42,6 +46,8 @@ def request_stop(service: SkyService, run_id: str) -> dict[str, Any]:
         raise StateConflict(
             _("run {run_id} has ended already: {told}").format(run_id=run_id, told=told["status"])
         )
+    if row.warning and not restart:
+        return {"run": told}
     service.session.store.request_stop(run_id, STOP_REQUESTER)
     if not row.is_monitored():
         _stop_on_cluster(service, row)
@@ -175,9 +181,11 @@ class StopHandler(SkyHandler):
 
     @authorized
     async def post(self, run_id: str) -> None:
-        """Request the stop; the state tells when the run has ended."""
+        """Take ``{"restart"}`` and request the stop; the state tells when the run has ended."""
         self.service.poller.touch()
-        await self.answer(request_stop, self.service, run_id)
+        await self.answer(
+            lambda: request_stop(self.service, run_id, self.body().get("restart") is True)
+        )
 
 
 class OutputsHandler(SkyHandler):

@@ -140,12 +140,21 @@ export class Actions {
     });
   }
 
-  /** Stops runs without a question: a stopped run can be started again. */
+  /**
+   * Stops runs without a question: a stopped run can be started again. It is asked before an engine
+   * is restarted that does not answer, as its variables are lost.
+   */
   async stop(runs: readonly IRun[]): Promise<void> {
     const _ = this._;
     for (const run of runs) {
+      const cell = _('cell [%1] of %2', run.cell, fileName(run.notebook));
       const message = _('Cell [%1] of %2 is being stopped.', run.cell, fileName(run.notebook));
-      await this.perform(`stop ${run.run_id}`, message, () => this.poller.api.stop(run.run_id));
+      const title = _('Restart the engine of %1?', cell);
+      const restart = Boolean(run.warning);
+      if (restart && !(await this.confirm(title, [run.warning!], _('Restart engine')))) continue;
+      await this.perform(`stop ${run.run_id}`, message, () =>
+        this.poller.api.stop(run.run_id, restart)
+      );
     }
   }
 

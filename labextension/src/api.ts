@@ -213,8 +213,9 @@ export class Api {
     return this.get(`runs/${encodeURIComponent(id)}`);
   }
 
-  stop(id: string): Promise<unknown> {
-    return this.post(`runs/${encodeURIComponent(id)}/stop`);
+  /** Stops a run; `restart` restarts engines that do not answer, once the run has a warning. */
+  stop(id: string, restart = false): Promise<unknown> {
+    return this.post(`runs/${encodeURIComponent(id)}/stop`, { restart });
   }
 
   outputs(id: string, since = 0): Promise<IOutputs> {

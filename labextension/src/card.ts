@@ -22,9 +22,9 @@ export const card: JupyterFrontEndPlugin<void> = {
     registry: IRenderMimeRegistry,
     notebooks: INotebookTracker | null
   ): void => {
-    const act = async (kind: string, payload: { run_id: string }): Promise<any> => {
+    const act = async (kind: string, payload: { run_id: string; restart?: boolean }): Promise<any> => {
       if (kind === 'stop') {
-        const answer = await sky.api.stop(payload.run_id);
+        const answer = await sky.api.stop(payload.run_id, payload.restart);
         void sky.poller.refresh();
         return answer;
       }

@@ -122,8 +122,8 @@ describe('a card', () => {
     stop().click();
     await vi.advanceTimersByTimeAsync(0);
     expect(ask.mock.calls).toEqual([
-      ['stop', { run_id: '17-ab' }],
-      ['stop', { run_id: '17-ab' }]
+      ['stop', { run_id: '17-ab', restart: false }],
+      ['stop', { run_id: '17-ab', restart: true }]
     ]);
     drawn.dispose();
   });
@@ -141,7 +141,7 @@ describe('a card', () => {
     stop.click();
     stop.click();
     await vi.advanceTimersByTimeAsync(0);
-    expect(ask.mock.calls).toEqual([['stop', { run_id: '17-ab' }]]);
+    expect(ask.mock.calls).toEqual([['stop', { run_id: '17-ab', restart: false }]]);
     expect(text()).toContain('stopping… 0:41');
     expect(text()).toContain('asked to stop');
     expect(stop.getAttribute('aria-disabled')).toBe('true');

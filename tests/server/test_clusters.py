@@ -217,6 +217,39 @@ async def test_a_cell_whose_kernel_is_dead_is_read_and_stopped_all_the_same(
 
 
 @pytest.mark.slow
+async def test_engine_without_a_kernel_is_restarted_only_when_that_is_asked_for(
+    ask: Any, book: Notebook, store: Store
+) -> None:
+    book.send("%%sky -c train --name held\nsum(range(10**12))")
+
+    async def going() -> Any:
+        found = store.runs(status="running")
+        return found and found[0].run_id in (await ask("clusters", "train", "metrics"))["running"]
+
+    await until(going, 30)
+    [row] = store.runs(status="running")
+    book.kill()
+    path = ("runs", row.run_id, "stop")
+    await ask(*path, body={})
+
+    async def warned() -> Any:
+        return (await ask("runs", row.run_id))["warning"]
+
+    warning = await until(warned)
+    assert warning.startswith("engine 0 does not answer: stop again to restart it")
+    told = (await ask(*path, body={}))["run"]  # by a page that does not know of the warning yet
+    assert told["stoppable"] and told["stage"] == "interrupting"
+    assert row.run_id in (await ask("clusters", "train", "metrics"))["running"]
+    await ask(*path, body={"restart": True})
+
+    async def ended() -> Any:
+        found = await ask("runs", row.run_id)
+        return found["status"] if found["ended"] else None
+
+    assert await until(ended, 20) == "lost"
+
+
+@pytest.mark.slow
 async def test_a_head_that_does_not_answer_is_told_as_such(
     ask: Any, data: Path, book: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,7 +74,7 @@ async def test_a_run_that_goes_on_is_a_card_and_at_its_end_plain_html(
     card = output["data"][CARD_MIME]
     assert card["stage"] == "running" and card["cluster"] == CLUSTER.name
     assert 59 <= card["seconds"] <= 65 and card["boot"] == 4.2 and 0.05 < card["cell_usd"] < 0.08
-    assert card["price_from"] == f"{CLUSTER.price_source} {CLUSTER.price_date}".strip()
+    assert "1 Jan 2026" in card["price_from"]
 
     store.end_run("r1", "error", time.time())
     told = await ask("runs", "r1", "follow", body={"page": "a"})

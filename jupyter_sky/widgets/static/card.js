@@ -86,7 +86,7 @@ export function facts(card, _ = english) {
  * @param {object} view
  * @param {HTMLElement} view.el
  * @param {import('./base.js').Ask | null} view.ask
- *   Answers `stop` and `log`, each with `{run_id}`; null without a server: there are no buttons.
+ *   Answers `stop` and `log`, each with `{run_id}`, `stop` also with `restart`; null without a server: there are no buttons.
  * @param {import('./base.js').Translate} [view._]
  * @param {() => number} [view.now] Unix seconds.
  * @returns {{show: (card: Card, at?: number) => void, dispose: () => void}}
@@ -113,7 +113,7 @@ export function drawCard({ el, ask, _ = english, now = () => Date.now() / 1000 }
     stopping = true;
     draw();
     try {
-      const answer = await ask('stop', { run_id: card.run_id });
+      const answer = await ask('stop', { run_id: card.run_id, restart: Boolean(card.warning) });
       said.textContent = answer?.message ?? '';
     } catch (error) {
       stopping = false;
