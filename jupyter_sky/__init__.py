@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .api.costs import cost, meter
     from .api.planning import form, offers, plan, search
     from .api.settings import alias, config
+    from .api.storage import copy
     from .api.variables import get, put, vars
     from .dag.dag import Dag, Task
     from .engines.node.instance import InstanceInfo, instance_info, is_head
@@ -65,6 +66,7 @@ _VERBS = {
     **dict.fromkeys("get put vars".split(), "api.variables"),
     **dict.fromkeys("form offers plan search".split(), "api.planning"),
     **dict.fromkeys("alias config".split(), "api.settings"),
+    "copy": "api.storage",
 }
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _PROVIDERS = (
@@ -155,6 +157,7 @@ __all__ = [
     "catalog",
     "check",
     "config",
+    "copy",
     "cost",
     "down",
     "extend",

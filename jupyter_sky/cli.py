@@ -59,7 +59,7 @@ def _run(words: list[str]) -> None:
 
     name = str(Path.cwd() / _("command line"))
     session = sessions.open_session({}, name, lasting=True, everywhere=True)
-    session.clusters.records.end_initiator = _("by `jupyter sky {words}`").format(words=words[0])
+    session.clusters.records.end_initiator = _("with `jupyter sky {words}`").format(words=words[0])
     if notice := Sky.load().notice:
         print(_("jupyter sky: {notice}").format(notice=notice), file=sys.stderr)
     try:

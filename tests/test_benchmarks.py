@@ -28,6 +28,7 @@ PROGRAM = Path(__file__).parent / "benchmarks" / "run.py"
         "placement",
         "preemption",
         "search",
+        "storage",
     ],
 )
 def test_benchmark_prints_its_figures(name: str, tmp_path: Path) -> None:

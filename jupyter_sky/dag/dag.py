@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import SkyUsageError, suggest
 from ..geography import parse_area
@@ -48,6 +48,33 @@ class TaskOutput:
 
     task: Task
     position: int
+
+
+class MeasuredSize(Protocol):
+    """Size of data in a store."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+        ...
+
+
+class MeasurableData(Protocol):
+    """Data of a store that can measure itself, such as `jupyter_sky.storage.data.Storage`."""
+
+    @property
+    def uri(self) -> object:
+        """Address, as text where it is shown."""
+        ...
+
+    @property
+    def region(self) -> str:
+        """Region of the store; empty where it is not known."""
+        ...
+
+    def du(self) -> MeasuredSize:
+        """Return the size."""
+        ...
 
 
 class Task:
@@ -94,7 +121,7 @@ class Task:
 
     def set_input(
         self,
-        source: str | TaskOutput,
+        source: str | TaskOutput | MeasurableData,
         size: str | float | None = None,
         *,
         region: str | None = None,
@@ -105,7 +132,7 @@ class Task:
         ----------
         source
             ``s3://...``, ``gs://...``, ``az://...``, ``https://...``, a path, a place such as
-            ``aws/us-east-1``, or ``other.output(0)``.
+            ``aws/us-east-1``, ``other.output(0)``, or a `Storage`, whose size is measured.
         size
             GB, or a text with a unit.
         region
@@ -121,6 +148,9 @@ class Task:
                 )
             self.inputs.append(source)
         else:
+            if not isinstance(source, str):
+                size = source.du().nbytes / 1e9 if size is None else size
+                region, source = region or source.region or None, str(source.uri)
             data = Data.from_uri(source, size, region)
             if data.is_anywhere:
                 raise SkyUsageError(

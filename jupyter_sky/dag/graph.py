@@ -133,7 +133,7 @@ def _parse_uri(uri: str) -> tuple[str, str]:
     scheme = scheme.lower()
     if colons and scheme in _WEB_SCHEMES:
         return find_store(scheme, rest.partition("/")[0]) or "internet", ""
-    if (colons and scheme == "file") or (not colons and text.startswith((".", "/", "~"))):
+    if (colons and scheme == "file") or (not colons and text.startswith((".", "/", "~", "file:"))):
         return LocalFacts.name, ""
     if colons and (cloud := find_store(scheme)):
         return cloud, ""

@@ -150,7 +150,8 @@ class BudgetMonitor:
             Names of those that have ended by now.
         """
         ended: list[str] = []
-        why = _("it was ended: {text}").format(text=verdict.text)
+        # the beginning is that of `cluster.ENDED_HINT`, by which an intended end is known
+        why = f"ended by your budget: {verdict.text}"
         for row in self._store.live_clusters():
             if not row.price or row.id in self._ending or self._is_still_rolling_back(row, verdict):
                 continue

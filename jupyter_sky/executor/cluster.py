@@ -39,8 +39,8 @@ HEARTBEAT_TIMEOUT_SECONDS = 10.0
 RECONNECT_SECONDS = 30.0
 CLOUD_CHECK_SECONDS = 3.0
 """Period at which its cloud is asked while the connection is down."""
-ENDED_HINT = "it was ended"
-"""Beginning of the reason of an intended end; the author follows."""
+ENDED_HINT = "ended by you"
+"""Beginning of the reason of an intended end; the place of the command follows."""
 NEXT_CLUSTER_HINT = "its variables are gone; the next cell starts another"
 
 

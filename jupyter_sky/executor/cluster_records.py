@@ -43,8 +43,8 @@ class ClusterRecords:
         self, store: Store, notebook: str, session: str, on_end: Callable[[ClusterId, str], None]
     ) -> None:
         self.store, self.notebook, self.session = store, notebook, session
-        self.end_initiator = f"by {notebook_name(notebook)}"
-        """Author of the ends that this process causes, as other notebooks are told."""
+        self.end_initiator = f"in {notebook_name(notebook)}"
+        """Place of the commands by which this process ends clusters, for other notebooks."""
         self._on_end = on_end
 
     @staticmethod

@@ -33,6 +33,7 @@ from ..storage.stores import open_store
 from ..storage.tree_names import fold_of_platform
 from ..storage.uri import StorageUri
 from ..translation import _
+from .data_estimate import place_of
 from .transfer_progress import TransferReporter, format_size
 
 if TYPE_CHECKING:
@@ -145,6 +146,45 @@ def check_paths(listed: Iterable[CellDataset], cloud: str) -> None:
             )
 
 
+def check_mounts(mounts: Sequence[CellData], cloud: str, folder: Path) -> list[tuple[str, Path]]:
+    """Return the folders of this machine that a cell mounts, by path.
+
+    Raises
+    ------
+    SkyUsageError
+        The data would have to be streamed from a store, which machines cannot do.
+    """
+    linked = []
+    for each in mounts:
+        uri = StorageUri.parse(each.uri, folder)
+        if not (uri.is_local and cloud == "local"):
+            raise SkyUsageError(
+                _(
+                    "--mount {uri}: machines have no file system that streams from "
+                    "{scheme}: ({cloud})"
+                ).format(uri=uri, scheme=uri.scheme, cloud=cloud),
+                hint=_(
+                    "--data {uri}:./{path} brings the data, once for each machine; "
+                    "sky.Storage(uri).open(key) reads parts of an object here"
+                ).format(uri=uri, path=each.path),
+            )
+        if not uri.path.exists():
+            raise SkyUsageError(
+                _("--mount {uri}: there is nothing at {path}").format(uri=uri, path=uri.path)
+            )
+        linked.append((each.path, uri.path))
+    return linked
+
+
+def mount_folders(linked: Sequence[tuple[str, Path]], placement: Placement) -> None:
+    """Let paths of a cell on this machine lead to folders of it, which are not copied."""
+    for path, target in linked:
+        for rank in placement.ranks:
+            placement.cluster.connection.ask_engine(
+                rank, "data", step="mount", path=path, target=str(target)
+            )
+
+
 def bring_data(
     listed: Sequence[CellDataset], placement: Placement, reporter: TransferReporter
 ) -> None:
@@ -208,7 +248,23 @@ class _Delivery:
         except BaseException:
             self._cancel()
             raise
+        self._book_egress(missing)
         self.reporter.note(self._summary(missing, time.monotonic() - begun))
+
+    def _book_egress(self, nbytes: int) -> None:
+        """Enter the price of bytes that have left another cloud or region into the ledger."""
+        source, row = place_of(self.data.store, self.data.manifest.uri), self.cluster.row
+        if not nbytes or not source or find_facts(source.partition("/")[0]).on_premises:
+            return
+        from .. import catalog
+
+        gb, target = nbytes / 1e9, f"{row.cloud}/{row.region}"
+        if find_facts(row.cloud).on_premises:
+            target = "internet"
+        usd = catalog.load().egress(source, target, gb).usd
+        if usd != 0:
+            what = _("egress of {gb:.3g} GB from {source}").format(gb=gb, source=source)
+            self.cluster.store.add_other_cost(row.id, what, usd, time.time())
 
     def _begin(self) -> None:
         data = self.data

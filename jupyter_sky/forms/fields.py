@@ -70,7 +70,7 @@ _LABELS = {
     "cpu_vendor": "CPU maker",
     "arch": "Processor",
     "max_hourly_cost": "Max USD/h",
-    "max_cost": "Max USD",
+    "max_cost": "Stop after (USD)",
     "timeout": "Time limit",
     "input": "Inputs",
     "output": "Outputs",

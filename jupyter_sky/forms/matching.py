@@ -11,6 +11,7 @@ from itertools import islice
 
 from .. import clouds
 from ..catalog import Catalog, Selection
+from ..catalog.price_origin import describe_origin
 from ..cell_options.parsing import parse_cell_line
 from ..cell_options.values import CellOptions
 from ..config.settings import Sky
@@ -51,8 +52,8 @@ class OfferMatch:
         USD/h for all nodes; None when unknown.
     estimate : float or None
         USD for the time given, as its cloud would bill it.
-    source, date : str
-        Source of the price, and its date.
+    origin, origin_detail : str
+        Publisher and date of the price, and all its sources for a tooltip.
     note : str
         Caution about the price; empty where there is none.
     more : int
@@ -68,8 +69,8 @@ class OfferMatch:
     spot: bool
     price: float | None
     estimate: float | None
-    source: str
-    date: str
+    origin: str
+    origin_detail: str
     note: str = ""
     more: int = 0
 
@@ -186,11 +187,7 @@ def _match_request(options: CellOptions, seconds: float | None, catalog: Catalog
     if not own and not len(sold):
         loosen = tuple(_make_suggestions(catalog, need, spot))
         return MatchResult("", {}, suggestions=loosen, notes=tuple(notes))
-    places = tuple(
-        _make_matches(
-            [*own, *sold.offers(MAX_OFFERS * _MAX_ALIKE)], need.nodes, seconds, MAX_OFFERS
-        )
-    )
+    places = tuple(_make_matches([*own, *_first_offers(sold)], need.nodes, seconds, MAX_OFFERS))
     return MatchResult(
         line="",
         errors={},
@@ -219,7 +216,7 @@ def placement_text(
     Examples
     --------
     >>> placement_text(Fields({"cloud": "local"}))
-    'would run here: this machine has what it asks for, and costs nothing'
+    'would run on this machine: it has what the cell asks for, and costs nothing'
     """
     aliases = Sky.load().aliases if aliases is None else aliases
     if check(fields, aliases):
@@ -245,7 +242,7 @@ def _launch_text(need: Resources) -> str:
         return _no_placement_text(need, error)
     offer, price = found.offer, format_rate(found.price)
     if offer.cloud == "local":
-        return _("would run here: this machine has what it asks for, and costs nothing")
+        return _("would run on this machine: it has what the cell asks for, and costs nothing")
     if find_facts(offer.cloud).on_premises:
         return _("would run on a machine of yours: {place}, {price}").format(
             place=offer.place, price=price
@@ -330,6 +327,14 @@ def _check_names(catalog: Catalog, need: Resources, own: Iterable[Offer]) -> Non
     catalog.check(need)
 
 
+def _first_offers(sold: Selection) -> Iterator[Offer]:
+    """Yield the cheapest offers, those that can be launched before the others."""
+    from ..provisioner.launch_order import split_by_launchability
+
+    for _tier, offers in split_by_launchability(sold):
+        yield from offers.offers(MAX_OFFERS * _MAX_ALIKE)
+
+
 def _find_field(error: SkyUsageError) -> str:
     """Return the field with a name that does not exist."""
     flags = {"region": "--region ", "zone": "--zone ", "instance_type": "--instance-type "}
@@ -354,6 +359,7 @@ def _make_match(offer: Offer, more: int, nodes: int, seconds: float | None) -> O
     notes = [offer.note] if offer.note else []
     if why := clouds.launch_obstacle(offer):
         notes.append(why)
+    origin = describe_origin(offer.source, offer.date)
     return OfferMatch(
         offer.cloud,
         offer.region,
@@ -364,8 +370,8 @@ def _make_match(offer: Offer, more: int, nodes: int, seconds: float | None) -> O
         offer.spot,
         price,
         None if billed is None else cost(price, billed),
-        offer.source,
-        offer.date,
+        origin.short or "date unknown",
+        origin.detail,
         "; ".join(notes),
         more,
     )

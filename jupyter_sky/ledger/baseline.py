@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from ..catalog.price_origin import describe_origin
 from ..geography import in_area, is_area
 from ..offers import Offer
 from ..provider.facts import AwsFacts
@@ -72,11 +73,11 @@ class Baseline:
         Examples
         --------
         >>> Baseline(0.2, 0.1, "aws us-east-1 m5.large", "price list", "2026-11-01").text
-        'aws us-east-1 m5.large on demand, $0.10/h (price list 2026-11-01)'
+        'aws us-east-1 m5.large on demand, $0.10/h (price list, 1 Nov 2026)'
         """
         if self.default is None:
             return self.why
-        origin = f"{self.source} {self.date}".strip()
+        origin = describe_origin(self.source, self.date).short
         return _("{place} on demand, {default} ({origin})").format(
             place=self.place, default=format_rate(self.default), origin=origin
         )

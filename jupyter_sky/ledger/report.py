@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, get_args
 
+from ..catalog.price_origin import describe_origin
 from ..errors import SkyUsageError, suggest
 from ..resources import format_elapsed, parse_duration
 from ..store.store import ClusterRow, Store
@@ -112,8 +113,8 @@ class CostReport:
     @property
     def sources(self) -> list[str]:
         """Sources and dates of the lines' prices."""
-        sources = {f"{line.source} {line.date}".strip(): None for line in self.lines}
-        return [source for source in sources if source]
+        priced = (line for line in self.lines if line.source)
+        return list(dict.fromkeys(describe_origin(line.source, line.date).short for line in priced))
 
     @property
     def headline(self) -> list[tuple[str, str]]:
@@ -124,7 +125,7 @@ class CostReport:
             parts.append((_("this notebook"), str(self.notebook_usd)))
         parts.append(("running", _rate(day.rate)))
         if self.forecasts:
-            parts.append((_("to come until what runs has ended"), str(self.forecast)))
+            parts.append((_("expected until everything ends"), str(self.forecast)))
         if any(not saving.own for saving in self.savings):
             spot, placement = self.saved
             parts += [(_("saved by spot"), str(spot)), (_("saved by placement"), str(placement))]
@@ -158,12 +159,16 @@ class CostReport:
                 )
             )
         moment = datetime.fromtimestamp(self.at).strftime("%Y-%m-%d %H:%M:%S")
-        said.append(
-            _("As of {moment}. est.: something in it still runs, or is yet to come.").format(
-                moment=moment
-            )
-        )
+        said.append(_("As of {moment}.").format(moment=moment))
+        if self._has_estimate():
+            said.append(_("est.: it still runs, or is expected."))
         return said
+
+    def _has_estimate(self) -> bool:
+        sums = [self.total, self.verdict.spent, self.notebook_usd or CostSum(), self.forecast]
+        return any(amount.estimated for amount in (*sums, *self.saved)) or any(
+            line.estimated and line.price != 0 for line in self.lines
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it: USD or null for unknown, unix seconds."""
@@ -336,12 +341,17 @@ def text_row(line: LedgerLine) -> tuple[str, str, str, str, str]:
         format_elapsed(line.seconds),
         format_rate(line.price),
         format_usd(line.usd) + (f" ({line.mark})" if line.mark else ""),
-        f"{line.source} {line.date}".strip(),
+        describe_origin(line.source, line.date).short,
     )
 
 
 def _line_dict(line: LedgerLine) -> dict[str, Any]:
-    fields = asdict(line) | {"label": short_path(line.what)}
+    origin = describe_origin(line.source, line.date)
+    fields = asdict(line) | {
+        "label": short_path(line.what),
+        "origin": origin.short,
+        "origin_detail": origin.detail,
+    }
     del fields["exact"]  # more digits than a number has in JSON
     return fields
 

@@ -32,7 +32,21 @@ def dry_run(code: str, options: CellOptions) -> DryRun:
     copies = ", ".join(
         _("{name} {size:,} bytes").format(name=name, size=size) for name, size in sizes.items()
     )
+    if options.data:
+        notes = (*notes, *_describe_data(session, options, found))
     return DryRun(found, copies, notes)
+
+
+def _describe_data(session: Any, options: CellOptions, found: Plan) -> list[str]:
+    """Return what bringing the data of a cell to its place would take."""
+    from .. import catalog
+    from ..executor.data_estimate import estimate_lines
+    from ..executor.datasets import list_data
+
+    listed = list_data(options.data, session.folder, options.resources)
+    offer = found.tasks[0].offer
+    target = f"{offer.cloud}/{offer.region}" if offer.region else offer.cloud
+    return estimate_lines(listed, target, catalog.load())
 
 
 def _plan_cell(session: Any, options: CellOptions) -> tuple[Plan, tuple[str, ...]]:

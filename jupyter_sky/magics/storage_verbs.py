@@ -49,6 +49,28 @@ def measure_data(uri: str, refresh: bool) -> Any:
 
 
 @verb(
+    "storage cp",
+    "storage cp ./data/ s3://mine/data/",
+    word("FROM", "Object, folder or path.", "storage"),
+    word("TO", "Object, or with / at its end a folder.", "storage"),
+    option("--dry-run", "", "Say how much would be copied, and its price."),
+    option("--overwrite", "", "Replace objects of the target that differ."),
+    option("--via", "NAME", "Cluster that moves the bytes between clouds; here for this machine."),
+    needs_session=False,
+)
+def copy_data(to: str, dry_run: bool, overwrite: bool, via: str | None, **words: str) -> Any:
+    """Copy data between stores and folders; nothing is deleted."""
+    from ..api.storage import copy, show_progress
+
+    made = copy(words["from"], to, dry_run=dry_run, overwrite=overwrite, via=via or "")
+    if dry_run:
+        return made
+    made.wait(show_progress)
+    print(_("copied: {plan}").format(plan=made.plan))
+    return None
+
+
+@verb(
     "storage rm",
     "storage rm s3://mine/runs/7/",
     word("URI", "Object, or with / at its end everything below.", "storage"),

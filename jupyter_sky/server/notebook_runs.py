@@ -117,7 +117,9 @@ def _status(service: SkyService, row: RunRow, about: dict[str, Any]) -> RunStatu
         notebook_usd=session.ledger.notebook_usd(row.notebook),
         notes=_notes(row, about),
         run_id=row.run_id,
-        price_from=_source(cluster),
+        price_from=_price_origin(cluster),
+        warning=about["warning"],
+        boot=row.waited,
     )
 
 
@@ -127,7 +129,7 @@ def _notes(row: RunRow, about: dict[str, Any]) -> tuple[str, ...]:
         return ()
     from ..executor.earlier_run import describe_outputs
 
-    notes = [f"stopped {row.stop}"] if row.stop else []
+    notes = [_("stopped {who}").format(who=_(row.stop))] if row.stop else []
     if about["status"] == "lost":
         unsent = _("lost: its kernel ended before it was sent to a cluster")
         notes.append(_("lost: its cluster ended before it did") if row.nodes else unsent)
@@ -136,8 +138,10 @@ def _notes(row: RunRow, about: dict[str, Any]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _source(cluster: ClusterRow | None) -> str:
-    return f"{cluster.price_source} {cluster.price_date}".strip() if cluster else ""
+def _price_origin(cluster: ClusterRow | None) -> str:
+    from ..catalog.price_origin import describe_origin
+
+    return describe_origin(cluster.price_source, cluster.price_date).text if cluster else ""
 
 
 class NotebookHandler(SkyHandler):

@@ -96,6 +96,8 @@ def describe_orphan(name: str, machines: Iterable[Any]) -> dict[str, Any]:
         "price": None,
         "price_source": "",
         "price_date": "",
+        "price_origin": "",
+        "price_detail": "",
         "notebook": "",
         "created": min(machine.started for machine in found),
         "idle": 0.0,

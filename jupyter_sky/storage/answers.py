@@ -69,7 +69,7 @@ def raise_for_status(answer: HttpAnswer, subject: str) -> HttpAnswer:
 
 def error_of(answer: HttpAnswer, subject: str) -> SkyStorageError:
     """Return the error that an answer stands for."""
-    text = answer.body.decode(errors="replace")
+    text = bytes(answer.body).decode(errors="replace")
     code, message = _field(text, "Code"), _field(text, "Message")
     kind = _BY_CODE.get(code) or _BY_STATUS.get(answer.status)
     if kind is None:

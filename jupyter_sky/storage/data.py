@@ -55,6 +55,11 @@ class Storage:
         """Store of the data."""
         return open_store(self.uri)
 
+    @property
+    def region(self) -> str:
+        """Region of the bucket, as far as its store tells it; empty for folders."""
+        return "" if self.uri.options.get("endpoint") else getattr(self.store, "region", "")
+
     # -- what is there -----------------------------------------------------------------------------
 
     def ls(self, key: str = "") -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,14 +55,20 @@ def plan_download(store: Store, found: StoredObject) -> DownloadPlan:
     """
     if not found.size:
         return DownloadPlan(())
-    sums = found.sums
     count = part_count(found.size, PART_SIZE)
+    sums = found.sums or _sums_of_version(store, found)
     if count > 1 and not sums:
         there = store.stat(found.key)
         sums = there.sums if there.version == found.version else {}
     spans = [part_span(number, found.size, PART_SIZE) for number in range(1, count + 1)]
     known = tuple((name, sums[name]) for name in ("crc32c", "md5") if name in sums)
     return DownloadPlan(tuple(store.read(found, span) for span in spans), known)
+
+
+def _sums_of_version(store: Store, found: StoredObject) -> Mapping[str, str]:
+    """Return the checksums that a listed version is itself: many stores use the MD5."""
+    dialect = getattr(store, "dialect", None)
+    return {} if dialect is None else dialect.sums({"ETag": found.version})
 
 
 @dataclass(slots=True)

@@ -58,6 +58,10 @@ class SkyStoreBusy(SkyStorageError):
     retry_after: float = 0.0
 
 
+class SkyConnectionLost(SkyStoreBusy):
+    """The host cannot be reached, or its answer broke off."""
+
+
 class SkyRequestExpired(SkyStorageError):
     """A signed request has expired, or its signature is not accepted."""
 
@@ -92,3 +96,7 @@ class SkyDiskFull(SkyStorageError):
 
 class SkyWorkerLost(SkyStorageError):
     """The process that moved parts has ended."""
+
+
+class SkyTransferRunning(SkyStorageError):
+    """Another process writes the same object now."""

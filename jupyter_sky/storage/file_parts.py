@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from urllib.parse import quote, unquote
 
 from ..translation import _
 from .checksums import crc32c, crc_to_hex
+from .connections import Bytes
 from .errors import (
     SkyDiskFull,
     SkyObjectMissing,
@@ -32,14 +32,14 @@ _KINDS = {
 }
 
 
-def file_url(path: Path) -> str:
-    """Return the address of a path."""
-    return "file:" + quote(os.fsencode(path))
+def file_url(path: Path | str) -> str:
+    """Return the address of a path; nothing is quoted, as only `file_path` reads it."""
+    return f"file:{path}"
 
 
-def file_path(url: str) -> Path:
+def file_path(url: str) -> str:
     """Return the path of an address that `file_url` made."""
-    return Path(os.fsdecode(unquote(url.removeprefix("file:"), errors="surrogateescape")))
+    return url[len("file:") :]
 
 
 def file_version(status: os.stat_result) -> str:
@@ -53,31 +53,34 @@ def file_error(error: OSError, subject: str) -> SkyStorageError:
     return kind(f"{subject}: {error.strerror or error}")
 
 
-def done_path(path: Path) -> Path:
+def done_path(path: Path | str) -> Path:
     """Return the list of the parts of `path` that are written."""
-    return path.with_name(path.name + ".done")
+    return Path(f"{path}.done")
 
 
-def read_file_part(request: PartRequest) -> bytes:
-    """Return a span of a file, of the version that the request names."""
+def read_file_part(request: PartRequest, into: bytearray | None = None) -> Bytes:
+    """Return a span of a file, of the version that the request names, in a buffer if it fits."""
     path = file_path(request.url)
     wanted = request.headers.get(VERSION_HEADER)
     try:
-        with path.open("rb", buffering=0) as file:
-            data = _read_span(file.fileno(), request.span)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            data = _read_span(descriptor, request.span, into)
             # looked at after the bytes were read: a change before or meanwhile is seen
-            if wanted and file_version(os.fstat(file.fileno())) != wanted:
+            if wanted and file_version(os.fstat(descriptor)) != wanted:
                 raise SkySourceChanged(
                     _("{path} has changed since it was listed").format(path=path)
                 )
+        finally:
+            os.close(descriptor)
     except OSError as error:
-        raise file_error(error, str(path)) from error
+        raise file_error(error, path) from error
     if len(data) != request.span.size:
         raise SkySourceChanged(_("{path} is shorter than it was").format(path=path))
     return data
 
 
-def write_file_part(request: PartRequest, data: bytes) -> str:
+def write_file_part(request: PartRequest, data: Bytes) -> str:
     """Write a span of a file and return its checksum; a part is noted as done afterwards."""
     path = file_path(request.url)
     tag = crc_to_hex(crc32c(data))
@@ -93,21 +96,24 @@ def write_file_part(request: PartRequest, data: bytes) -> str:
             with done_path(path).open("a") as done:
                 done.write(f"{number} {tag}\n")
     except OSError as error:
-        raise file_error(error, str(path)) from error
+        raise file_error(error, path) from error
     return tag
 
 
-def _read_span(descriptor: int, span: Span) -> bytes:
-    data = os.pread(descriptor, span.size, span.start)
-    while len(data) < span.size:
-        more = os.pread(descriptor, span.size - len(data), span.start + len(data))
-        if not more:
+def _read_span(descriptor: int, span: Span, into: bytearray | None) -> Bytes:
+    """Return what the file has of a span."""
+    if into is None or span.size > len(into):
+        into = bytearray(span.size)
+    view, size = memoryview(into)[: span.size], 0
+    while size < span.size:
+        count = os.preadv(descriptor, [view[size:]], span.start + size)
+        if not count:
             break
-        data += more
-    return data
+        size += count
+    return view[:size]
 
 
-def _write_span(descriptor: int, data: bytes, offset: int) -> None:
+def _write_span(descriptor: int, data: Bytes, offset: int) -> None:
     view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, offset)

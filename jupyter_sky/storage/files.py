@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,6 +39,7 @@ from .store import (
 from .uri import StorageUri
 
 PART_PREFIX = ".sky-part-"
+_INVALID_PART = re.compile(r"(\A|/)\.{0,2}(/|\Z)|\0")
 _CAPABILITY = Capability(
     min_part=1, max_parts=10**9, max_object=2**63 - 1, equal_parts=False, part_checksum=""
 )
@@ -54,6 +56,7 @@ class FilesStore:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
+        self._prefix = f"{root}/" if str(root) != "/" else "/"
         self.uri = StorageUri("file", "", str(root).strip("/") + "/" if str(root) != "/" else "")
         self.capability = _CAPABILITY
 
@@ -65,14 +68,7 @@ class FilesStore:
         SkyInvalidKey
             The key has parts that no file name can have, or that climb out of the folder.
         """
-        parts = key.split("/")
-        if any(part in {"", ".", ".."} or "\0" in part for part in parts):
-            raise SkyInvalidKey(_("the key {key!r} cannot be a path of a file").format(key=key))
-        if any(len(os.fsencode(part)) > 255 for part in parts):
-            raise SkyInvalidKey(
-                _("the key {key!r} has a name of more than 255 bytes").format(key=key)
-            )
-        return self.root.joinpath(*parts)
+        return Path(self._checked(key))
 
     def stat(self, key: str) -> StoredObject:
         """Return size and version of a file."""
@@ -97,7 +93,7 @@ class FilesStore:
 
     def read(self, obj: StoredObject, span: Span | None = None) -> PartRequest:
         """Return a request that reads a span of this version."""
-        url = file_url(self.path(obj.key))
+        url = file_url(self._checked(obj.key))
         headers = {VERSION_HEADER: obj.version}
         return PartRequest("GET", url, headers, span or Span(0, obj.size))
 
@@ -127,12 +123,13 @@ class FilesStore:
         return upload
 
     def end(self, upload: Upload, parts: Sequence[Part]) -> StoredObject:
-        """Give the file its name, in one step."""
+        """Give the file its name, in one step.
+
+        As other programs that copy, it leaves the time of writing to the system.
+        """
         assert isinstance(upload, FileUpload)
         crc = combined_crc32c(sorted(parts, key=lambda part: part.number))
         try:
-            if upload.id:
-                _sync(upload.part_path)
             status = upload.part_path.stat()
             _publish(upload)
             done_path(upload.part_path).unlink(missing_ok=True)
@@ -153,6 +150,16 @@ class FilesStore:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 raise file_error(error, str(path)) from error
+
+    def _checked(self, key: str) -> str:
+        """Return the path of a key as text."""
+        if not key or _INVALID_PART.search(key):
+            raise SkyInvalidKey(_("the key {key!r} cannot be a path of a file").format(key=key))
+        if len(key) > 63 and any(len(os.fsencode(part)) > 255 for part in key.split("/")):
+            raise SkyInvalidKey(
+                _("the key {key!r} has a name of more than 255 bytes").format(key=key)
+            )
+        return self._prefix + key
 
     def can_copy_from(self, other: Store) -> bool:
         """Files are copied as part of a transfer."""
@@ -276,11 +283,6 @@ def _reserve(path: Path, size: int) -> None:
         )
     with path.open("xb") as file:
         file.truncate(size)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _publish(upload: FileUpload) -> None:

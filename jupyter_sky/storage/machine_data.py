@@ -18,7 +18,7 @@ from ..translation import _
 from .cache import GROUP_OBJECTS, CachedObject, Dataset, DatasetCache, Lease
 from .downloads import DownloadPlan, download_objects
 from .errors import SkyRequestExpired
-from .file_parts import file_url
+from .file_parts import file_url, file_version
 from .parts import PART_SIZE, part_count, part_span
 from .store import PartRequest, Span
 from .tree_names import path_error
@@ -270,22 +270,22 @@ def replace_link(link: Path, target: Path) -> None:
     partial.replace(link)
 
 
-def file_facts(root: Path, path: str) -> dict[str, tuple[int, int]]:
-    """Return sizes and modification times (ns) of the files at a path, by relative path.
+def file_facts(root: Path, path: str) -> dict[str, tuple[int, str]]:
+    """Return sizes and versions of the files at a path, by relative path.
 
     Links inside the root are followed, those that lead out of it are not.
     """
-    target, facts = root / path, dict[str, tuple[int, int]]()
+    target, facts = root / path, dict[str, tuple[int, str]]()
     if target.is_file():
         status = target.stat()
-        return {target.name: (status.st_size, status.st_mtime_ns)}
+        return {target.name: (status.st_size, file_version(status))}
     inside = root.resolve()
     for base, folders, names in os.walk(target):
-        folders[:] = [name for name in sorted(folders) if not name.startswith(".sky-part-")]
+        folders.sort()
         for name in sorted(names):
             file = Path(base, name)
             if file.is_file() and file.resolve().is_relative_to(inside):
                 status = file.stat()
                 below = file.relative_to(target).as_posix()
-                facts[below] = (status.st_size, status.st_mtime_ns)
+                facts[below] = (status.st_size, file_version(status))
     return facts

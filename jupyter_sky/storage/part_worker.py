@@ -10,19 +10,19 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 
 from ..translation import _
 from .answers import error_of
 from .checksums import crc32c, crc_from_base64
-from .connections import Connections, HttpAnswer
+from .connections import Bytes, Connections, HttpAnswer
 from .errors import (
     SkyChecksumMismatch,
+    SkyConnectionLost,
     SkySourceChanged,
     SkyStorageError,
-    SkyStoreBusy,
     SkyTargetExists,
 )
 from .file_parts import read_file_part, write_file_part
@@ -61,8 +61,8 @@ class PartOutcome:
     ----------
     id : int
         Of the job.
-    sums : Checksums
-        Of the bytes that were read.
+    sums : Checksums or None
+        Of the bytes that were read; None where none were.
     tag : str
         Name that the target gave the part.
     sent, received : int
@@ -72,7 +72,7 @@ class PartOutcome:
     """
 
     id: int
-    sums: Checksums = field(default_factory=lambda: Checksums(0))
+    sums: Checksums | None = None
     tag: str = ""
     sent: int = 0
     received: int = 0
@@ -129,19 +129,28 @@ class PartWorker:
             thread.join()
 
     def _run(self) -> None:
+        buffer = bytearray()  # one for each thread, so that memory is bounded and not zeroed anew
         while (entry := self._jobs.get()) is not None:
-            outcome = carry_part(*entry, self._connections)
+            if len(buffer) < entry[0].read.span.size:
+                buffer = bytearray(entry[0].read.span.size)
+            outcome = carry_part(*entry, self._connections, buffer)
             with self._lock:
                 self._waiting -= 1
             self._report(outcome)
         self._connections.close()
 
 
-def carry_part(job: PartJob, sign_write: SignWrite, connections: Connections) -> PartOutcome:
+def carry_part(
+    job: PartJob,
+    sign_write: SignWrite,
+    connections: Connections,
+    buffer: bytearray | None = None,
+) -> PartOutcome:
     """Read a part, check it, ask for the request that writes it, write it."""
     received = sent = 0
+    sums = None
     try:
-        data = read_part(job.read, connections)
+        data = read_part(job.read, connections, buffer)
         received = len(data)
         sums = Checksums(crc32c(data), _md5(data) if job.md5 else b"")
         if job.crc32c not in (None, sums.crc32c):
@@ -154,14 +163,25 @@ def carry_part(job: PartJob, sign_write: SignWrite, connections: Connections) ->
         sent = len(data)
         return PartOutcome(job.id, sums, write_part(request, data, connections), sent, received)
     except SkyStorageError as error:
-        return PartOutcome(job.id, sent=sent, received=received, error=error)
+        return PartOutcome(job.id, sums, sent=sent, received=received, error=error)
     except Exception as error:  # a defect must end the transfer, not a thread of it
         failure = SkyStorageError(f"{job.read.subject}: {type(error).__name__}: {error}")
         return PartOutcome(job.id, sent=sent, received=received, error=failure)
 
 
-def read_part(request: PartRequest, connections: Connections) -> bytes:
+def read_part(
+    request: PartRequest, connections: Connections, into: bytearray | None = None
+) -> Bytes:
     """Return the bytes that a request reads, in full and of the version that it names.
+
+    Parameters
+    ----------
+    request : PartRequest
+        From `Store.read`.
+    connections : Connections
+        Connections of this process.
+    into : bytearray, optional
+        Buffer of which a view is returned, if the bytes fit.
 
     Raises
     ------
@@ -169,12 +189,12 @@ def read_part(request: PartRequest, connections: Connections) -> bytes:
         The object is another one by now.
     SkyChecksumMismatch
         The store's checksum of the whole object came along, and differs.
-    SkyStoreBusy
+    SkyConnectionLost
         The answer broke off; the same request may succeed later.
     """
     if request.url.startswith("file:"):
-        return read_file_part(request)
-    answer = connections.request(request.method, request.url, request.headers)
+        return read_file_part(request, into)
+    answer = connections.request(request.method, request.url, request.headers, into=into)
     if answer.status == 412:
         raise SkySourceChanged(
             _("{subject} reads an object that has changed").format(subject=request.subject)
@@ -187,7 +207,7 @@ def read_part(request: PartRequest, connections: Connections) -> bytes:
     if answer.status == 200 and len(data) > request.span.size and "Range" in request.headers:
         data = data[request.span.start : request.span.stop]  # a store that ignores ranges
     if len(data) != request.span.size:
-        raise SkyStoreBusy(
+        raise SkyConnectionLost(
             _("{subject} returned {data_count} bytes").format(
                 subject=request.subject, data_count=len(data)
             )
@@ -196,7 +216,7 @@ def read_part(request: PartRequest, connections: Connections) -> bytes:
     return data
 
 
-def write_part(request: PartRequest, data: bytes, connections: Connections) -> str:
+def write_part(request: PartRequest, data: Bytes, connections: Connections) -> str:
     """Write bytes and return the tag that the store gave them."""
     if request.url.startswith("file:"):
         return write_file_part(request, data)
@@ -211,7 +231,7 @@ def write_part(request: PartRequest, data: bytes, connections: Connections) -> s
     return headers.get("x-goog-generation") or (headers.get("ETag") or "").strip('"')
 
 
-def _compare_with_header(request: PartRequest, answer: HttpAnswer, data: bytes) -> None:
+def _compare_with_header(request: PartRequest, answer: HttpAnswer, data: Bytes) -> None:
     """Compare a whole object with the checksum that came in its header."""
     if answer.status != 200:
         return
@@ -225,5 +245,5 @@ def _compare_with_header(request: PartRequest, answer: HttpAnswer, data: bytes) 
         )
 
 
-def _md5(data: bytes) -> bytes:
+def _md5(data: Bytes) -> bytes:
     return hashlib.md5(data, usedforsecurity=False).digest()

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 from ..translation import _
 from .answers import raise_for_status
-from .connections import Connections, Headers, HttpAnswer
+from .connections import Bytes, Connections, Headers, HttpAnswer
 from .dialects import CompatibleDialect
 from .errors import (
     SkyChecksumMismatch,
@@ -96,7 +96,7 @@ class S3Store:
         following = {"start-after": after} if after else {}
         while True:
             answer = self.call("GET", "", {**query, **following})
-            page = parse_page(answer.body, self.dialect.listed_version)
+            page = parse_page(bytes(answer.body), self.dialect.listed_version)
             yield from page.objects
             if not page.token:
                 return
@@ -200,7 +200,7 @@ class S3Store:
         key: str = "",
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
+        body: bytes = b"",
     ) -> HttpAnswer:
         """Send a request of the control plane; repeat it where that can help."""
         subject = f"{method} {self.uri.child(key) if key else self.uri}"
@@ -286,10 +286,10 @@ def _etag_of_parts(parts: Sequence[Part]) -> str:
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"
 
 
-def _field(body: bytes, name: str) -> str:
+def _field(body: Bytes, name: str) -> str:
     from html import unescape
 
-    text = body.decode()
+    text = bytes(body).decode()
     start, end = text.find(f"<{name}>"), text.find(f"</{name}>")
     if start < 0 or end < 0:
         raise SkyStorageError(_("the answer of the store has no {name}").format(name=name))

@@ -7,6 +7,7 @@ from html import unescape
 from typing import TYPE_CHECKING
 
 from ..translation import _
+from .connections import Bytes
 from .errors import SkySourceChanged, SkyTargetExists, SkyUploadMissing
 from .parts import part_span
 from .s3_listing import parse_parts
@@ -47,7 +48,7 @@ class S3Upload:
             if marker:
                 query["part-number-marker"] = str(marker)
             answer = self.store.call("GET", self.key, query)
-            page = parse_parts(answer.body, self.size, self.part_size)
+            page = parse_parts(bytes(answer.body), self.size, self.part_size)
             parts |= {part.number: part for part in page.parts}
             marker = page.marker
             if not marker:
@@ -90,6 +91,6 @@ class S3Upload:
         return next(self.store.list(self.key), None) is None
 
 
-def _etag(body: bytes) -> str:
-    text = unescape(body.decode())
+def _etag(body: Bytes) -> str:
+    text = unescape(bytes(body).decode())
     return text.partition("<ETag>")[2].partition("</ETag>")[0].strip('"')

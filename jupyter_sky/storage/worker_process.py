@@ -70,7 +70,7 @@ class MessageWorker:
         self._worker.close()
 
     def _ask(self, number: int, sums: Checksums) -> PartRequest:
-        self._send({"id": number, "crc32c": sums.crc32c, "md5": sums.md5.hex()})
+        self._send({"id": number} | _encode_sums(sums))
         value = self._writes[number].get()
         if value is None:
             raise SkyStorageError(_("the process that signs requests is gone"))
@@ -79,21 +79,33 @@ class MessageWorker:
     def _report(self, outcome: PartOutcome) -> None:
         del self._writes[outcome.id]
         counts = {"id": outcome.id, "sent": outcome.sent, "received": outcome.received}
+        if outcome.sums:
+            counts |= _encode_sums(outcome.sums)
         if outcome.error:
             self._send(counts | describe_error(outcome.error))
         else:
-            sums = {"crc32c": outcome.sums.crc32c, "md5": outcome.sums.md5.hex()}
-            self._send(counts | sums | {"tag": outcome.tag})
+            self._send(counts | {"tag": outcome.tag})
 
 
 def decode_outcome(message: Mapping[str, Any]) -> PartOutcome:
     """Return the outcome that a message of `MessageWorker` tells."""
-    number, sent, received = message["id"], message["sent"], message["received"]
-    if "error" in message:
-        error = restore_error(message)
-        return PartOutcome(number, sent=sent, received=received, error=error)
-    sums = Checksums(message["crc32c"], bytes.fromhex(message["md5"]))
-    return PartOutcome(number, sums, message["tag"], sent, received)
+    error = restore_error(message) if "error" in message else None
+    return PartOutcome(
+        message["id"],
+        _decode_sums(message) if "crc32c" in message else None,
+        message.get("tag", ""),
+        message["sent"],
+        message["received"],
+        error,
+    )
+
+
+def _encode_sums(sums: Checksums) -> dict[str, Any]:
+    return {"crc32c": sums.crc32c, "md5": sums.md5.hex()}
+
+
+def _decode_sums(message: Mapping[str, Any]) -> Checksums:
+    return Checksums(message["crc32c"], bytes.fromhex(message["md5"]))
 
 
 class WorkerProcess:
@@ -154,8 +166,7 @@ class WorkerProcess:
                 if self._signers.pop(number, None):
                     self._report(decode_outcome(message))
                 continue
-            sums = Checksums(message["crc32c"], bytes.fromhex(message["md5"]))
-            request = self._signers[number](sums)
+            request = self._signers[number](_decode_sums(message))
             self._send({"id": number, "write": encode_request(request)}, number)
         for number in list(self._signers):
             self._fail(number)

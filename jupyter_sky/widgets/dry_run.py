@@ -77,4 +77,4 @@ class DryRun:
     def _repr_html_(self) -> str:
         notes = "".join(block(line) for line in footer(self.plan))
         head = block(self.sentence, "font-weight: 600") + block(self.details)
-        return head + scrollable_table(self.table()) + folded(_("what it rests on"), notes)
+        return head + scrollable_table(self.table()) + folded(_("Sources and assumptions"), notes)

@@ -146,7 +146,7 @@ def draw_gantt(plan: Plan) -> str:
     bars, span = shown_bars(plan), _span(plan)
     if not bars or span <= 0:
         return ""
-    left = 22 + text_width(max((_short(bar.task) for bar in bars), key=len))
+    left = 26 + 1.1 * text_width(max((_short(bar.task) for bar in bars), key=len))  # bold
     bottom = _TOP + len(bars) * _ROW
 
     def x(hours: float) -> float:

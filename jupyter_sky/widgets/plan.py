@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from ..catalog.price_origin import describe_origin
 from ..ledger.ledger import format_rate, format_usd
 from ..optimizer.plan import Plan, PlanView, register_view
 from ..tables import NO_MATHJAX_CLASSES, TABLE, Table
@@ -30,9 +31,8 @@ MAX_ROWS = 200
 """Largest number of rows of a table; `plan.tasks` and `plan.moves` have all."""
 _MAX_TASKS = 12  # largest plan for which a display solves alternatives
 _MAX_SECONDS = 0.3  # largest solver time of such a plan
-_CLIP = 44
 SMALL = "font-size: 0.85em; opacity: 0.85"
-_BLOCK = f"{TABLE}; padding: 2px 8px"
+_BLOCK = f"{TABLE}; padding: 2px 8px; overflow-wrap: anywhere"
 
 
 def to_text(plan: Plan) -> str:
@@ -52,7 +52,8 @@ def to_html(plan: Plan) -> str:
     _compute_explanations(plan)
     notes = "".join(block(line) for line in footer(plan))
     if len(plan) == 1 and not plan.moves:
-        return scrollable_table(request_table(plan)) + folded(_("what it rests on"), notes)
+        fold = folded(_("Sources and assumptions"), notes)
+        return scrollable_table(request_table(plan)) + fold
     moved = [move for move in plan.moves if move.gb]
     parts = [
         block(headline(plan), "font-weight: 600"),
@@ -200,14 +201,11 @@ def footer(plan: Plan) -> Sequence[str]:
 
 
 def prices_from(offers: Iterable[Offer]) -> str:
-    """Return date and source of the prices of each cloud, shortened."""
-    clouds: dict[str, dict[str, None]] = {}
-    for offer in offers:
-        read = f"{offer.date} {offer.source}".strip() or _("not known")
-        read = read if len(read) <= _CLIP else f"{read[: _CLIP - 1]}…"
-        clouds.setdefault(offer.cloud, {})[read] = None
-    parts = [f"{cloud} {' and '.join(read)}" for cloud, read in sorted(clouds.items())]
-    return _("prices: {parts}").format(parts="; ".join(parts))
+    """Return publisher and dates of the prices."""
+    found = dict.fromkeys(
+        describe_origin(offer.source, offer.date).short or _("not known") for offer in offers
+    )
+    return _("prices: {origins}").format(origins="; ".join(sorted(found)))
 
 
 def machine(offer: Offer) -> str:

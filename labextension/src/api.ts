@@ -18,6 +18,8 @@ export interface ICluster {
   price: number | null;
   price_source: string;
   price_date: string;
+  price_origin: string; // source and date in words, and all sources for a tooltip
+  price_detail: string;
   notebook: string;
   created: number;
   idle: number;
@@ -41,14 +43,19 @@ export interface IRun {
   code: string;
   stage: string | null;
   status: string;
+  /** When it was sent to its cluster; before that, when its cell began. */
   started: number;
   ended: number | null;
+  /** Seconds from the begin of its cell until it was sent. */
+  waited?: number;
   price: number | null;
   usd: number | null;
   nodes: number | null;
   stoppable: boolean;
   /** Whether the kernel that has started it is gone, and no other has taken note of its end. */
   unwatched?: boolean;
+  /** Why it goes on although it was stopped, and what is lost if it is stopped again. */
+  warning?: string;
 }
 
 export interface IState {
@@ -105,13 +112,18 @@ export interface IOffer {
   date: string;
   note: string | null;
   line: string; // the options of %%sky that ask for it
+  launch: 'now' | 'account' | 'never'; // whether its cloud lacks an account, or is not supported
+  obstacle: string; // why it cannot be launched from here; empty when it can
+  place: string; // region, and cloud where the origin does not name it
+  origin: string; // publisher and date of the price
+  origin_detail: string;
 }
 
 export interface IOffers {
   offers: IOffer[];
   total: number;
   at: number;
-  source: string;
+  popular: boolean; // nothing was asked for: the cheapest of each popular GPU
   notes: string[];
 }
 

@@ -55,6 +55,15 @@ export function Clusters({ view, open }: { view: IView; open: Set<string> }): JS
           _={_}
         />
       )}
+      {actions.hasForm() ? (
+        <p>
+          <Action
+            label={_('New cluster…')}
+            why={actions.noCellReason()}
+            act={() => actions.newCluster()}
+          />
+        </p>
+      ) : null}
     </>
   );
 }
@@ -119,9 +128,11 @@ function Cluster(props: {
           <Files cluster={cluster} view={view} />
           <p className="jsky-Panel-quiet">
             {cluster.resources ? _('Asked for: %1. ', cluster.resources) : ''}
-            {cluster.price_source
-              ? _('Price: %1, %2.', cluster.price_source, cluster.price_date || _('date unknown'))
-              : ''}
+            {cluster.price_origin ? (
+              <span title={cluster.price_detail || undefined}>
+                {_('Price: %1.', cluster.price_origin)}
+              </span>
+            ) : null}
           </p>
         </div>
       ) : null}

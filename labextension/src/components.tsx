@@ -129,7 +129,7 @@ export function Empty(props: {
     <div className="jsky-Panel-empty">
       <p>{text}</p>
       <pre className="jsky-Panel-code">{example}</pre>
-      <Action label={_('Insert this cell')} why={why} act={() => insert(example)} />
+      <Action label={_('Insert cell')} why={why} act={() => insert(example)} />
     </div>
   );
 }

@@ -6,7 +6,7 @@ import type { IRun } from './api';
 import type { IView } from './clusters';
 import { fileName, codeSummary, phase, runMark } from './selectors';
 import { Action, Empty, Mark, useSignal, useTick } from './components';
-import { clock, money, when } from './format';
+import { durations, money, when } from './format';
 
 const EXAMPLE = '%%sky --cpus 2\nimport os\nprint(os.cpu_count(), "CPUs")';
 
@@ -60,6 +60,12 @@ function Group({ title, runs, view }: { title: string; runs: IRun[]; view: IView
   );
 }
 
+const LONGEST = 80; // characters of code in a row
+
+function clip(code: string): string {
+  return code.length > LONGEST ? `${code.slice(0, LONGEST - 1)}…` : code;
+}
+
 function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
   const { poller, actions, _ } = view;
   const now = poller.now();
@@ -68,6 +74,7 @@ function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
   const name = run.name || `[${run.cell || ' '}]`;
   const cannot = actions.noNotebookReason(run);
   const stopping = actions.isBusy(`stop ${run.run_id}`) ? _('Under way.') : '';
+  const go = () => void (cannot ? actions.say(cannot, '', true) : actions.openRun(run));
   const title = [
     run.code,
     run.notebook,
@@ -75,28 +82,36 @@ function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
     _('Started %1', when(run.started, now))
   ].join('\n');
   return (
-    <tr className="jsky-Run" data-jsky-run={run.run_id}>
+    <tr
+      className="jsky-Run"
+      data-jsky-run={run.run_id}
+      onClick={go}
+    >
       <td>
         <button
           type="button"
           className="jsky-Run-cell"
           aria-disabled={cannot ? true : undefined}
           title={title}
-          onClick={() => void (cannot ? actions.say(cannot, '', true) : actions.openRun(run))}
+          onClick={event => {
+            event.stopPropagation();
+            go();
+          }}
         >
           <span>
             <Mark mark={runMark(run, _)} /> {name}
           </span>
-          <code>{codeSummary(run.code) || _('no code')}</code>
+          <code>{clip(codeSummary(run.code)) || _('no code')}</code>
           <span className="jsky-Panel-quiet">
             {fileName(run.notebook)}
             {run.cluster ? ` · ${run.cluster}` : ''}
           </span>
         </button>
+        {run.warning ? <span className="jsky-Panel-quiet">{run.warning}</span> : null}
         <span className="jsky-Panel-actions">
           {ended ? null : (
             <Action
-              label={_('Stop')}
+              label={run.warning ? _('Restart engine') : _('Stop')}
               about={name}
               why={stopping || (run.stoppable ? '' : _('It cannot be stopped any more.'))}
               act={() => void actions.stop([run])}
@@ -108,7 +123,7 @@ function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
         </span>
       </td>
       <td className="jsky-Panel-number" title={_('Started %1', when(run.started, now))}>
-        {clock(seconds)}
+        {durations(seconds, run.waited, _)}
         <span>{run.usd === null ? _('cost unknown') : money(run.usd, _)}</span>
         <span className="jsky-Panel-quiet">{when(run.started, now)}</span>
       </td>

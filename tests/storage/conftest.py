@@ -25,19 +25,29 @@ def store_of(server: ObjectStore, bucket: str = "bucket") -> S3Store:
     return s3_store(uri, server.url, "us-east-1", lambda: CREDENTIALS, dialect)
 
 
+@pytest.fixture(scope="session")
+def servers() -> Iterator[dict[str, ObjectStore]]:
+    """One strict store of each dialect, with small parts."""
+    servers = {name: ObjectStore(name, min_part=1024) for name in ("aws", "r2", "google")}
+    yield servers
+    for server in servers.values():
+        server.close()
+
+
 @pytest.fixture(params=["aws", "r2", "google"])
-def server(request) -> Iterator[ObjectStore]:
-    """A strict store of each dialect, with small parts."""
-    with ObjectStore(request.param, min_part=1024) as server:
-        server.create("bucket", "other")
-        yield server
-        assert not server.crashes, server.crashes[0]
+def server(request, servers) -> Iterator[ObjectStore]:
+    """A strict store of each dialect."""
+    yield from _fresh(servers[request.param])
 
 
 @pytest.fixture
-def amazon() -> Iterator[ObjectStore]:
-    """A strict store of Amazon's dialect, with small parts."""
-    with ObjectStore("aws", min_part=1024) as server:
-        server.create("bucket", "other")
-        yield server
-        assert not server.crashes, server.crashes[0]
+def amazon(servers) -> Iterator[ObjectStore]:
+    """A strict store of Amazon's dialect."""
+    yield from _fresh(servers["aws"])
+
+
+def _fresh(server: ObjectStore) -> Iterator[ObjectStore]:
+    server.reset()
+    server.create("bucket", "other")
+    yield server
+    assert not server.crashes, server.crashes[0]

@@ -132,3 +132,11 @@ def test_pickled_address_is_equal_and_holds_nothing_else(data: sky.Storage) -> N
     data.fetch()
     assert pickle.loads(pickle.dumps(data)) == data
     assert b"home" not in pickle.dumps(data)
+
+
+def test_input_of_a_task_is_measured(data: sky.Storage) -> None:
+    task = sky.Task("train").set_input(data)
+    (found,) = task.inputs
+    assert (found.gb, found.cloud) == (25608 / 1e9, "local")
+    given = sky.Task("other").set_input(data, size="2GB").inputs[0]
+    assert given.gb == 2.0

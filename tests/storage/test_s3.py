@@ -23,6 +23,8 @@ from jupyter_sky.storage.store import IF_ABSENT, Checksums, Condition, Part, Spa
 
 from .conftest import store_of
 
+pytestmark = pytest.mark.slow  # talks to servers
+
 
 def sums_of(data: bytes) -> Checksums:
     import hashlib

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import zlib
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import SkyUsageError
 from ...storage.cache import CachedObject, Dataset, DatasetCache
+from ...storage.file_parts import read_file_part
 from ...storage.machine_data import (
     Arrival,
     DataTask,
+    check_link,
     file_facts,
     plan_from_json,
+    replace_link,
 )
-from ...translation import _
+from ...storage.worker_process import MessageWorker, decode_request
 from .file_cache import cache_folder
 
 
@@ -35,10 +39,16 @@ class EngineDatasets:
         self.cache = DatasetCache(cache_folder() / "data")
         self._tasks: dict[str, DataTask] = {}
         self._arrived: dict[Path, Arrival] = {}
-        self._before: dict[str, dict[str, tuple[int, int]]] = {}
+        self._before: dict[str, dict[str, tuple[int, str]]] = {}
+        self._workers: dict[str, tuple[MessageWorker, deque[dict[str, Any]]]] = {}
 
-    def handle(self, content: dict[str, Any], received: Sequence[Any]) -> dict[str, Any]:
-        """Carry out one step of the notebook."""
+    def handle(
+        self, content: dict[str, Any], received: Sequence[Any], buffers: list
+    ) -> dict[str, Any]:
+        """Carry out one step of the notebook; append buffers of the reply to `buffers`."""
+        if content["step"] == "read":
+            buffers.append(read_file_part(decode_request(content["request"])))
+            return {}
         return getattr(self, f"_step_{content['step']}")(content, received) or {}
 
     # -- data to this machine --------------------------------------------------------------------
@@ -89,6 +99,13 @@ class EngineDatasets:
         assert isinstance(task, Arrival)
         return task
 
+    def _step_mount(self, content: dict[str, Any], _: Sequence[Any]) -> None:
+        """Let a path lead to a folder of this machine."""
+        link, target = self.root / content["path"], Path(content["target"])
+        if not (link.is_symlink() and link.readlink() == target):
+            check_link(link, self.cache.root)
+        replace_link(link, target)
+
     # -- files from this machine -----------------------------------------------------------------
 
     def _step_remember(self, content: dict[str, Any], __: Sequence[Any]) -> None:
@@ -100,14 +117,31 @@ class EngineDatasets:
         """List the files at a path that are new or have changed since they were remembered."""
         path = content["path"]
         before, now = self._before.pop(path, {}), file_facts(self.root, path)
-        changed = [[name, facts[0]] for name, facts in now.items() if before.get(name) != facts]
-        return {"files": changed, "count": len(now), "is_file": (self.root / path).is_file()}
+        changed = [[name, *facts] for name, facts in now.items() if before.get(name) != facts]
+        target = self.root / path
+        is_file = target.is_file()
+        return {
+            "files": changed,
+            "count": len(now),
+            "is_file": is_file,
+            "root": str(target.parent if is_file else target),
+            "machine": f"{socket.gethostname()} {self.root.stat().st_ino}",
+        }
 
-    def _inside(self, path: str) -> Path:
-        file = (self.root / path).resolve()
-        if not file.is_relative_to(self.root.resolve()):
-            raise SkyUsageError(_("{path} leads out of the working folder").format(path=path))
-        return file
+    def _step_exchange(self, content: dict[str, Any], _: Sequence[Any]) -> dict[str, Any]:
+        """Take messages for a worker of this machine; return those that it has sent."""
+        name = content["id"]
+        if name not in self._workers:
+            outgoing: deque[dict[str, Any]] = deque()
+            self._workers[name] = MessageWorker(outgoing.append), outgoing
+        worker, outgoing = self._workers[name]
+        for message in content["messages"]:
+            worker.receive(message)
+        return {"messages": [outgoing.popleft() for _ in range(len(outgoing))]}
+
+    def _step_end_exchange(self, content: dict[str, Any], _: Sequence[Any]) -> None:
+        if entry := self._workers.pop(content["id"], None):
+            entry[0].close()
 
     def _step_disk(self, *__: object) -> dict[str, Any]:
         """Return the bytes of the disk of the cache."""

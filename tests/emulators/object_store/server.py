@@ -124,6 +124,15 @@ class ObjectStore:
         """Return the number of requests whose description contains a text."""
         return sum(text in request for request in self.requests)
 
+    def reset(self) -> None:
+        """Forget all buckets, faults, counts and settings of a test."""
+        self.account = Account()
+        self.operations.region = self.account.region
+        self.operations.buckets.clear()
+        self.faults = FaultPlan()
+        self.crashes.clear()
+        self.forget_counts()
+
     def forget_counts(self) -> None:
         """Count requests and bytes from zero."""
         self.requests.clear()

@@ -1,0 +1,61 @@
+"""Options and result of a transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from .movers import Report
+from .part_worker import PartWorker, Worker
+from .progress import Progress
+from .store import ALWAYS, MIB, Condition, StoredObject
+
+
+@dataclass(frozen=True)
+class TransferOptions:
+    """Options of a transfer.
+
+    Attributes
+    ----------
+    condition : Condition
+        Checked by the target for every object at its publication.
+    part_size : int
+        Bytes; 0 lets the store choose.
+    memory : int
+        Bytes of parts in flight.
+    attempts : int
+        Of one part.
+    price : callable
+        Returns dollars from bytes that left the source, write requests and read requests.
+    start_worker : callable
+        Starts a worker that reports to its argument.
+    """
+
+    condition: Condition = ALWAYS
+    part_size: int = 0
+    memory: int = 128 * MIB
+    attempts: int = 10
+    price: Callable[[int, int, int], float] = lambda sent, writes, reads: 0.0
+    start_worker: Callable[[Report], Worker] = PartWorker
+
+
+@dataclass(frozen=True)
+class TransferResult:
+    """End of a transfer.
+
+    Attributes
+    ----------
+    objects : mapping
+        What was published, by key.
+    skipped : int
+        Objects that an earlier transfer had published.
+    unverified : int
+        Objects whose source tells no checksum of the whole.
+    progress : Progress
+        Final counts.
+    """
+
+    objects: Mapping[str, StoredObject]
+    skipped: int
+    unverified: int
+    progress: Progress
