@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ..offers import Offer
 from ..resources import Resources
-from ..store.store import ClusterRow
 from ..translation import _
+
+if TYPE_CHECKING:
+    from ..store.store import ClusterRow
 
 
 def missing_labels(resources: Resources, row: ClusterRow) -> list[str]:

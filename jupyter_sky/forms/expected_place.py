@@ -8,10 +8,12 @@ from .. import clouds
 from ..cell_options.parsing import parse_cell_line
 from ..config.settings import Sky
 from ..errors import SkyError
+from ..executor.cluster_fit import describe_second_cluster, missing_labels, preferred
 from ..ledger.ledger import format_rate
 from ..offers import Offer
 from ..provider.register import find_facts
 from ..resources import Resources
+from ..store.rows import ClusterRow
 from ..translation import _
 from .cell_line import Fields, check
 from .completion import CompletionContext
@@ -36,17 +38,24 @@ def placement_text(
     >>> placement_text(Fields({"cloud": "local"}))
     'would run on this machine: it has what the cell asks for, and costs nothing'
     """
-    from ..provisioner.placement import decide_placement
-
     aliases = Sky.load().aliases if aliases is None else aliases
     if check(fields, aliases):
         return ""
     options = parse_cell_line(fields.line(), aliases)
     need, __ = request_with_settings(options)
-    if known and (
-        words := _running_cluster_text(need, options.cluster or Sky.load().cluster, known)
-    ):
+    if known is None:
+        return _launch_text(need)
+    name = options.cluster or Sky.load().cluster
+    if words := _running_cluster_text(need, name, known):
         return words
+    second = "" if name else describe_second_cluster(need, _own_clusters(known))
+    return "; ".join(filter(None, (_launch_text(need), second)))
+
+
+def _launch_text(need: Resources) -> str:
+    """Return the place of a new cluster, and the reason."""
+    from ..provisioner.placement import decide_placement
+
     try:
         found = decide_placement(need)
     except SkyError as error:
@@ -62,14 +71,19 @@ def placement_text(
     return _("would run on {place}, {price}: {why}").format(place=offer.place, price=price, why=why)
 
 
+def _own_clusters(known: CompletionContext) -> list[ClusterRow]:
+    """Return the clusters that the notebook started for itself."""
+    return [
+        row
+        for row in known.up
+        if row.notebook == known.notebook and not row.connection.get("named")
+    ]
+
+
 def _running_cluster_text(need: Resources, name: str, known: CompletionContext) -> str:
     """Whether a cluster takes the cell, as `executor.clusters.ClusterRegistry.obtain` has it."""
-    from ..executor.cluster_fit import missing_labels, preferred
-
-    for row in preferred(known.up):
-        mine = row.notebook == known.notebook and not row.connection.get("named")
-        if not (row.name == name if name else mine):
-            continue
+    named = [row for row in known.up if row.name == name]
+    for row in preferred(named if name else _own_clusters(known)):
         missing = missing_labels(need, row)
         if not missing:
             price = "free" if row.price == 0 else format_rate(row.price)

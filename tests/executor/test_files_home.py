@@ -89,9 +89,9 @@ def test_a_file_comes_while_a_cell_runs(notebook: Notebook) -> None:
     ran = notebook.run("%sky get out/plots/b.svg --to during.svg")
     assert ran.status == "ok" and ran.seconds < 3, ran
     assert notebook.run("busy.status").result == "'running'"
-    late = notebook.run("%sky get model\nprint(busy.status)")
+    late = notebook.run("%sky get model\nprint(model)")
     assert "model comes when the cell has ended" in late.stdout and "./model" in late.stdout
-    assert late.stdout.endswith("done\n"), late.stdout
+    assert late.stdout.endswith("a variable\n"), late.stdout
     notebook.run("busy.result()")
 
 

@@ -91,6 +91,8 @@ def test_pip_in_a_cell_leaves_the_users_environment_alone(
     )
     assert "command 1.0" in commands.stdout and "\n1.0" in commands.stdout, commands
     assert "only" not in notebook.run("%%sky\n!echo quiet").stderr
+    refused = notebook.run("%%sky\n%conda install -y skytoy")
+    assert refused.status == "error" and "%pip install" in str(refused.messages)
 
 
 @pytest.mark.parametrize("line", ["!pip install -q {}", "%uv pip install -q {}"])

@@ -212,6 +212,14 @@ def test_a_cut_connection_loses_nothing(
     assert ran.status == "ok", ran
     assert lines(seen + ran.stdout) == list(range(80)) and ran.stdout.endswith("over\n")
     assert book.run("%%sky\nkept + 1").result == "42"
+    book.run("%%sky\nopen('large', 'wb').write(bytes(range(256)) * 250_000)\nNone")
+    sent, here = book.send("%sky get large"), Path(book.directory)
+    wait_until(lambda: any(p.stat().st_size > 5e6 for p in here.glob(".large.*.part")), 20)
+    assert box.cut()
+    ran = book.collect(sent, 60)
+    assert ran.status == "ok" and "64.0 MB brought" in ran.stdout, ran
+    assert (here / "large").read_bytes() == bytes(range(256)) * 250_000
+    assert not list(here.glob(".large*"))
 
 
 def test_a_cell_that_is_sent_while_the_machine_is_away_runs_once_when_it_is_back(

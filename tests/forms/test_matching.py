@@ -233,9 +233,9 @@ def test_a_cluster_that_is_up_and_fits_comes_before_anything_new():
         placement_text(Fields({"cluster": "train"}), {}, CompletionContext((NAMED,), "b.ipynb"))
         == words
     )
-    assert "no account" in placement_text(
-        Fields({"gpus": "T4"}), {}, CompletionContext((MINE,), "a.ipynb")
-    )
+    other = placement_text(Fields({"gpus": "T4"}), {}, CompletionContext((MINE,), "a.ipynb"))
+    assert "no account" in other
+    assert "; starts a second cluster beside train, because train does not meet --gpus T4" in other
 
 
 def test_of_two_clusters_that_fit_the_form_names_the_one_that_a_cell_takes():

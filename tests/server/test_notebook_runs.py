@@ -82,6 +82,14 @@ async def test_a_run_that_goes_on_is_a_card_and_at_its_end_plain_html(
     assert told["output"]["data"]["text/plain"].startswith("☁ failed boot 4.2 s, run 1:0")
 
 
+async def test_values_that_are_still_on_the_cluster_are_said(ask: Any, store: Store) -> None:
+    run(store, "r1", cluster="gone", outputs="acc,out/model.pt")
+    store.end_run("r1", "ok", time.time())
+    told = await ask("runs", "r1", "follow", body={})
+    text = told["output"]["data"]["text/plain"]
+    assert "result on the cluster: %sky get acc,out/model.pt" in text
+
+
 @pytest.mark.parametrize(
     ("status", "word"),
     [

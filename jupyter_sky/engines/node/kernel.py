@@ -29,7 +29,7 @@ from .cell_history import CellHistory
 from .current_cell import CurrentCellFile
 from .namespace import EngineNamespace
 from .output_counter import OutputCounter
-from .overlay import NOTE, PackageOverlay
+from .overlay import NOTE, PackageOverlay, refuse_conda
 from .shown_errors import ShownErrors
 from .streams import BoundedOutStream
 
@@ -81,6 +81,8 @@ class SkyKernel(Base):
         # IPython's own end the process, and with it every variable
         self.shell.user_ns.update(exit=sys.exit, quit=sys.exit)
         _set_module_attributes(self.shell)
+        if self.overlay is not None:
+            refuse_conda(self.shell)
         self.engine_namespace = EngineNamespace(self.shell.user_ns, self.shell.displayhook)
         self.cell_history = CellHistory(self.shell)
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")

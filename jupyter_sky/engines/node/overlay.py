@@ -13,12 +13,14 @@ import site
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 NOTE = (
     "Note: installed for this cluster only; the environment of the notebook is unchanged. With "
     "%%sky --pip NAME the next cluster has it, too."
 )
 FOLDER = "packages"
+CONDA_MAGICS = ("conda", "mamba", "micromamba")
 _active: list[str] = []
 
 
@@ -26,6 +28,20 @@ def shared_package_folders() -> list[str]:
     """Return the package folders on the import path that are not of one cluster alone."""
     ends = ("site-packages", "dist-packages")
     return [path for path in sys.path if path.endswith(ends) and path not in _active]
+
+
+def refuse_conda(shell: Any) -> None:
+    """Replace the magics of conda, which would change the notebook's own environment."""
+    from IPython.core.error import UsageError
+
+    def refuse(line: str) -> None:
+        raise UsageError(
+            "conda would change the environment of the notebook, not that of the cluster: "
+            "%pip install here, or %conda in a cell without %%sky"
+        )
+
+    for name in CONDA_MAGICS:
+        shell.register_magic_function(refuse, "line", name)
 
 
 class PackageOverlay:
