@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .api.costs import cost, meter
     from .api.planning import form, offers, plan, search
     from .api.settings import alias, config
+    from .api.storage import copy
     from .api.variables import get, put, vars
     from .dag.dag import Dag, Task
     from .engines.node.instance import InstanceInfo, instance_info, is_head
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from .functions.specs import WorkerExecutor as WorkerExecutor
     from .offers import InstanceType, Offer
     from .resources import Resources
+    from .storage.data import Storage
 
 _VERBS = {
     **dict.fromkeys("cancel handle logs run wait".split(), "api.cells"),
@@ -64,6 +66,7 @@ _VERBS = {
     **dict.fromkeys("get put vars".split(), "api.variables"),
     **dict.fromkeys("form offers plan search".split(), "api.planning"),
     **dict.fromkeys("alias config".split(), "api.settings"),
+    "copy": "api.storage",
 }
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _PROVIDERS = (
@@ -72,6 +75,7 @@ _PROVIDERS = (
 _NAMES = {
     "Dag": "dag.dag",
     "Resources": "resources",
+    "Storage": "storage.data",
     "Task": "dag.dag",
     "Compute": "functions.compute",
     "Consistency": "functions.shared.collections",
@@ -140,6 +144,7 @@ __all__ = [
     "RunPod",
     "SkyError",
     "Spec",
+    "Storage",
     "Task",
     "VastAI",
     "Verda",
@@ -152,6 +157,7 @@ __all__ = [
     "catalog",
     "check",
     "config",
+    "copy",
     "cost",
     "down",
     "extend",

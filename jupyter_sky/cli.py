@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import SkyError, SkyUsageError
+from .translation import _
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,7 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         _run(words)
     except SkyError as error:
         text = str(error)
-        print(text if text.startswith("jupyter sky") else f"jupyter sky: {text}", file=sys.stderr)
+        print(
+            text if text.startswith("jupyter sky") else _("jupyter sky: {text}").format(text=text),
+            file=sys.stderr,
+        )
         return 2 if isinstance(error, SkyUsageError) else 1
     except KeyboardInterrupt:
         return 130
@@ -53,11 +57,11 @@ def _run(words: list[str]) -> None:
     from .config.settings import Sky
     from .executor import session as sessions
 
-    name = str(Path.cwd() / "command line")
+    name = str(Path.cwd() / _("command line"))
     session = sessions.open_session({}, name, lasting=True, everywhere=True)
-    session.clusters.records.end_initiator = f"by `jupyter sky {words[0]}`"
+    session.clusters.records.end_initiator = _("with `jupyter sky {words}`").format(words=words[0])
     if notice := Sky.load().notice:
-        print(f"jupyter sky: {notice}", file=sys.stderr)
+        print(_("jupyter sky: {notice}").format(notice=notice), file=sys.stderr)
     try:
         answer = call.run()
     finally:

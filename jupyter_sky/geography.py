@@ -11,6 +11,8 @@ from jupyter_sky.errors import SkyUsageError, suggest
 from jupyter_sky.provider.register import check_name, known_names
 from jupyter_sky.quantities import Amount
 
+from .translation import _
+
 ARCHES = ("x86_64", "arm64")
 VENDORS = ("AMD", "AWS", "Ampere", "Apple", "Google", "Intel", "Microsoft", "NVIDIA")
 SERVICES = ("dataproc", "emr", "hdinsight")
@@ -23,10 +25,11 @@ _ARCH = {
 _VENDOR = {vendor.lower(): vendor for vendor in VENDORS} | {"graviton": "AWS"}
 _AREA_PATTERN = r"(?i:[a-z]{2}|eea|us-gov)"
 _AREA_NAMES = {
-    **{"britain": "GB", "great britain": "GB", "uk": "GB"},
-    **{"european union": "EU", "korea": "KR", "russia": "RU", "turkey": "TR", "uae": "AE"},
+    **{"britain": "GB", "great britain": "GB", "uk": "GB", "europe": "EU", "european union": "EU"},
+    **{"korea": "KR", "russia": "RU", "turkey": "TR", "uae": "AE"},
 }
 """Areas by names that ISO 3166 does not have."""
+_AREAS_AS_REGIONS = {"europe": "eu", "usa": "us", "uk": "gb"}
 _COUNT_PATTERN = r"(>=)?([1-9]\d{0,5}|0?\.\d{1,6}|1/[2-9])(\+?)"
 _REQUIREMENT_PATTERN = r"(?i:([a-z][a-z-]*)\s*((?:[<>=!~]=?|===).*)?)"
 
@@ -34,8 +37,24 @@ _REQUIREMENT_PATTERN = r"(?i:([a-z][a-z-]*)\s*((?:[<>=!~]=?|===).*)?)"
 def parse_cloud_name(text: str, label: str) -> str:
     """Read a name in a cloud's own words."""
     if not re.fullmatch(r"[\w.:/+-]+", text):
-        raise SkyUsageError(f"{label} {text}: not a name", hint=f"{label} takes one name")
+        raise SkyUsageError(
+            _("{label} {text}: not a name").format(label=label, text=text),
+            hint=_("{label} takes one name").format(label=label),
+        )
     return text
+
+
+def parse_region(text: str, label: str) -> str:
+    """Read a region in a cloud's own words, or an area by its usual name.
+
+    ``europe`` is the Union: every place there is in Europe.
+
+    Examples
+    --------
+    >>> [parse_region(text, "--region") for text in ("us-east-1", "Europe", "usa")]
+    ['us-east-1', 'eu', 'us']
+    """
+    return _AREAS_AS_REGIONS.get(text.strip().lower()) or parse_cloud_name(text, label)
 
 
 def parse_clouds(text: str, label: str) -> tuple[str, ...]:
@@ -44,7 +63,10 @@ def parse_clouds(text: str, label: str) -> tuple[str, ...]:
     for cloud in clouds:
         check_name(cloud, f"{label} {cloud}: not a known cloud")
     if not clouds:
-        raise SkyUsageError(f"{label} needs a cloud", hint=f"known: {', '.join(known_names())}")
+        raise SkyUsageError(
+            _("{label} needs a cloud").format(label=label),
+            hint=_("known: {known_names}").format(known_names=", ".join(known_names())),
+        )
     return clouds
 
 
@@ -59,22 +81,25 @@ def parse_gpus(text: str, label: str) -> tuple[str, Amount]:
     name, colon, count = text.strip().partition(":")
     if not name or name.isdigit():
         raise SkyUsageError(
-            f"{label} {text}: not an accelerator",
-            hint=f"write a name and a count, such as {label} V100:1",
+            _("{label} {text}: not an accelerator").format(label=label, text=text),
+            hint=_("write a name and a count, such as {label} V100:1").format(label=label),
         )
     match = re.fullmatch(_COUNT_PATTERN, count.replace(" ", "")) if colon else None
     if colon and not match:
         memory = re.fullmatch(r"(?i:\d+\s*gi?b)", count)
         meant = f"{name}-{count}" if memory else name
         raise SkyUsageError(
-            f"{label} {text}: {count!r} is not a count", hint=f"such as {label} {meant}:1"
+            _("{label} {text}: {count!r} is not a count").format(
+                label=label, text=text, count=count
+            ),
+            hint=_("such as {label} {meant}:1").format(label=label, meant=meant),
         )
     amount = Amount(_parse_count(match[2]), bool(match[1] or match[3])) if match else Amount(1)
     return accelerators.canonical(name), amount
 
 
 def _parse_count(text: str) -> float:
-    whole, _, parts = text.partition("/")
+    whole, __, parts = text.partition("/")
     return round(float(whole) / float(parts or 1), 3) if parts else float(text)
 
 
@@ -88,7 +113,10 @@ def parse_arch(text: str, label: str) -> str:
     """
     arch = _ARCH.get(text.strip().lower())
     if arch is None:
-        raise SkyUsageError(f"{label} {text}: not an architecture", hint=suggest(text, ARCHES))
+        raise SkyUsageError(
+            _("{label} {text}: not an architecture").format(label=label, text=text),
+            hint=suggest(text, ARCHES),
+        )
     return arch
 
 
@@ -102,7 +130,10 @@ def parse_vendor(text: str, label: str) -> str:
     """
     vendor = _VENDOR.get(text.strip().lower())
     if vendor is None:
-        raise SkyUsageError(f"{label} {text}: makes no processor", hint=suggest(text, VENDORS))
+        raise SkyUsageError(
+            _("{label} {text}: makes no processor").format(label=label, text=text),
+            hint=suggest(text, VENDORS),
+        )
     return vendor
 
 
@@ -132,7 +163,7 @@ def parse_area(text: str, label: str) -> str:
     near = suggest(word, _area_names())
     two = f"write two letters, such as {label} eu, {label} us or {label} de"
     raise SkyUsageError(
-        f"{label} {text}: neither a country nor a jurisdiction",
+        _("{label} {text}: neither a country nor a jurisdiction").format(label=label, text=text),
         hint=near if near.startswith("did") else two,
     )
 
@@ -207,7 +238,10 @@ def parse_service(text: str, label: str) -> tuple[str, ...]:
     """
     items = [item.strip() for item in re.split(r",(?!\s*[<>=!~])", text) if item.strip()]
     if not items:
-        raise SkyUsageError(f"{label} needs a service", hint=f"known: {', '.join(SERVICES)}")
+        raise SkyUsageError(
+            _("{label} needs a service").format(label=label),
+            hint=_("known: {services}").format(services=", ".join(SERVICES)),
+        )
     return tuple(dict.fromkeys(_parse_requirement(item, label) for item in items))
 
 
@@ -217,7 +251,9 @@ def _parse_requirement(item: str, label: str) -> str:
     name = match[1].lower() if match else item
     if match is None or name not in (*SERVICES, *PACKAGES):
         raise SkyUsageError(
-            f"{label} {item}: neither a managed service nor a package of one",
+            _("{label} {item}: neither a managed service nor a package of one").format(
+                label=label, item=item
+            ),
             hint=suggest(name, (*SERVICES, *PACKAGES)),
         )
     clause = re.sub(r"\s+", "", match[2] or "")
@@ -228,7 +264,10 @@ def _parse_requirement(item: str, label: str) -> str:
             SpecifierSet(clause)
         except InvalidSpecifier:
             raise SkyUsageError(
-                f"{label} {item}: {clause} is not a version", hint=f'such as {label} "spark==3.5.*"'
+                _("{label} {item}: {clause} is not a version").format(
+                    label=label, item=item, clause=clause
+                ),
+                hint=_('such as {label} "spark==3.5.*"').format(label=label),
             ) from None
     return name + clause
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jupyter_sky.errors import SkyUsageError
 
+from .translation import _
+
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
 # Compiled when first used, and kept by re: an import should not pay for it.
 _AMOUNT = rf"(?i:(?:(>=)\s*)?({_NUMBER})\s*([a-z]*)\s*(\+?))"
-_DURATION = "(?i:" + "".join(rf"(?:({_NUMBER})\s*{unit}\s*)?" for unit in "dhms") + ")"
+_UNITS = (r"d(?:ays?)?", r"h(?:(?:ou)?rs?)?", r"m(?:in(?:ute)?s?)?", r"s(?:ec(?:ond)?s?)?")
+_DURATION = "(?i:" + "".join(rf"(?:({_NUMBER})\s*{unit}\s*)?" for unit in _UNITS) + ")"
 _USD = rf"\$?\s*({_NUMBER})"
 # Clouds write GB and mean GiB, and people copy what they read: all units are binary.
 _GIB = {"": 1.0, "m": 1 / 1024, "g": 1.0, "t": 1024.0}
@@ -80,7 +84,9 @@ def parse_amount(text: str, label: str, *, units: bool = True) -> Amount:
     known_unit = unit in _GIB and (units or not (match and match[3]))
     value = float(match[2]) * _GIB[unit] if match and known_unit else 0.0
     if not match or not known_unit or not 0 < value < math.inf:
-        raise SkyUsageError(f"{label} {text}: not an amount", hint=hint)
+        raise SkyUsageError(
+            _("{label} {text}: not an amount").format(label=label, text=text), hint=hint
+        )
     return Amount(value, bool(match[1] or match[4]))
 
 
@@ -88,13 +94,14 @@ def parse_count(text: str, label: str) -> int:
     """Read a whole number of at least 1."""
     if not re.fullmatch(r"\d{1,9}", text.strip()) or int(text) < 1:
         raise SkyUsageError(
-            f"{label} {text}: not a count", hint=f"write a whole number from 1, such as {label} 2"
+            _("{label} {text}: not a count").format(label=label, text=text),
+            hint=_("write a whole number from 1, such as {label} 2").format(label=label),
         )
     return int(text)
 
 
 def parse_duration(text: str, label: str) -> float:
-    """Read ``90s``, ``20m``, ``1h30m`` or ``0``; the answer is in seconds.
+    """Read ``90s``, ``20m``, ``1h30m``, ``2 hours`` or ``0``; the answer is in seconds.
 
     A bare number is refused: some tools read it as minutes and others as seconds.
 
@@ -106,12 +113,44 @@ def parse_duration(text: str, label: str) -> float:
     match = re.fullmatch(_DURATION, text.strip())
     if text.strip() != "0" and not (match and any(match.groups())):
         raise SkyUsageError(
-            f"{label} {text}: not a duration",
-            hint=f"write it with a unit, such as {label} 90s, {label} 20m or {label} 2h",
+            _("{label} {text}: not a duration").format(label=label, text=text),
+            hint=_("write it with a unit, such as {label} 90s, {label} 20m or {label} 2h").format(
+                label=label
+            ),
         )
     parts = match.groups() if match else "0000"
     days, hours, minutes, seconds = (float(part or 0) for part in parts)
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def is_time_unit(word: str) -> bool:
+    """Return whether a word is a unit of time, such as ``h`` or ``hours``.
+
+    Examples
+    --------
+    >>> [is_time_unit(word) for word in ("h", "Minutes", "hours,", "month")]
+    [True, True, False, False]
+    """
+    return any(re.fullmatch(f"(?i:{unit})", word) for unit in _UNITS)
+
+
+def join_durations(words: Sequence[str]) -> list[str]:
+    """Return words in which a number and the unit of time after it are one word.
+
+    Units of one letter stay by themselves: they may be names.
+
+    Examples
+    --------
+    >>> join_durations(["extend", "train", "2", "hours"]), join_durations(["wait", "7", "m"])
+    (['extend', 'train', '2hours'], ['wait', '7', 'm'])
+    """
+    joined: list[str] = []
+    for word in words:
+        if joined and len(word) > 1 and is_time_unit(word) and re.fullmatch(_NUMBER, joined[-1]):
+            joined[-1] += word
+        else:
+            joined.append(word)
+    return joined
 
 
 def format_duration(seconds: float) -> str:
@@ -150,6 +189,24 @@ def parse_usd(text: str, label: str) -> float:
     match = re.fullmatch(_USD, text.strip())
     if not match or math.isinf(float(match[1])):
         raise SkyUsageError(
-            f"{label} {text}: not an amount of USD", hint=f"write a number, such as {label} 2.5"
+            _("{label} {text}: not an amount of USD").format(label=label, text=text),
+            hint=_("write a number, such as {label} 2.5").format(label=label),
         )
     return float(match[1])
+
+
+def format_size(nbytes: float) -> str:
+    """Return a number of bytes in words.
+
+    Examples
+    --------
+    >>> format_size(2_400_121)
+    '2.4 MB'
+    """
+    if nbytes < 1000:
+        return f"{nbytes:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        nbytes /= 1000
+        if nbytes < 1000 or unit == "GB":
+            break
+    return f"{nbytes:.1f} {unit}"

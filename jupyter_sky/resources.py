@@ -22,6 +22,8 @@ from jupyter_sky.quantities import (
     plain_number,
 )
 
+from .translation import _
+
 __all__ = [
     "Amount",
     "Resources",
@@ -71,7 +73,7 @@ _PARSERS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "arch": lambda text, label: {"arch": geography.parse_arch(text, label)},
     "cpu_vendor": lambda text, label: {"cpu_vendor": geography.parse_vendor(text, label)},
     "cloud": lambda text, label: {"clouds": parse_clouds(text, label)},
-    "region": lambda text, label: {"region": geography.parse_cloud_name(text, label)},
+    "region": lambda text, label: {"region": geography.parse_region(text, label)},
     "zone": lambda text, label: {"zone": geography.parse_cloud_name(text, label)},
     "country": lambda text, label: {"country": geography.parse_area(text, label)},
     "jurisdiction": lambda text, label: {"jurisdiction": geography.parse_area(text, label)},
@@ -161,13 +163,15 @@ class Resources:
         }
         for key, text in given.items():
             if key not in _PARSERS:
-                raise SkyUsageError(f"{key!r} is not a label", hint=suggest(key, _PARSERS))
+                raise SkyUsageError(
+                    _("{key!r} is not a label").format(key=key), hint=suggest(key, _PARSERS)
+                )
             fields |= _PARSERS[key](text, format_option(key))
         if fields.get("gpu") and "gpu_memory" in fields:
             fields["gpu"] = accelerators.variant(fields["gpu"], fields["gpu_memory"].admits)
         if "spot" in given and "on_demand" in given:
             raise SkyUsageError(
-                "--spot and --on-demand exclude each other", hint="give one of them, or none"
+                _("--spot and --on-demand exclude each other"), hint=_("give one of them, or none")
             )
         return cls(**fields)
 
@@ -229,7 +233,10 @@ def _name(key: str, value: Label) -> str | None:
         return None
     if key in _FLAGS:
         if str(value).lower() not in _YES + _NO:
-            raise SkyUsageError(f"{key}={value!r}: neither true nor false", hint=f"{key}=True")
+            raise SkyUsageError(
+                _("{key}={value!r}: neither true nor false").format(key=key, value=value),
+                hint=f"{key}=True",
+            )
         if str(value).lower() in _NO:
             return "on_demand" if key == "spot" else None
     return None if value is False or str(value).lower() == "false" else key
@@ -239,7 +246,9 @@ def _text(value: Label, key: str) -> str:
     if isinstance(value, tuple | list):
         return ",".join(map(str, value))
     if value is True and key not in _FLAGS:
-        raise SkyUsageError(f"{key}=True: {format_option(key)} needs a value")
+        raise SkyUsageError(
+            _("{key}=True: {key2} needs a value").format(key=key, key2=format_option(key))
+        )
     return str(value)
 
 

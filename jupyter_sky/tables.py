@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 # Amounts, clocks, rates, shares and differences: $0.41, 1:12, $1.01/h, 97 %, +$1.50 (+15 %)
 _NUMBER = re.compile(r"[-+]?<?\$?\d[\d.,:]*( ?(%|s|/h|[kMGT]?i?B))?( \([-+]?\d[\d.,]* %\))?")
 _BLANK = {"", "unknown", "same"}
-_SHORT = 36  # characters that stay on one line, however narrow the page
+_SHORT = 18  # characters that stay on one line, however narrow the page
+
+_WRAPPED = "; min-width: 10em; overflow-wrap: normal"
 
 NO_MATHJAX_CLASSES = "tex2jax_ignore mathjax_ignore"
 """Classes without which JupyterLab takes what stands between two dollar signs for mathematics."""
@@ -135,7 +137,7 @@ def _html_row(tag: str, values: tuple[object, ...], styles: list[str], heads: bo
         styles = [f"{styles[0]}; font-weight: inherit", *styles[1:]]
     texts = [_text(value) for value in values]
     cells = (
-        f'<{tag} style="{style}{"; white-space: nowrap" if len(text) <= _SHORT else ""}">'
+        f'<{tag} style="{style}{"; white-space: nowrap" if len(text) <= _SHORT else _WRAPPED}">'
         f"{escape(text)}</{tag.split()[0]}>"
         for tag, text, style in zip(tags, texts, styles, strict=True)
     )

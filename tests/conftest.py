@@ -20,6 +20,7 @@ from jupyter_sky.config.settings import Sky
 from jupyter_sky.store.store import Store
 from tests.leaks import nothing_left as nothing_left_of
 
+os.environ["LANGUAGE"] = "en"  # the texts that tests expect, whoever runs them
 WAIT = 60.0
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -63,8 +64,14 @@ class Ran:
 class Notebook:
     """A real kernel, driven as a front end does it."""
 
-    def __init__(self, directory: Path, env: dict[str, str], name: str | None = None) -> None:
-        self.directory = directory
+    def __init__(
+        self,
+        directory: Path,
+        env: dict[str, str],
+        name: str | None = None,
+        python: str = sys.executable,
+    ) -> None:
+        self.directory, self.python = directory, python
         self.other_messages: list[
             dict[str, Any]
         ] = []  # messages of other cells than the one waited for
@@ -75,6 +82,8 @@ class Notebook:
         self.start()
 
     def start(self) -> None:
+        assert self.manager.kernel_spec is not None
+        self.manager.kernel_spec.argv[0] = self.python
         self.manager.start_kernel(env=self.env, cwd=str(self.directory))
         self.client = self.manager.client()
         self.client.start_channels()

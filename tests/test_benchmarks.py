@@ -24,6 +24,7 @@ PROGRAM = Path(__file__).parent / "benchmarks" / "run.py"
         "functions",
         "house",
         "lab",
+        "newcomer",
         "placement",
         "preemption",
         "search",

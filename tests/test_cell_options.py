@@ -10,6 +10,7 @@ from jupyter_sky.cell_options.parsing import (
     CellOutput,
     parse_cell_line,
     split_names,
+    written_options,
 )
 from jupyter_sky.cell_options.schema import OPTIONS, help_text
 from jupyter_sky.errors import SkyUsageError
@@ -186,6 +187,36 @@ def _seconds(line: str) -> float:
 )
 def test_names_in_list(text, items):
     assert split_names(text) == items
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [("--timeout 2 hours", 7200), ("--timeout 90 s --spot", 90), ("--timeout '1 day'", 86400)],
+)
+def test_durations_in_words(line, seconds):
+    assert parse_cell_line(line).timeout == seconds
+
+
+def test_the_words_of_a_duration_belong_to_it():
+    uses = list(written_options(["--idle", "20", "minutes", "--spot"]))
+    assert [(use.value, use.first, use.last) for use in uses] == [("20minutes", 0, 3), ("", 3, 4)]
+
+
+def test_files_among_the_outputs():
+    options = parse_cell_line("-o score,file:out/model.pt -o file:logs/")
+    assert [output.name for output in options.outputs] == ["score"]
+    assert options.files == ("out/model.pt", "logs/")
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../up", "~/home", "a/../../b"])
+def test_files_of_a_cell_stay_below_its_folder(path):
+    with pytest.raises(SkyUsageError, match=r"below the folder|needs a value"):
+        parse_cell_line(f"-o file:{path}")
+
+
+def test_an_output_that_looks_like_a_file_is_told_how():
+    with pytest.raises(SkyUsageError, match=r"-o file:out/model\.pt"):
+        parse_cell_line("-o out/model.pt")
 
 
 def test_help_shows_every_option_with_its_example():

@@ -88,13 +88,18 @@ def test_amounts_admit():
         ("1d 2h", 93600),
         ("0", 0),
         ("1.5H", 5400),
+        ("20 minutes", 1200),
+        ("2 hours", 7200),
+        ("1 Hour 30 mins", 5400),
+        ("1 day", 86400),
+        ("90 sec", 90),
     ],
 )
 def test_durations(text, seconds):
     assert parse_duration(text, "--timeout") == seconds
 
 
-@pytest.mark.parametrize("text", ["", "45", "m", "20 minutes", "-5m", "30m1h", "1:30", "0.5"])
+@pytest.mark.parametrize("text", ["", "45", "m", "20 moments", "-5m", "30m1h", "1:30", "0.5"])
 def test_bad_durations_show_units(text):
     with pytest.raises(SkyUsageError, match=r"90s.*20m.*2h"):
         parse_duration(text, "--timeout")

@@ -14,6 +14,8 @@ from typing import Any
 from jupyter_sky.accelerators._table import TABLE, TPUS, VARIANTS
 from jupyter_sky.errors import SkyUsageError, suggest
 
+from ..translation import _
+
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 _MEMORY = r"(?i:(\d+(?:\.\d+)?)\s*(?:gi?b?)?)"
 
@@ -63,7 +65,8 @@ class Accelerator:
         """
         if precision not in PRECISIONS:
             raise SkyUsageError(
-                f"{precision!r} is not a precision", hint=suggest(precision, PRECISIONS)
+                _("{precision!r} is not a precision").format(precision=precision),
+                hint=suggest(precision, PRECISIONS),
             )
         return dict(self.peak).get(precision)
 
@@ -104,12 +107,12 @@ def _registry() -> tuple[dict[str, Accelerator], dict[str, str]]:
     } | _tpus()
     spelled = {
         alias.lower(): name
-        for name, (_, aliases) in known.items()
+        for name, (__, aliases) in known.items()
         for alias in (*aliases.split(), name)
     }
     # without dashes too: rtx-4090 and rtx4090, a100-80gb and a10080gb
     joined = {alias.replace("-", ""): name for alias, name in spelled.items()}
-    return {name: model for name, (model, _) in known.items()}, joined | spelled
+    return {name: model for name, (model, __) in known.items()}, joined | spelled
 
 
 _BY_NAME, _CANONICAL = _registry()
@@ -140,7 +143,9 @@ def canonical(name: str) -> str:
     key = re.sub(r"[\s_]+", "-", name.strip().lower())
     found = next((_CANONICAL[form] for form in _forms(key) if form in _CANONICAL), None)
     if found is None:
-        raise SkyUsageError(f"{name!r} is not a known accelerator", hint=_nearest(key))
+        raise SkyUsageError(
+            _("{name!r} is not a known accelerator").format(name=name), hint=_nearest(key)
+        )
     return found
 
 
@@ -211,7 +216,8 @@ def _make(model: str, count: float = 1, memory: str | float | None = None) -> Ac
     """Return the accelerator of a factory, in the requested memory."""
     if isinstance(count, bool) or not isinstance(count, int | float) or not 0 < count < 1e6:
         raise SkyUsageError(
-            f"{model}(count={count!r}): not a count", hint=f"such as {identifier(model)}(count=4)"
+            _("{model}(count={count!r}): not a count").format(model=model, count=count),
+            hint=_("such as {model}(count=4)").format(model=identifier(model)),
         )
     if memory is None:
         return accelerator(model, count)
@@ -222,8 +228,12 @@ def _make(model: str, count: float = 1, memory: str | float | None = None) -> Ac
             return accelerator(variant.name, count)
     made = " or ".join(f"{variant.memory:g}GB" for variant in variants)
     raise SkyUsageError(
-        f"{model}(memory={memory!r}): there is no such {model}",
-        hint=f'it is made with {made}: {identifier(model)}(memory="{variants[0].memory:g}GB")',
+        _("{model}(memory={memory!r}): there is no such {model}").format(
+            model=model, memory=memory
+        ),
+        hint=_('it is made with {made}: {model}(memory="{memory:g}GB")').format(
+            made=made, model=identifier(model), memory=variants[0].memory
+        ),
     )
 
 
@@ -255,8 +265,10 @@ def Custom(
     """
     if cuda_min is not None or cuda_max is not None:
         raise SkyUsageError(
-            f"Custom({name!r}): offers do not say which version of CUDA a machine has",
-            hint="leave out cuda_min and cuda_max",
+            _("Custom({name!r}): offers do not say which version of CUDA a machine has").format(
+                name=name
+            ),
+            hint=_("leave out cuda_min and cuda_max"),
         )
     return _make(canonical(name), count, memory)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..cell_options.parsing import FILE_PREFIX
 from ..cell_options.values import CellInput, CellOptions, CellOutput
 from ..executor import session as _sessions
 from ..resources import Resources
 
 if TYPE_CHECKING:
+    from ..executor.earlier_run import EarlierRun
     from ..executor.run import SkyRun
     from ..widgets.logs import Log
 
@@ -30,11 +32,12 @@ def run(
     Parameters
     ----------
     code
-        The body of a cell.
+        The body of a cell; or the name of a run of this notebook, also of an earlier kernel.
     inputs
         Values by their remote names, or names of variables of the notebook.
     outputs
-        Names that are bound here afterwards; ``"m!"`` leaves the value there.
+        Names that are bound here afterwards; ``"m!"`` leaves the value there, ``"file:out/"``
+        brings a file or folder.
     background
         Return the `SkyRun` at once.
     **labels
@@ -45,18 +48,36 @@ def run(
     Any
         The value of the last expression, or the run.
 
+    Notes
+    -----
+    The run that a name finds has ``status``, ``logs()``, ``cancel()`` and ``result()``, which
+    brings what ``-o`` named.
+
     Examples
     --------
     >>> sky.run("sum(data)", inputs={"data": [1, 2]})  # doctest: +SKIP
     3
+    >>> sky.run("train").result()  # doctest: +SKIP
+    0.93
     """
     session = _sessions.current()
+    is_name_alone = not (inputs or outputs or background or cluster or name or yes or labels)
+    if is_name_alone and code.strip().isidentifier() and session.has_run(code.strip()):
+        return session.find_handle(code.strip())
     named = dict(inputs) if isinstance(inputs, Mapping) else None
+    names = tuple(outputs)
     options = CellOptions(
         resources=Resources.parse(**labels),
         cluster=cluster,
         inputs=tuple(CellInput(item, item) for item in inputs),
-        outputs=tuple(CellOutput(item.rstrip("!"), item.endswith("!")) for item in outputs),
+        outputs=tuple(
+            CellOutput(item.rstrip("!"), item.endswith("!"))
+            for item in names
+            if not item.startswith(FILE_PREFIX)
+        ),
+        files=tuple(
+            item.removeprefix(FILE_PREFIX) for item in names if item.startswith(FILE_PREFIX)
+        ),
         background=background,
         name=name,
         yes=yes,
@@ -133,8 +154,8 @@ def cancel(which: str) -> None:
     _sessions.current().find_handle(which).cancel()
 
 
-def handle(which: str) -> SkyRun:
-    """Return the handle of a background cell, by name or cell number.
+def handle(which: str) -> SkyRun | EarlierRun:
+    """Return the handle of a cell, by name or cell number, also of an earlier kernel.
 
     Parameters
     ----------
@@ -143,8 +164,8 @@ def handle(which: str) -> SkyRun:
 
     Returns
     -------
-    SkyRun
-        The run of the cell: its status, outputs and cost.
+    SkyRun or EarlierRun
+        The run of the cell: its status, outputs and value.
 
     Examples
     --------

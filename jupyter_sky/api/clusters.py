@@ -14,6 +14,7 @@ from ..ledger.report import short_path
 from ..resources import format_duration, parse_duration
 from ..store.store import ClusterRow
 from ..tables import Table
+from ..translation import _
 
 if TYPE_CHECKING:
     from ..functions.pool import Pool
@@ -81,7 +82,7 @@ def down(name: str | None = None, *, yes: bool = False) -> list[str]:
         name if name != "all" else None, name == "all", yes, "sky.down('all', yes=True)"
     )
     outcome.raise_for_failures()
-    return [each for each, _ in outcome.ended]
+    return [each for each, __ in outcome.ended]
 
 
 def extend(cluster: str | None, time: str | float) -> float:
@@ -142,12 +143,12 @@ def reap(everywhere: bool = True) -> Table:
             found.what,
             found.cluster,
             found.why,
-            "gone" if found.gone else f"not ended: {found.error}",
+            "gone" if found.gone else _("not ended: {error}").format(error=found.error),
         )
         for found in reap_machines(_sessions.current().clusters.records, everywhere)
     )
     return Table(
-        "Reaped", ("cloud", "what", "cluster", "why", "now"), rows, empty="nothing to reap"
+        "Reaped", ("cloud", "what", "cluster", "why", "now"), rows, empty=_("nothing to reap")
     )
 
 
@@ -185,17 +186,19 @@ def status(cluster: str | None = None) -> Table:
         rows.append((row.name, place, age, cells, price, spent, idle, users, notebook))
     for name, machines in session.clusters.records.find_orphans().items():
         if cluster in (None, name):
-            where = f"{machines[0].cloud}, not in the store"
+            where = _("{cloud}, not in the store").format(cloud=machines[0].cloud)
             age = format_duration(time.time() - machines[0].started)
             rows.append((name, where, age, "", "unknown", "unknown", "", "unknown", "unknown"))
     if cluster is not None and not rows:
         names = [row.name for row in up]
-        raise SkyUsageError(f"no cluster {cluster!r} is up", hint=suggest(cluster, names))
+        raise SkyUsageError(
+            _("no cluster {cluster!r} is up").format(cluster=cluster), hint=suggest(cluster, names)
+        )
     return Table(
         "Clusters",
         _STATUS,
         tuple(rows),
-        empty="no cluster is up: put %%sky above a cell, or %sky up",
+        empty=_("no cluster is up: put %%sky above a cell, or %sky up"),
     )
 
 
@@ -206,13 +209,17 @@ def _use(row: ClusterRow, use: dict[str, Any] | None) -> tuple[str, str]:
     """Return in words how long a cluster stays up without use, and its present or last use."""
     limit, kept = format_duration(row.idle), row.kept - time.time()
     if use is None:
-        return f"{limit}, kept {format_duration(kept)}" if kept > 0 else limit, "not known"
+        return _("{limit}, kept {kept}").format(
+            limit=limit, kept=format_duration(kept)
+        ) if kept > 0 else limit, _("not known")
     if use["users"]:
         return limit, ", ".join(use["users"])
     left, last = max(0.0, use["idle_left"]), use["last_use"]
-    word = "kept, ends" if kept > 0 else "ends"
+    word = _("kept, ends") if kept > 0 else "ends"
     ago = format_duration(last["ago"])
-    return f"{limit}, {word} in {format_duration(left)}", f"idle: {last['what']} {ago} ago"
+    return _("{limit}, {word} in {left}").format(
+        limit=limit, word=word, left=format_duration(left)
+    ), _("idle: {last} {ago} ago").format(last=last["what"], ago=ago)
 
 
 def ssh_command(cluster: str | None = None) -> str:
@@ -228,7 +235,9 @@ def ssh_command(cluster: str | None = None) -> str:
     row = _sessions.current().clusters.find_row(cluster)
     if row.cloud == "local":
         raise SkyUsageError(
-            f"cluster {row.name} is on this machine: {Path(row.connection['file']).parents[1]}"
+            _("cluster {name} is on this machine: {parents}").format(
+                name=row.name, parents=Path(row.connection["file"]).parents[1]
+            )
         )
     return shell_command(Path(row.connection["file"]))
 
@@ -260,4 +269,4 @@ def check() -> Table:
 
     every = run_parallel([partial(clouds.check, name) for name in clouds.reachable_names()])
     rows = [(one.cloud, "yes" if one.usable else "no", one.found, one.fix) for one in every]
-    return Table("Clouds", ("cloud", "usable", "found", "to do"), tuple(rows))
+    return Table("Clouds", ("cloud", "usable", "found", _("to do")), tuple(rows))

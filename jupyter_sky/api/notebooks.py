@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SkyError
+from ..translation import _
 
 
 def run_notebook(path: Path, output: Path | None = None) -> None:
@@ -36,7 +37,7 @@ def run_notebook(path: Path, output: Path | None = None) -> None:
     shown: dict[str, str] = {}
     failure = None
 
-    def show(cell: Any, **_: Any) -> None:
+    def show(cell: Any, **__: Any) -> None:
         if cell.cell_type == "code" and cell is not waiting:
             text = shown[cell.id] = _cell_text(cell)
             print(text, flush=True)
@@ -48,14 +49,16 @@ def run_notebook(path: Path, output: Path | None = None) -> None:
         named = {**os.environ, "SKY_NOTEBOOK": str(path.resolve())}
         _runner(notebook, path, show).execute(env=named)
     except CellExecutionError as error:
-        failure = SkyError(f"a cell failed: {error.ename}: {error.evalue}")
+        failure = SkyError(
+            _("a cell failed: {ename}: {evalue}").format(ename=error.ename, evalue=error.evalue)
+        )
     finally:
         notebook.cells = [cell for cell in notebook.cells if cell is not waiting]
         if output is not None:
             nbformat.write(notebook, output)
     for cell in notebook.cells:
         if cell.id in shown and shown[cell.id] != _cell_text(cell):
-            print(f"In the end:\n{_cell_text(cell)}", flush=True)
+            print(_("In the end:\n{cell}").format(cell=_cell_text(cell)), flush=True)
     if failure is not None:
         raise failure
 

@@ -12,6 +12,7 @@ from ..catalog.loader import load
 from ..catalog.nearest_offers import find_nearest
 from ..errors import SkyUsageError
 from ..resources import Resources, format_option
+from ..translation import _
 
 if TYPE_CHECKING:
     from ..widgets.offers import Offers
@@ -29,14 +30,18 @@ def search(
     from ..widgets.offers import Offers
 
     if not isinstance(limit, int) or limit < 1:
-        raise SkyUsageError(f"limit={limit!r}: not a count", hint="limit=20")
+        raise SkyUsageError(_("limit={limit!r}: not a count").format(limit=limit), hint="limit=20")
     catalog = load()
     need = build_request(catalog, what, labels)
     catalog.check(need)
     if need.clouds and not catalog.offers.is_in("cloud", need.clouds).any():
         raise SkyUsageError(
-            f"{format_option('cloud', ','.join(need.clouds))}: the catalog holds no offer of it",
-            hint=f"it has {', '.join(catalog.names('cloud'))}; your own go into offers.csv",
+            _("{format_option}: the catalog holds no offer of it").format(
+                format_option=format_option("cloud", ",".join(need.clouds))
+            ),
+            hint=_("it has {names}; your own go into offers.csv").format(
+                names=", ".join(catalog.names("cloud"))
+            ),
         )
     by = "gpu_price" if need.gpu or need.gpu_memory else "price"
     found = catalog.filter(need, by=by, flagged=flagged)
@@ -54,7 +59,12 @@ def build_request(
     text = str(what)
     key = "instance_type" if _is_type(catalog, text) else "gpus"
     if labels.get(key):
-        raise SkyUsageError(f"{text} and {key}={labels[key]}: asked for twice", hint="give one")
+        raise SkyUsageError(
+            _("{text} and {key}={labels}: asked for twice").format(
+                text=text, key=key, labels=labels[key]
+            ),
+            hint=_("give one"),
+        )
     try:
         return Resources.parse(**{key: text, **labels})
     except SkyUsageError as error:
@@ -63,10 +73,16 @@ def build_request(
         )
         if key == "gpus" and types and "not a known accelerator" in error.message:
             near = error.hint or ""
-            also = f"{near.removesuffix('?')} or " if near.startswith("did") else "did you mean "
+            also = (
+                _("{removesuffix} or ").format(removesuffix=near.removesuffix("?"))
+                if near.startswith("did")
+                else _("did you mean ")
+            )
             raise SkyUsageError(
-                f"{text!r} is neither an accelerator nor an instance type",
-                hint=f"{also}the instance type {' or '.join(types)}?",
+                _("{text!r} is neither an accelerator nor an instance type").format(text=text),
+                hint=_("{also}the instance type {types}?").format(
+                    also=also, types=" or ".join(types)
+                ),
             ) from None
         raise
 

@@ -123,7 +123,7 @@ def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
     from ..optimizer.objectives import MARKET_SETTINGS, parse_request
     from ..optimizer.planner import plan as decide
     from ..provisioner.preview import launch_obstacle_notes, preview_plan, with_alternatives
-    from ..widgets import plan as _  # noqa: F401 - registers the drawing of plans
+    from ..widgets import plan as __  # noqa: F401 - registers the drawing of plans
 
     request, limits = parse_request(what, settings)
     if request is None or limits.keys() & MARKET_SETTINGS:

@@ -9,6 +9,7 @@ from ..config.renamed_settings import current_name
 from ..config.settings import Sky
 from ..errors import SkyUsageError, suggest
 from ..tables import Table
+from ..translation import _
 
 
 def config(key: str | None = None, value: Any = None) -> Table | Any:
@@ -49,11 +50,13 @@ def config(key: str | None = None, value: Any = None) -> Table | Any:
             (name, repr(_nested_value(settings, name)), settings.origin(TRAIT), "no", description)
             for name, description in nested.items()
         ]
-        columns = ("name", "value", "set by", "pyproject.toml may", "what it does")
+        columns = ("name", "value", _("set by"), _("pyproject.toml may"), _("what it does"))
         return Table("Settings", columns, tuple(rows), note=settings.notice)
     key = current_name(key, "%sky config")
     if key not in names and key not in nested:
-        raise SkyUsageError(f"there is no setting {key!r}", hint=suggest(key, (*names, *nested)))
+        raise SkyUsageError(
+            _("there is no setting {key!r}").format(key=key), hint=suggest(key, (*names, *nested))
+        )
     if key in nested:
         if value is not None:
             settings.providers = merge(settings.providers, nest(key, str(value))[1])
@@ -70,7 +73,7 @@ def config(key: str | None = None, value: Any = None) -> Table | Any:
 
 
 def _nested_value(settings: Sky, name: str) -> str:
-    _, cloud, key = name.split(".", 2)
+    __, cloud, key = name.split(".", 2)
     return settings.provider_setting(cloud, key)
 
 
@@ -78,7 +81,7 @@ def _project_permission(settings: Sky, name: str) -> str:
     """Return whether a project's file may set a setting."""
     if not settings.trait_metadata(name, "project"):
         return "no"
-    return "lower it" if settings.trait_metadata(name, "lower") else "yes"
+    return _("lower it") if settings.trait_metadata(name, "lower") else "yes"
 
 
 def alias(name: str | None = None, options: str | None = None) -> Table | None:
@@ -104,13 +107,17 @@ def alias(name: str | None = None, options: str | None = None) -> Table | None:
     settings = Sky.load()
     if name is None:
         rows = tuple(sorted(settings.aliases.items()))
-        hint = "none: %sky alias gpu --gpus A100:1"
+        hint = _("none: %sky alias gpu --gpus A100:1")
         return Table("Aliases", ("name", "options"), rows, empty=hint)
     if not name.isidentifier():
-        raise SkyUsageError(f"alias {name!r}: a name has letters, digits and _ only")
+        raise SkyUsageError(
+            _("alias {name!r}: a name has letters, digits and _ only").format(name=name)
+        )
     if not options:
         if name not in settings.aliases:
-            raise SkyUsageError(f"no alias {name!r}", hint=suggest(name, settings.aliases))
+            raise SkyUsageError(
+                _("no alias {name!r}").format(name=name), hint=suggest(name, settings.aliases)
+            )
         return Table("Aliases", ("name", "options"), ((name, settings.aliases[name]),))
     from ..cell_options.parsing import parse_cell_line
 

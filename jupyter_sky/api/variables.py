@@ -6,6 +6,7 @@ from typing import Any
 
 from ..executor import session as _sessions
 from ..tables import Table
+from ..translation import _
 
 
 def vars(cluster: str | None = None) -> Table:
@@ -28,7 +29,10 @@ def vars(cluster: str | None = None) -> Table:
     live = _sessions.current().clusters.find(cluster)
     rows = tuple(map(tuple, live.connection.ask_engine(0, "names")["names"]))
     return Table(
-        f"Variables on {live.row.name}", ("name", "type", "bytes", "value"), rows, empty="none yet"
+        _("Variables on {name}").format(name=live.row.name),
+        ("name", "type", "bytes", "value"),
+        rows,
+        empty=_("none yet"),
     )
 
 
@@ -49,23 +53,47 @@ def put(*names: str, cluster: str | None = None) -> None:
     _sessions.current().variables.put(list(names), cluster)
 
 
-def get(*names: str, cluster: str | None = None) -> Any:
-    """Bring variables of a cluster here; return the last one's value.
+def get(
+    *names: str,
+    cluster: str | None = None,
+    to: str | None = None,
+    force: bool = False,
+    rank: int = 0,
+) -> Any:
+    """Bring variables, files and folders of a cluster here; return the last one's value.
 
     Parameters
     ----------
     *names
-        Names of variables.
+        Names of variables, paths of files and folders, or patterns such as ``out/*.png``. Paths
+        are relative to the folder in which cells run.
     cluster
         Name of the cluster; the notebook's own unless given.
+    to
+        File or folder for files. Without it they keep their place, below the notebook's folder.
+    force
+        Replace files that are here and differ.
+    rank
+        Rank of the node.
 
     Returns
     -------
     object
-        Value of the last name.
+        Value of a variable, path of a file, or list of the paths of several files.
+
+    Raises
+    ------
+    SkyUsageError
+        There is nothing of that name, or a file here would be replaced.
 
     Examples
     --------
     >>> model = sky.get("model", cluster="gpu")  # doctest: +SKIP
+    >>> sky.get("out/model.pt", to="results/")  # doctest: +SKIP
+    PosixPath('results/model.pt')
     """
-    return _sessions.current().variables.get(list(names), cluster)
+    from ..executor.fetching import FetchRequest, fetch
+
+    request = FetchRequest(names, cluster, to, force, rank)
+    found = fetch(_sessions.current(), request)
+    return found[-1].value if found else None

@@ -15,6 +15,7 @@ from .. import accelerators
 from ..errors import SkyUsageError
 from ..geography import jurisdiction_of
 from ..provider.facts import BUILT_IN
+from ..translation import _
 from . import files, schema
 
 Frame = Any  # of pandas, whose stubs give half of what follows as unknown
@@ -76,7 +77,8 @@ def build(source: Path, target: Path) -> BuildReport:
         path = _find(source, file) or (_find(target, file) if name == "bandwidth" else None)
         if path is None:
             raise SkyUsageError(
-                f"{source}: there is no {file}", hint="catalog/README.md says what it must hold"
+                _("{source}: there is no {file}").format(source=source, file=file),
+                hint=_("catalog/README.md says what it must hold"),
             )
         frame = _read(path, name)
         _refuse_negative(frame, path)
@@ -111,14 +113,20 @@ def _read(path: Path, table: str) -> Frame:
     frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     missing = set(kinds) - set(frame.columns) - {"intel_sgx", "spot_above_on_demand"}
     if missing:
-        raise SkyUsageError(f"{path}: the column {', '.join(sorted(missing))} is missing")
+        raise SkyUsageError(
+            _("{path}: the column {missing} is missing").format(
+                path=path, missing=", ".join(sorted(missing))
+            )
+        )
     for name in frame.columns.intersection(list(kinds)):
         if kinds[name] == "f":
             try:
                 numbers: Frame = pd.to_numeric(frame[name].replace("", None))
                 frame[name] = numbers.astype(float)
             except ValueError as error:
-                raise SkyUsageError(f"{path}: column {name}: {error}") from None
+                raise SkyUsageError(
+                    _("{path}: column {name}: {error}").format(path=path, name=name, error=error)
+                ) from None
     return frame[[name for name in kinds if name in frame.columns]]
 
 
@@ -127,8 +135,10 @@ def _refuse_negative(frame: Frame, path: Path) -> None:
         if "usd" in name and (bad := frame.index[frame[name] < 0]).size:
             # the header is line 1
             raise SkyUsageError(
-                f"{path}, line {bad[0] + 2}: {name} is {frame[name][bad[0]]}, below zero",
-                hint="correct it, or leave it empty where the price is not known",
+                _("{path}, line {bad}: {name} is {frame}, below zero").format(
+                    path=path, bad=bad[0] + 2, name=name, frame=frame[name][bad[0]]
+                ),
+                hint=_("correct it, or leave it empty where the price is not known"),
             )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 from .regions import Band, Region, days_since
 from .tables import CatalogTables, TableReader
 
@@ -103,8 +104,12 @@ class Catalog(CatalogTables):
             if key == "region" and is_area(name):
                 continue
             raise SkyUsageError(
-                f"{format_option(key)} {name}: no cloud has {'an' if key[0] in 'iz' else 'a'} "
-                f"{key.replace('_', ' ')} of that name",
+                _("{key} {name}: no cloud has {words} {key2} of that name").format(
+                    key=format_option(key),
+                    name=name,
+                    words=_("an") if key[0] in "iz" else "a",
+                    key2=key.replace("_", " "),
+                ),
                 hint=self._nearest(key, name),
             )
 
@@ -120,10 +125,6 @@ class Catalog(CatalogTables):
                 return f"there: {', '.join(there[:5])}"
             with suppress(SkyUsageError):
                 return f"a country: {format_option('country')} {parse_area(word, '').lower()}"
-            if word == "europe":
-                return (
-                    f"its law: {format_option('jurisdiction')} eu, or with Norway and Iceland eea"
-                )
         words = [known for known in self.offers.categories(key) if known]
         hint = suggest(name, words)
         return hint if hint.startswith("did") else f"such as {', '.join(words[:5])}"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyStoreError
+from ..translation import _
 from . import schema as _schema
 
 if TYPE_CHECKING:
@@ -215,6 +216,6 @@ def read_meta(path: Path) -> PartMetadata:
 
 def _damaged(path: Path, why: str) -> SkyStoreError:
     return SkyStoreError(
-        f"{path}: this catalog file cannot be used: {why}",
-        hint="jupyter sky catalog refresh writes it anew; deleting it falls back on what ships",
+        _("{path}: this catalog file cannot be used: {why}").format(path=path, why=why),
+        hint=_("jupyter sky catalog refresh writes it anew; deleting it falls back on what ships"),
     )

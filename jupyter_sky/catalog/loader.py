@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import paths
 from ..errors import SkyStoreError
+from ..translation import _
 from . import decoding, files, schema
 from .catalog import Catalog
 from .columns import Columns
@@ -158,7 +159,8 @@ def _layered(shipped: Path, user: Path, own: Sequence[Path]) -> tuple[Layers, li
     layers = [Layer(shipped, meta) for meta in files.parts(shipped)]
     if not layers:
         raise SkyStoreError(
-            f"{shipped}: the catalog is not there", hint="jupyter sky catalog build SOURCE_DIR"
+            _("{shipped}: the catalog is not there").format(shipped=shipped),
+            hint=_("jupyter sky catalog build SOURCE_DIR"),
         )
     refreshed = []
     for path in _json_files(user):

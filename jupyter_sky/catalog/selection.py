@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import SkyUsageError
 from ..offers import Offer
+from ..translation import _
 from .regions import days_since
 
 if TYPE_CHECKING:
@@ -132,6 +133,24 @@ class Selection:
         whole = self.sorted()
         return whole._take(np.arange(*key.indices(len(whole))), True)
 
+    def where(self, mask: np.ndarray) -> Selection:
+        """Return the offers that a mask, as long as the selection, lets through."""
+        return self._take(np.flatnonzero(mask), self.ordered)
+
+    def count_without_zones(self) -> int:
+        """Return the number of offers, where those that differ in zone alone count once."""
+        if not len(self):
+            return 0
+        key = self.spot.astype(np.int64)
+        if self.service is not None:
+            key = key * len(self.services) + self.service
+        for name in ("cloud", "region", "instance_type"):
+            key = key * (int(self.values(name).max()) + 1) + self.values(name)
+        price = np.nan_to_num(self.price, nan=-1.0)
+        order = np.lexsort((price, key))
+        key, price = key[order], price[order]
+        return 1 + int(np.count_nonzero((np.diff(key) != 0) | (np.diff(price) != 0)))
+
     def values(self, name: str) -> np.ndarray:
         """Return numbers, flags or codes of a column of the offers' table, offer by offer."""
         return self.catalog.offers.values(name)[self.rows]
@@ -179,7 +198,8 @@ class Selection:
             import pandas as pd
         except ImportError as error:
             raise SkyUsageError(
-                f"to_pandas(): {error.name} is missing", hint="pip install pandas"
+                _("to_pandas(): {name} is missing").format(name=error.name),
+                hint=_("pip install pandas"),
             ) from None
 
         whole = self.sorted()
@@ -194,8 +214,8 @@ class Selection:
                 data[name] = whole.values(name)
         places = whole.catalog.places(whole.rows)
         frame = pd.DataFrame(data)
-        frame.insert(3, "country", [country for country, _ in places])
-        frame.insert(4, "jurisdiction", [jurisdiction for _, jurisdiction in places])
+        frame.insert(3, "country", [country for country, __ in places])
+        frame.insert(4, "jurisdiction", [jurisdiction for __, jurisdiction in places])
         frame.insert(0, "spot", whole.spot)
         frame.insert(1, "usd_h", whole.price)
         frame.insert(2, "usd_h_per_gpu", whole.price / whole.values("accelerator_count"))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import SkyUsageError
 from ..provider.register import check_name, find_facts
+from ..translation import _
 
 if TYPE_CHECKING:
     from .regions import Region
@@ -54,7 +55,9 @@ class Location:
             return text
         parts = [part.strip() for part in text.split("/")] if isinstance(text, str) else [""]
         if not parts[0] or len(parts) > 3:
-            raise SkyUsageError(f"{text!r} is not a place", hint="such as aws/us-east-1")
+            raise SkyUsageError(
+                _("{text!r} is not a place").format(text=text), hint=_("such as aws/us-east-1")
+            )
         cloud = parts[0].lower()
         check_name(cloud, f"{text!r}: no cloud is called {cloud}", ("internet",))
         return cls(cloud, *parts[1:])
@@ -267,7 +270,7 @@ class TransferNetwork:
                     tiers = self._egress.get((here.cloud, region, key))
                     if tiers:
                         return tiers, "listed", ""
-        tiers, _, _ = self._to_internet(here, there)
+        tiers, __, __ = self._to_internet(here, there)
         note = "no price is known between these regions: the price to the internet, an upper bound"
         return tiers, "estimate" if tiers else "not known", note if tiers else "no price is known"
 
@@ -284,7 +287,7 @@ class TransferNetwork:
             return tiers, "listed", ""
         others = [
             priced
-            for (cloud, _, destination), priced in self._egress.items()
+            for (cloud, __, destination), priced in self._egress.items()
             if cloud == here.cloud and destination == key
         ]
         if not others:
@@ -355,7 +358,9 @@ def _volume(gb: float) -> float:
     except (TypeError, ValueError):
         amount = math.nan
     if not 0 <= amount < math.inf:
-        raise SkyUsageError(f"{gb!r} is not a volume in GB", hint="give a number from 0")
+        raise SkyUsageError(
+            _("{gb!r} is not a volume in GB").format(gb=gb), hint=_("give a number from 0")
+        )
     return amount
 
 

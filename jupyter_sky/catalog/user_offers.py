@@ -21,6 +21,7 @@ from .. import accelerators
 from ..errors import SkyUsageError, suggest
 from ..geography import jurisdiction_of, parse_arch, parse_vendor
 from ..provider.register import is_known, known_names
+from ..translation import _
 from . import schema
 from .columns import Columns
 
@@ -199,7 +200,7 @@ def check_file(path: Path) -> UserOffers:
     found = read_user_offers(path)
     if found.problems:
         raise SkyUsageError(
-            "\n".join(found.problems), hint="these lines are left out; the others are in use"
+            "\n".join(found.problems), hint=_("these lines are left out; the others are in use")
         )
     return found
 
@@ -219,7 +220,9 @@ def _records(path: Path) -> Iterator[_Record]:
     elif path.suffix.lower() == ".csv":
         yield from _csv(path, text)
     else:
-        raise SkyUsageError(f"{path}: neither .csv nor .toml", hint="name it offers.csv")
+        raise SkyUsageError(
+            _("{path}: neither .csv nor .toml").format(path=path), hint=_("name it offers.csv")
+        )
 
 
 def _csv(path: Path, text: str) -> Iterator[_Record]:
@@ -227,7 +230,10 @@ def _csv(path: Path, text: str) -> Iterator[_Record]:
     for name in reader.fieldnames or ():
         if name not in (*_OFFER, *_DISCOUNT):
             hint = suggest(name, (*_OFFER, *_DISCOUNT))
-            raise SkyUsageError(f"{path}, line 1: there is no column {name!r}", hint=hint)
+            raise SkyUsageError(
+                _("{path}, line 1: there is no column {name!r}").format(path=path, name=name),
+                hint=hint,
+            )
     for row in reader:
         where = f"{path}, line {reader.line_num}"
         record = {key: (value or "").strip() for key, value in row.items() if key}
@@ -258,7 +264,10 @@ def _toml(path: Path, text: str) -> Iterator[_Record]:
         if kind not in ("offers", "discounts") or not isinstance(records, list):
             hint = suggest(kind, ("offers", "discounts"))
             raise SkyUsageError(
-                f"{path}: {kind} is neither [[offers]] nor [[discounts]]", hint=hint
+                _("{path}: {kind} is neither [[offers]] nor [[discounts]]").format(
+                    path=path, kind=kind
+                ),
+                hint=hint,
             )
         for position, record in enumerate(records):
             line = lines[position] if position < len(lines) else 1
@@ -270,7 +279,7 @@ def _cloud(record: dict[str, Any]) -> str:
     if not is_known(cloud):
         problem = f"cloud {cloud!r} is not known" if cloud else "the cloud is missing"
         raise SkyUsageError(
-            problem, hint=suggest(cloud, known_names()) + "; ssh is for machines of your own"
+            problem, hint=suggest(cloud, known_names()) + _("; ssh is for machines of your own")
         )
     return cloud
 
@@ -282,18 +291,20 @@ def _number(record: dict[str, Any], key: str) -> float | None:
     try:
         value = float(text)
     except ValueError:
-        raise SkyUsageError(f"{key} = {text}: not a number") from None
+        raise SkyUsageError(_("{key} = {text}: not a number").format(key=key, text=text)) from None
     if not 0 <= value < float("inf"):
-        raise SkyUsageError(f"{key} = {text}: not a number from 0")
+        raise SkyUsageError(_("{key} = {text}: not a number from 0").format(key=key, text=text))
     return value
 
 
 def _known_keys(record: dict[str, Any], known: Sequence[str]) -> None:
     for key in record:
         if key == "more":
-            raise SkyUsageError("more fields than columns")
+            raise SkyUsageError(_("more fields than columns"))
         if key not in known:
-            raise SkyUsageError(f"{key!r} is not known here", hint=suggest(key, known))
+            raise SkyUsageError(
+                _("{key!r} is not known here").format(key=key), hint=suggest(key, known)
+            )
 
 
 def _discount(record: dict[str, Any]) -> Discount:
@@ -301,12 +312,17 @@ def _discount(record: dict[str, Any]) -> Discount:
     factor = _number(record, "factor")
     if not factor or factor > 10:
         raise SkyUsageError(
-            f"factor = {record.get('factor')}: not a share of the list price",
-            hint="0.9 is ten percent off",
+            _("factor = {record}: not a share of the list price").format(
+                record=record.get("factor")
+            ),
+            hint=_("0.9 is ten percent off"),
         )
     market = str(record.get("market", "on_demand"))
     if market not in _MARKETS:
-        raise SkyUsageError(f"market {market!r} is not known", hint=suggest(market, _MARKETS))
+        raise SkyUsageError(
+            _("market {market!r} is not known").format(market=market),
+            hint=suggest(market, _MARKETS),
+        )
     region, kind = (str(record.get(key, "*")) for key in ("region", "instance_type"))
     return Discount(_cloud(record), factor, region, kind, market)
 
@@ -316,7 +332,9 @@ def _offer(record: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]
     _known_keys(record, _OFFER)
     cloud, region = _cloud(record), str(record.get("region", ""))
     if not record.get("instance_type"):
-        raise SkyUsageError("the instance_type is missing", hint="any name by which you know it")
+        raise SkyUsageError(
+            _("the instance_type is missing"), hint=_("any name by which you know it")
+        )
     row: dict[str, Any] = {
         "cloud": cloud,
         "region": region,
@@ -342,7 +360,9 @@ def _offer(record: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]
         return row, []
     country = str(record["country"]).upper()
     if not re.fullmatch("[A-Z]{2}", country):
-        raise SkyUsageError(f"country {country!r}: not two letters", hint="such as DE")
+        raise SkyUsageError(
+            _("country {country!r}: not two letters").format(country=country), hint=_("such as DE")
+        )
     law = jurisdiction_of(country)
     place = {"cloud": cloud, "region": region, "country": country, "jurisdiction": law}
     return row, [place]
@@ -353,4 +373,6 @@ def _date(record: dict[str, Any]) -> str:
     try:
         return date.fromisoformat(text).isoformat() if text else ""
     except ValueError:
-        raise SkyUsageError(f"date {text!r}: not a day", hint="such as 2026-11-01") from None
+        raise SkyUsageError(
+            _("date {text!r}: not a day").format(text=text), hint=_("such as 2026-11-01")
+        ) from None

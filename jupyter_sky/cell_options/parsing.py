@@ -13,17 +13,24 @@ import shlex
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
 from ..errors import SkyUsageError, suggest
+from ..quantities import is_time_unit
 from ..remote.package_names import check_package
 from ..resources import Resources, parse_duration, parse_usd
+from ..translation import _
+from .data import parse_data, parse_uploads
 from .schema import BY_DEST, BY_FLAG, OPTIONS, Option
 from .values import CellInput, CellOptions, CellOutput
 
 _RESOURCES = tuple(option.dest for option in OPTIONS if option.group == "Resources")
 _EXCLUSIVE = {"spot": "on_demand", "on_demand": "spot", "auto": "no_auto", "no_auto": "auto"}
+
+FILE_PREFIX = "file:"
+"""Beginning of a value of ``-o`` that is a path."""
 
 _GivenOptions = dict[str, list[str]]
 
@@ -64,8 +71,12 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         pip=_packages(_names(given, "pip")),
         env=_variables(_names(given, "env")),
         sync=_names(given, "sync"),
+        data=parse_data(_names(given, "data"), "--data"),
+        mounts=parse_data(_names(given, "mount"), "--mount"),
+        uploads=parse_uploads(_names(given, "out")),
         inputs=_inputs(_names(given, "input")),
         outputs=_outputs(_names(given, "output")),
+        files=_output_files(_names(given, "output")),
         auto=_exclusive_flag(given, "auto", "no_auto"),
         background="bg" in given,
         name=_run_name(given),
@@ -81,7 +92,8 @@ def _split_words(line: str) -> list[str]:
         return shlex.split(line)
     except ValueError as error:
         raise SkyUsageError(
-            f"%%sky {line}: {str(error).lower()}", hint="every quote needs its closing quote"
+            _("%%sky {line}: {error}").format(line=line, error=str(error).lower()),
+            hint=_("every quote needs its closing quote"),
         ) from None
 
 
@@ -92,7 +104,9 @@ def _read_values(words: list[str], aliases: dict[str, str]) -> _GivenOptions:
         alias = rest.popleft()
         if alias not in aliases:
             hint = _match_flag(alias, aliases)
-            raise SkyUsageError(f"{alias!r} is not an option or an alias", hint=hint)
+            raise SkyUsageError(
+                _("{alias!r} is not an option or an alias").format(alias=alias), hint=hint
+            )
         others = {name: text for name, text in aliases.items() if name != alias}
         base = _read_values(_split_words(aliases[alias]), others)
     for use in written_options(list(rest)):
@@ -132,9 +146,15 @@ def written_options(words: Sequence[str]) -> Iterator[WrittenOption]:
         flag, equals, attached = rest.popleft().partition("=")
         option = BY_FLAG.get(flag)
         if option is None:
-            raise SkyUsageError(f"{flag!r} is not an option of %%sky", hint=_match_flag(flag, {}))
+            raise SkyUsageError(
+                _("{flag!r} is not an option of %%sky").format(flag=flag),
+                hint=_match_flag(flag, {}),
+            )
         if option.dest in seen and option.kind in ("value", "optional"):
-            raise SkyUsageError(f"{flag} is given twice", hint=f"give it once: {option.example}")
+            raise SkyUsageError(
+                _("{flag} is given twice").format(flag=flag),
+                hint=_("give it once: {example}").format(example=option.example),
+            )
         seen.add(option.dest)
         value = _value(option, flag, attached if equals else None, rest)
         yield WrittenOption(option, flag, value, first, len(words) - len(rest))
@@ -149,11 +169,16 @@ def _value(option: Option, flag: str, attached: str | None, rest: deque[str]) ->
     """Return the value of an option, taken from `rest` when it is not attached with ``=``."""
     if option.kind == "flag":
         if attached is not None:
-            raise SkyUsageError(f"{flag} takes no value", hint=f"write {option.example}")
+            raise SkyUsageError(
+                _("{flag} takes no value").format(flag=flag),
+                hint=_("write {example}").format(example=option.example),
+            )
         return ""
     value = attached
     if value is None and rest and not is_option(rest[0]):
         value = rest.popleft()
+    if option.metavar == "TIME" and attached is None and rest and is_time_unit(rest[0]):
+        value = f"{value}{rest.popleft()}"  # --timeout 2 hours
     if option.kind == "names":
         # `-i a, b` and `-i a , b` are one list
         while value and rest and "," in (value[-1], rest[0][:1]) and not is_option(rest[0]):
@@ -161,7 +186,10 @@ def _value(option: Option, flag: str, attached: str | None, rest: deque[str]) ->
     if value is None and option.kind == "optional":
         return ""
     if not value or not value.strip(" ,"):
-        raise SkyUsageError(f"{flag} needs a value", hint=f"such as {option.example}")
+        raise SkyUsageError(
+            _("{flag} needs a value").format(flag=flag),
+            hint=_("such as {example}").format(example=option.example),
+        )
     return value
 
 
@@ -176,7 +204,8 @@ def _check_pattern(given: _GivenOptions, dest: str, pattern: str) -> str | None:
     text, option = given[dest][0], BY_DEST[dest]
     if not re.fullmatch(pattern, text) or text == ":":
         raise SkyUsageError(
-            f"{option.flags[-1]} {text}: not understood", hint=f"such as {option.example}"
+            _("{flags} {text}: not understood").format(flags=option.flags[-1], text=text),
+            hint=_("such as {example}").format(example=option.example),
         )
     return text
 
@@ -198,14 +227,19 @@ def _packages(packages: tuple[str, ...]) -> tuple[str, ...]:
 
 def _exclusive_flag(given: _GivenOptions, yes: str, no: str) -> bool | None:
     if yes in given and no in given:
-        raise SkyUsageError("--auto and --no-auto exclude each other", hint="give one of them")
+        raise SkyUsageError(
+            _("--auto and --no-auto exclude each other"), hint=_("give one of them")
+        )
     return True if yes in given else False if no in given else None
 
 
 def _run_name(given: _GivenOptions) -> str | None:
     names = {given[dest][0]: f"--{dest}" for dest in ("bg", "name") if given.get(dest, [""])[0]}
     if len(names) > 1:
-        raise SkyUsageError(f"a cell has one name, not {' and '.join(names)}", hint="--bg train")
+        raise SkyUsageError(
+            _("a cell has one name, not {names}").format(names=" and ".join(names)),
+            hint=_("--bg train"),
+        )
     for name, flag in names.items():
         return _identifier(name, flag, f"such as {flag} train")
     return None
@@ -216,8 +250,10 @@ def _variables(names: tuple[str, ...]) -> tuple[str, ...]:
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             # The text after = may be a secret: it must not come back in a traceback that is saved.
             raise SkyUsageError(
-                f"--env {name.partition('=')[0]}: give the name alone",
-                hint="its value is taken from the local environment, such as --env HF_TOKEN",
+                _("--env {partition}: give the name alone").format(
+                    partition=name.partition("=")[0]
+                ),
+                hint=_("its value is taken from the local environment, such as --env HF_TOKEN"),
             )
     return names
 
@@ -232,25 +268,59 @@ def _inputs(items: tuple[str, ...]) -> tuple[CellInput, ...]:
         try:
             compile(read.expression, "-i", "eval")
         except (SyntaxError, ValueError):
-            raise SkyUsageError(f"-i {item}: not an expression", hint=hint) from None
+            raise SkyUsageError(
+                _("-i {item}: not an expression").format(item=item), hint=hint
+            ) from None
         if inputs.setdefault(name, read) != read:
-            raise SkyUsageError(f"-i: two values are named {name}", hint="rename one: -i a,b->c")
+            raise SkyUsageError(
+                _("-i: two values are named {name}").format(name=name),
+                hint=_("rename one: -i a,b->c"),
+            )
     return tuple(inputs.values())
 
 
 def _outputs(items: tuple[str, ...]) -> tuple[CellOutput, ...]:
     outputs: dict[str, CellOutput] = {}
     for item in items:
+        if item.startswith(FILE_PREFIX):
+            continue
         output = CellOutput(item.removesuffix("!"), item.endswith("!"))
-        _identifier(output.name, "-o", "such as -o score, or -o model! to keep it remote")
+        hint = "such as -o score, or -o model! to keep it remote"
+        if re.search(r"[./*]", output.name):
+            hint = f"a file or folder is written -o {FILE_PREFIX}{item}"
+        _identifier(output.name, "-o", hint)
         if outputs.setdefault(output.name, output) != output:
-            raise SkyUsageError(f"-o: {output.name} both brought back and kept", hint="give one")
+            raise SkyUsageError(
+                _("-o: {name} both brought back and kept").format(name=output.name),
+                hint=_("give one"),
+            )
     return tuple(outputs.values())
+
+
+def _output_files(items: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the paths among the values of ``-o``; they keep their place in the notebook's folder.
+
+    Raises
+    ------
+    SkyUsageError
+        A path leads out of the folder that the cell works in.
+    """
+    paths = [item.removeprefix(FILE_PREFIX) for item in items if item.startswith(FILE_PREFIX)]
+    for path in paths:
+        pure = PurePosixPath(path)
+        if not path or pure.is_absolute() or path.startswith("~") or ".." in pure.parts:
+            raise SkyUsageError(
+                _("-o {file_prefix}{path}: not a path below the folder of the cell").format(
+                    file_prefix=FILE_PREFIX, path=path
+                ),
+                hint=_("such as -o file:out/model.pt; from elsewhere: %sky get /data/model.pt"),
+            )
+    return tuple(paths)
 
 
 def _identifier(name: str, flag: str, hint: str) -> str:
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise SkyUsageError(f"{flag} {name}: not a name", hint=hint)
+        raise SkyUsageError(_("{flag} {name}: not a name").format(flag=flag, name=name), hint=hint)
     return name
 
 

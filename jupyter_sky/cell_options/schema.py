@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from ..translation import _
+
 Kind = Literal["value", "names", "flag", "optional", "rest"]
 
 
@@ -92,9 +94,26 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
         ("--env", "NAME,...", "Local environment variables to set.", "--env HF_TOKEN", "env"),
         ("--sync", "PATH,...", "Directories to copy to the engines.", "--sync src/", "path"),
     ),
+    "Data": (
+        (
+            *("--data", "URI[:PATH],...", "Data of a store, as a folder."),
+            *("--data s3://imagenet/train", "storage"),
+        ),
+        (
+            *("--mount", "URI[:PATH],...", "Data read as the cell asks for them."),
+            *("--mount gs://mine/big", "storage"),
+        ),
+        (
+            *("--out", "PATH:URI[!],...", "Files to upload; ! after an error, too."),
+            *("--out ./model:s3://b/7/", ""),
+        ),
+    ),
     "Variables": (
         ("-i --input", "NAME,...", "Values to send; EXPR->NAME names one.", "-i x,y", "local-name"),
-        ("-o --output", "NAME,...", "Values to bring back; NAME! stays.", "-o m!", "remote-name"),
+        (
+            *("-o --output", "NAME,...", "Values to bring back; file:PATH; NAME! stays."),
+            *("-o score,file:out/", "remote-name"),
+        ),
         ("--auto", "", "Send what the cell reads, and say what was sent.", "--auto", ""),
         ("--no-auto", "", "Send only what -i names.", "--no-auto", ""),
     ),
@@ -106,7 +125,7 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
             *("--retry-until-up", "", "When every place refuses, wait and ask again."),
             *("--retry-until-up", ""),
         ),
-        ("--yes", "", "Send large values without asking.", "--yes", ""),
+        ("--yes", "", "Send large values and replace files without asking.", "--yes", ""),
         (
             *("--untrusted", "", "Bring back data only, and nothing that can run here."),
             *("--untrusted", ""),
@@ -147,7 +166,7 @@ def help_text() -> str:
     True
     """
     lines = [
-        "Run the cell on engines in a cloud, and show its output here.",
+        _("Run the cell on engines in a cloud, and show its output here."),
         "",
         "    %%sky [ALIAS] [OPTIONS]",
         "",
@@ -168,9 +187,11 @@ def group_text(group: str) -> str:
     >>> group_text("Resources").splitlines()[1]
     '  --cpus N[+]                vCPUs of each node; + means at least. E.g. --cpus 4+'
     """
-    lines = [group]
+    lines = [_(group)]
     for option in (option for option in OPTIONS if option.group == group):
         usage = " ".join(filter(None, (", ".join(option.flags), option.metavar)))
-        example = f" E.g. {option.example}" if option.metavar else ""
-        lines.append(f"  {usage:25}  {option.help}{example}")
+        text = _(option.help)
+        if option.metavar:
+            text = _("{text} E.g. {example}").format(text=text, example=option.example)
+        lines.append(f"  {usage:25}  {text}")
     return "\n".join(lines)

@@ -24,8 +24,28 @@ class CellOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class CellData:
+    """Data of a store, and the path at which the cell reads them."""
+
+    uri: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CellUpload:
+    """A path of files that the cell writes, and the address to which they are uploaded."""
+
+    path: str
+    uri: str
+    also_after_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CellOptions:
-    """Options of one cell. Costs are in USD, `timeout` and `idle` in seconds."""
+    """Options of one cell. Costs are in USD, `timeout` and `idle` in seconds.
+
+    `files` are the paths of ``-o file:PATH``.
+    """
 
     resources: Resources = field(default_factory=Resources)
     cluster: str | None = None
@@ -36,8 +56,12 @@ class CellOptions:
     pip: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     sync: tuple[str, ...] = ()
+    data: tuple[CellData, ...] = ()
+    mounts: tuple[CellData, ...] = ()
+    uploads: tuple[CellUpload, ...] = ()
     inputs: tuple[CellInput, ...] = ()
     outputs: tuple[CellOutput, ...] = ()
+    files: tuple[str, ...] = ()
     auto: bool | None = None
     background: bool = False
     name: str | None = None

@@ -12,6 +12,7 @@ from ..errors import SkyError, SkyUsageError, suggest
 from ..offers import Offer
 from ..provider.facts import BUILT_IN
 from ..provider.register import find_provider, installed_names, is_known
+from ..translation import _
 from .base import Cloud, ControllerHost, Credentials, LaunchRequest, Machine, OnPremisesCloud
 from .launch_support import (
     ON_PREMISES,
@@ -83,11 +84,13 @@ def get(name: str) -> Cloud:
 
 def _driver_class(name: str) -> type[Provider]:
     if name in BUILT_IN and BUILT_IN[name].driver:
-        module, _, driver = BUILT_IN[name].driver.partition(":")
+        module, __, driver = BUILT_IN[name].driver.partition(":")
         return getattr(import_module(module), driver)
     if name in BUILT_IN or not is_known(name):
         hint = suggest(name, launchable())
-        raise SkyUsageError(f"cloud {name!r} cannot launch machines yet", hint=hint)
+        raise SkyUsageError(
+            _("cloud {name!r} cannot launch machines yet").format(name=name), hint=hint
+        )
     return cast("type[Provider]", find_provider(name))
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from ..errors import SkyError, SkyUsageError, suggest
 from ..remote.ssh_address import Address
 from ..resources import parse_gpus, parse_usd
+from ..translation import _
 
 _ADDRESS = re.compile(r"(?:([^@\s]+)@)?(\[[0-9A-Fa-f:.]+\]|[^@:\s\[\]]+)(?::(\d{1,5}))?")
 _EXAMPLE = '[gpu-box]\naddress = "ada@10.0.0.5"\nvcpus = 16\nmemory = 64'
@@ -90,23 +91,36 @@ def read_hosts(path: Path) -> dict[str, SshHost]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise SkyUsageError(f"{path}: cannot be read: {error}") from None
+        raise SkyUsageError(
+            _("{path}: cannot be read: {error}").format(path=path, error=error)
+        ) from None
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SkyUsageError(f"{path}: not TOML: {error}", hint=f"such as\n{_EXAMPLE}") from None
+        raise SkyUsageError(
+            _("{path}: not TOML: {error}").format(path=path, error=error),
+            hint=_("such as\n{example}").format(example=_EXAMPLE),
+        ) from None
     return {name: _parse_host(path, text, name, table) for name, table in tables.items()}
 
 
 def _parse_host(path: Path, text: str, name: str, table: Any) -> SshHost:
     def wrong(what: str, key: str = "", hint: str | None = None) -> SkyUsageError:
         line = _line_number(text, name, key)
-        return SkyUsageError(f"{path}, line {line}: [{name}] {what}", hint=hint)
+        return SkyUsageError(
+            _("{path}, line {line}: [{name}] {what}").format(
+                path=path, line=line, name=name, what=what
+            ),
+            hint=hint,
+        )
 
     if not isinstance(table, dict):
-        raise wrong("is not a table", hint=f"each machine is one, such as\n{_EXAMPLE}")
+        raise wrong(
+            "is not a table",
+            hint=_("each machine is one, such as\n{example}").format(example=_EXAMPLE),
+        )
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
-        raise wrong("is not a name", hint="letters, digits, dots and hyphens")
+        raise wrong("is not a name", hint=_("letters, digits, dots and hyphens"))
     fields: dict[str, Any] = {"name": name}
     for key, value in table.items():
         if key not in _PARSERS:
@@ -118,7 +132,7 @@ def _parse_host(path: Path, text: str, name: str, table: Any) -> SshHost:
             raise wrong(f"{key} = {value!r}: {first}", key, getattr(error, "hint", None)) from None
     for key, needed in (("address", "host"), ("vcpus", "vcpus"), ("memory", "memory")):
         if needed not in fields:
-            raise wrong(f"has no {key}", hint=f"such as\n{_EXAMPLE}")
+            raise wrong(f"has no {key}", hint=_("such as\n{example}").format(example=_EXAMPLE))
     return SshHost(**fields)
 
 
@@ -178,7 +192,10 @@ def _parse_gpus(value: Any) -> dict[str, Any]:
     gpu, amount = parse_gpus(_parse_text(value), "gpus")
     count = int(amount.value)
     if amount.at_least or count != amount.value:
-        raise SkyUsageError(f"gpus {value}: not a whole number", hint='such as gpus = "A100:4"')
+        raise SkyUsageError(
+            _("gpus {value}: not a whole number").format(value=value),
+            hint=_('such as gpus = "A100:4"'),
+        )
     return {"gpu": gpu, "gpu_count": count}
 
 

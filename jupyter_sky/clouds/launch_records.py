@@ -24,6 +24,7 @@ from typing import Any
 from ..errors import SkyStoreError
 from ..remote import processes
 from ..remote.supervisor import write_private
+from ..translation import _
 
 FILE = "machines.json"
 LAUNCH_SECONDS = 900.0
@@ -43,7 +44,9 @@ def translate_write_errors(folder: Path) -> Iterator[None]:
         why = getattr(error, "strerror", None) or getattr(error, "stderr", None) or str(error)
         why = why.decode(errors="replace").strip() if isinstance(why, bytes) else why
         raise SkyStoreError(
-            f"what is launched cannot be noted in {folder} ({why})",
+            _("what is launched cannot be noted in {folder} ({why})").format(
+                folder=folder, why=why
+            ),
             hint=_ROOM,
         ) from error
 
@@ -57,7 +60,9 @@ def translate_disk_errors() -> Iterator[None]:
         if error.errno not in _NO_DISK:
             raise
         raise SkyStoreError(
-            f"{error.filename or 'a note of this launch'} cannot be written ({error.strerror})",
+            _("{filename} cannot be written ({strerror})").format(
+                filename=error.filename or _("a note of this launch"), strerror=error.strerror
+            ),
             hint=_ROOM,
         ) from error
 

@@ -25,6 +25,7 @@ from ..offers import Offer
 from ..remote import processes, supervisor
 from ..remote.supervisor import write_private
 from ..resources import Amount, Resources
+from ..translation import _
 from .base import Credentials, LaunchRequest, Machine, Tick, no_tick
 
 PASSED_VARIABLES = (
@@ -69,7 +70,8 @@ class LocalHost:
     def start(self, module: str, config: dict[str, object]) -> None:
         """Start `module` below a supervisor of its own, apart from this process."""
         path = self.directory / "config.json"
-        write_private(path, config | {"directory": str(self.directory)})
+        known = {"directory": str(self.directory), "keeps_environment": True}
+        write_private(path, config | known)
         log = os.open(
             self.directory / "controller.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
         )
@@ -93,7 +95,9 @@ class LocalHost:
         while not path.exists():
             alive()
             if time.monotonic() > deadline:
-                raise SkyClusterLost(f"the controller did not start within {timeout:g} s")
+                raise SkyClusterLost(
+                    _("the controller did not start within {timeout:g} s").format(timeout=timeout)
+                )
             time.sleep(0.02)
         return path
 
@@ -155,7 +159,9 @@ class LocalCloud:
                 },
             )
         except OSError as error:
-            raise SkyNoCapacity(f"this machine refuses a cluster: {error}") from error
+            raise SkyNoCapacity(
+                _("this machine refuses a cluster: {error}").format(error=error)
+            ) from error
         return self._machines(directory, "starting")
 
     def host(self, machines: Sequence[Machine]) -> LocalHost:
@@ -207,9 +213,11 @@ class LocalCloud:
             supervisor.kill_all([*supervisor.descendants(identity["pid"]), identity["pid"]])
         if elsewhere:
             raise SkyUnreachable(
-                f"what runs in another machine or container cannot be ended from here: "
-                f"{', '.join(elsewhere)}",
-                hint="end it there: %sky down; unused it ends by itself",
+                _(
+                    "what runs in another machine or container cannot be ended from here: "
+                    "{elsewhere}"
+                ).format(elsewhere=", ".join(elsewhere)),
+                hint=_("end it there: %sky down; unused it ends by itself"),
             )
 
     def list_mine(self, everywhere: bool = False) -> list[Machine]:

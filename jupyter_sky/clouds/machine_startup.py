@@ -14,6 +14,7 @@ from typing import Any
 from ..concurrency import run_parallel
 from ..errors import SkyCancelled, SkyClusterLost, SkyUnreachable
 from ..remote.ssh_address import Address
+from ..translation import _
 from . import cloud_init, ssh_slot
 from .base import Machine, StatusCallback, no_tick
 from .machine_records import has_order_ended, launch_records, update_record
@@ -116,7 +117,7 @@ class MachineStartup:
                 if seen.state == "ended":
                     raise self._startup_error(seen, seen.reason or "it ended as it started")
             ended.wait(0.2)
-        raise SkyCancelled(f"{machine.id} is no longer waited for")
+        raise SkyCancelled(_("{id} is no longer waited for").format(id=machine.id))
 
     def _describe(self, ids: Sequence[str]) -> list[Machine]:
         return self.call(lambda: self.driver.describe(ids))
@@ -126,7 +127,11 @@ class MachineStartup:
         with suppress(Exception):  # it is only to explain
             lines = self.driver.console(machine.id).strip().splitlines()[-CONSOLE_LINES:]
             last = "".join(f"\n    {line}" for line in lines)
-        return SkyClusterLost(f"{machine.id} on {machine.cloud} did not come up: {why}{last}")
+        return SkyClusterLost(
+            _("{id} on {cloud} did not come up: {why}{last}").format(
+                id=machine.id, cloud=machine.cloud, why=why, last=last
+            )
+        )
 
 
 def _new_slot(folder: Path, machine: Machine) -> Slot:

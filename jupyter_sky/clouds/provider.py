@@ -13,6 +13,7 @@ from ..config.settings import Sky
 from ..errors import SkyError, SkyPermission, SkyStoreError
 from ..offers import Offer
 from ..provider.protocol import Provider
+from ..translation import _
 from . import cloud_init, machine_lease
 from .base import Credentials, LaunchRequest, Machine, StatusCallback, Tick, no_tick
 from .launch_records import installation_id, is_launching, translate_write_errors
@@ -57,7 +58,7 @@ class CloudProvider:
         try:
             found = self.call.call_once(self.driver.configured)
             if not found:
-                raise SkyPermission("no credentials", hint=self.driver.login)
+                raise SkyPermission(_("no credentials"), hint=self.driver.login)
             who = self.call(self.driver.identify)
         except SkyError as error:
             return Credentials(self.name, False, error.message, error.hint or "")
@@ -219,15 +220,17 @@ class CloudProvider:
         """
         noted = {
             record["region"]
-            for _, record in launch_records().list_unfinished()
+            for __, record in launch_records().list_unfinished()
             if record["cloud"] == self.name
         }
         if not noted and not (everywhere and self.has_credentials()):
             return []
         if not self.has_credentials():
             raise SkyPermission(
-                f"{self.name}: machines may be up in {', '.join(sorted(noted))}, and there are no "
-                "credentials to ask with",
+                _(
+                    "{name}: machines may be up in {noted}, and there are no credentials "
+                    "to ask with"
+                ).format(name=self.name, noted=", ".join(sorted(noted))),
                 hint=self.driver.login,
             )
         owner = installation_id(Path(Sky.load().data_dir))

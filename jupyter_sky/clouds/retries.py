@@ -11,6 +11,7 @@ from ..errors import SkyError, SkyNoCapacity, SkyPermission, SkyUnreachable, Sky
 from ..offers import Offer
 from ..provider.protocol import TRANSIENT_CAUSES, Provider
 from ..provider.register import find_facts
+from ..translation import _
 from .base import CloudError, Tick, no_tick
 
 MAX_ATTEMPTS = 5
@@ -67,7 +68,9 @@ class RetryingCaller:
             if (error.name or "").partition(".")[0] not in facts.packages:
                 raise
             raise SkyUsageError(
-                f"{self.name}: its SDK is not installed (there is no {error.name})",
+                _("{name}: its SDK is not installed (there is no {name2})").format(
+                    name=self.name, name2=error.name
+                ),
                 hint=facts.install,
             ) from None
 
@@ -79,7 +82,7 @@ class RetryingCaller:
             refused.cause, refused.scope = trouble.cause, trouble.scope
             return refused
         if trouble.cause == "permission":
-            return SkyPermission(message, hint=trouble.fix or "see %sky check")
+            return SkyPermission(message, hint=trouble.fix or _("see %sky check"))
         if trouble.cause == "invalid":
             return SkyUsageError(message, hint=trouble.fix or None)
         return SkyUnreachable(message, hint=trouble.fix or None)

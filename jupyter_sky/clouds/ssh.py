@@ -15,6 +15,7 @@ from ..errors import SkyError, SkyNoCapacity, SkyUnreachable, SkyUsageError
 from ..offers import Offer
 from ..remote import ssh
 from ..resources import Resources, plain_number
+from ..translation import _
 from . import journals, ssh_slot
 from .base import Credentials, LaunchRequest, Machine, StatusCallback, Tick, no_tick
 from .hosts import SshHost, read_hosts
@@ -141,7 +142,7 @@ class SshCloud:
     def list_mine(self, everywhere: bool = False) -> list[Machine]:
         """List the slots that this user holds, as the machines themselves say."""
         found: list[Machine] = []
-        for token, _ in _records().list_unfinished():
+        for token, __ in _records().list_unfinished():
             found += [
                 machine for machine in self._describe_order(token) if machine.state != "ended"
             ]
@@ -302,9 +303,10 @@ def _capacity_error(order: LaunchRequest, found: int, refused: Sequence[SkyError
         return refused[0]
     reasons = "; ".join(error.message for error in refused) or "there are no more"
     return SkyNoCapacity(
-        f"{order.resources.nodes} slots of {order.offer.place} were asked for, "
-        f"{found} could be had: {reasons}",
-        hint="see %sky check, or take fewer nodes",
+        _("{nodes} slots of {place} were asked for, {found} could be had: {reasons}").format(
+            nodes=order.resources.nodes, place=order.offer.place, found=found, reasons=reasons
+        ),
+        hint=_("see %sky check, or take fewer nodes"),
     )
 
 

@@ -19,6 +19,7 @@ from ..errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
 from ..remote import ssh
 from ..remote.environment_spec import environment_spec
 from ..remote.ssh_address import Address
+from ..translation import _
 
 CLAIM_SECONDS = 900
 """A slot is given back when its cluster has not been started for so long."""
@@ -157,25 +158,31 @@ def acquire_slot(node: Slot, note: dict[str, Any], host_key: str = "") -> Slot:
     where = f"{node.host} ({node.address.name})"
     if answer.code == 75:
         some = "its slot is" if node.slots == 1 else f"all {node.slots} slots are"
-        raise SkyNoCapacity(f"{where}: {some} taken by other clusters")
+        raise SkyNoCapacity(
+            _("{where}: {some} taken by other clusters").format(where=where, some=some)
+        )
     if answer.code == 69:
         raise SkyBootstrapError(f"{where}: {answer.err}", hint=REQUIREMENTS_HINT)
     if answer.code == 77:
         raise SkyBootstrapError(
-            f"{where}: this user cannot take slots in {answer.err}",
-            hint="whoever administers it can make a folder for them: "
-            "sudo mkdir -m 1777 /var/lib/jupyter_sky-slots",
+            _("{where}: this user cannot take slots in {err}").format(where=where, err=answer.err),
+            hint=_(
+                "whoever administers it can make a folder for them: sudo mkdir -m 1777 "
+                "/var/lib/jupyter_sky-slots"
+            ),
         )
     if answer.code:
         raise slot_error(node, "no folder can be made there", answer.err)
     facts: dict[str, str] = {}
     for line in answer.text.splitlines():
-        name, _, value = line.partition("=")
+        name, __, value = line.partition("=")
         facts[name] = value
     if facts.get("system") != "Linux":
         raise SkyBootstrapError(
-            f"{where} runs {facts.get('system') or 'no known system'}",
-            hint="engines on machines reached by SSH need Linux",
+            _("{where} runs {facts}").format(
+                where=where, facts=facts.get("system") or _("no known system")
+            ),
+            hint=_("engines on machines reached by SSH need Linux"),
         )
     return replace(
         node,
@@ -200,7 +207,8 @@ def slot_error(node: Slot, what: str, errors: str) -> SkyBootstrapError:
     where = f"{node.host} ({node.address.name})"
     if "No space left" in errors or "Disk quota exceeded" in errors:
         return SkyBootstrapError(
-            f"{where}: the disk is full ({what})", hint=f"make room below {node.base or '~/.cache'}"
+            _("{where}: the disk is full ({what})").format(where=where, what=what),
+            hint=_("make room below {base}").format(base=node.base or _("~/.cache")),
         )
     last = "\n".join(errors.strip().splitlines()[-8:])
     return SkyBootstrapError(f"{where}: {what}" + (f":\n{last}" if last else ""))
@@ -220,7 +228,9 @@ def slot_state(node: Slot) -> dict[str, Any] | None:
     try:
         return json.loads(text)
     except ValueError:  # it was cut off: that says nothing of the slot
-        raise SkyUnreachable(f"{node.address.name} did not answer to the end") from None
+        raise SkyUnreachable(
+            _("{name} did not answer to the end").format(name=node.address.name)
+        ) from None
 
 
 def release_slots(nodes: Sequence[Slot]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..concurrency import run_parallel
 from ..errors import SkyError, SkyUnreachable
+from ..translation import _
 from . import journals, ssh_slot
 from .machine_records import launch_records
 from .retries import RetryingCaller
@@ -29,8 +30,10 @@ def terminate_confirmed(call: RetryingCaller, ids: Sequence[str]) -> None:
         left = [name for name in left if name in alive]
         if left and time.monotonic() - begun > TERMINATION_SECONDS:
             raise SkyUnreachable(
-                f"{', '.join(left)} on {call.name} did not end within {TERMINATION_SECONDS:g} s",
-                hint="look again with %sky reap, or end it in the cloud's own console",
+                _("{left} on {name} did not end within {termination_seconds:g} s").format(
+                    left=", ".join(left), name=call.name, termination_seconds=TERMINATION_SECONDS
+                ),
+                hint=_("look again with %sky reap, or end it in the cloud's own console"),
             )
         if left:
             time.sleep(wait)

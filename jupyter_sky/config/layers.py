@@ -12,6 +12,7 @@ from traitlets import Dict, TraitError
 from traitlets.config import SingletonConfigurable
 
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 from .project_file import ProjectFile
 from .provider_settings import TRAIT, merge, nest
 from .renamed_settings import RENAMED, current_name, warn_renamed
@@ -34,24 +35,34 @@ def project_settings(sky: Settings, file: ProjectFile) -> dict[str, Any]:
             trait_name for trait_name, trait in traits.items() if trait.metadata.get("project")
         )
         if name.partition(".")[0] not in traits:
-            raise SkyUsageError(f"{where} has no setting {key!r}", hint=suggest(name, allowed))
+            raise SkyUsageError(
+                _("{where} has no setting {key!r}").format(where=where, key=key),
+                hint=suggest(name, allowed),
+            )
         if name in settings:
             raise SkyUsageError(
-                f"{where} sets {name} twice", hint=f"remove one of them from {path}"
+                _("{where} sets {name} twice").format(where=where, name=name),
+                hint=_("remove one of them from {path}").format(path=path),
             )
         elsewhere = OTHER_SOURCES.format(name, _variable(name))
         if name not in allowed:
             raise SkyUsageError(
-                f"{where} may not set {key}: a folder's file sets only what belongs to a cell "
-                f"({', '.join(allowed)})",
-                hint=f"remove {key} from {path} and set it by {elsewhere}",
+                _(
+                    "{where} may not set {key}: a folder's file sets only what belongs to "
+                    "a cell ({allowed})"
+                ).format(where=where, key=key, allowed=", ".join(allowed)),
+                hint=_("remove {key} from {path} and set it by {elsewhere}").format(
+                    key=key, path=path, elsewhere=elsewhere
+                ),
             )
         value = _validated(sky, name, value, f"{where} {key} = {value!r}")
         most = traits[name].default_value
         if traits[name].metadata.get("lower") and value > most:
             raise SkyUsageError(
-                f"{where} {key} = {value!r}: a folder's file may only lower it, from {most:g}",
-                hint=f"to raise it, use {elsewhere}",
+                _(
+                    "{where} {key} = {value!r}: a folder's file may only lower it, from {most:g}"
+                ).format(where=where, key=key, value=value, most=most),
+                hint=_("to raise it, use {elsewhere}").format(elsewhere=elsewhere),
             )
         if name == "aliases":
             _check_aliases(value, where)
@@ -66,12 +77,15 @@ def _table(file: ProjectFile) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         if b"jupyter_sky" not in file.text:  # others will complain of it
             return {}
-        raise SkyUsageError(f"{file.path}: cannot be read: {error}") from error
+        raise SkyUsageError(
+            _("{path}: cannot be read: {error}").format(path=file.path, error=error)
+        ) from error
     tool = tables.get("tool")
     table = tool.get("jupyter_sky", {}) if isinstance(tool, dict) else {}
     if not isinstance(table, dict):
         raise SkyUsageError(
-            f"{file.path}: tool.jupyter_sky is not a table", hint="[tool.jupyter_sky]"
+            _("{path}: tool.jupyter_sky is not a table").format(path=file.path),
+            hint=_("[tool.jupyter_sky]"),
         )
     return table
 
@@ -84,10 +98,14 @@ def _check_aliases(aliases: dict[str, str], where: str) -> None:
         hint = f"to use it anyway: %sky alias {name} OPTIONS, in the notebook"
         try:
             if not name.isidentifier():
-                raise SkyUsageError("a name has letters, digits and _ only")
+                raise SkyUsageError(_("a name has letters, digits and _ only"))
             options = parse_cell_line(text, aliases)
         except (SkyUsageError, RecursionError) as error:
-            raise SkyUsageError(f"{where} alias {name!r} = {text!r:.200}: {error}") from None
+            raise SkyUsageError(
+                _("{where} alias {name!r} = {text!r:.200}: {error}").format(
+                    where=where, name=name, text=text, error=error
+                )
+            ) from None
         hidden = {
             "--env sends environment variables": bool(options.env),
             "--yes agrees to what would be asked": options.yes,
@@ -98,8 +116,10 @@ def _check_aliases(aliases: dict[str, str], where: str) -> None:
         for risk, present in hidden.items():
             if present:
                 raise SkyUsageError(
-                    f"{where} alias {name!r} = {text!r:.200}: {risk}, which an alias of a folder's "
-                    "file may not hide",
+                    _(
+                        "{where} alias {name!r} = {text!r:.200}: {risk}, which an alias of a "
+                        "folder's file may not hide"
+                    ).format(where=where, name=name, text=text, risk=risk),
                     hint=hint,
                 )
 
@@ -124,7 +144,7 @@ def environment_settings(sky: Settings) -> dict[str, tuple[str, Any]]:
             try:
                 value = literal_eval(text) if isinstance(trait, Dict) else trait.from_string(text)
             except (ValueError, SyntaxError, TraitError) as error:
-                raise SkyUsageError(f"{origin}: {error}", hint=trait.help) from error
+                raise SkyUsageError(f"{origin}: {error}", hint=_(trait.help)) from error
             settings[name] = variable, _validated(sky, name, value, origin)
     for variable, name in _provider_variables():
         trait, value = nest(name, os.environ[variable].strip())
@@ -145,7 +165,7 @@ def _provider_variables() -> Iterator[tuple[str, str]]:
     prefix = _variable(TRAIT) + "_"
     for variable in sorted(os.environ):
         if variable.startswith(prefix):
-            cloud, _, key = variable.removeprefix(prefix).lower().partition("_")
+            cloud, __, key = variable.removeprefix(prefix).lower().partition("_")
             yield variable, f"{TRAIT}.{cloud}.{key}"
 
 
@@ -155,6 +175,6 @@ def _validated(sky: Settings, name: str, value: Any, origin: str) -> Any:
         setattr(sky(), name, value)
     except TraitError as error:
         raise SkyUsageError(
-            f"{origin}: {error}", hint=sky.class_own_traits(config=True)[name].help
+            f"{origin}: {error}", hint=_(sky.class_own_traits(config=True)[name].help)
         ) from error
     return value

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import SkyUsageError
+from ..translation import _
 
 _read_setting: Callable[[str], str] | None = None
 
@@ -56,8 +57,10 @@ def expand_path(path: str, name: str) -> str:
     expanded = os.path.expanduser(path)
     if not os.path.isabs(expanded):
         raise SkyUsageError(
-            f"{name} {path!r} is a relative path, which every folder could answer for",
-            hint=f"give the whole path, such as {os.path.join('~', path)}",
+            _("{name} {path!r} is a relative path, which every folder could answer for").format(
+                name=name, path=path
+            ),
+            hint=_("give the whole path, such as {value}").format(value=os.path.join("~", path)),
         )
     return expanded
 
@@ -77,8 +80,12 @@ def check_private(path: str, name: str) -> None:
         reason = f"it belongs to another user (uid {status.st_uid})"
     if reason:
         raise SkyUsageError(
-            f"{name} {path} is refused: {reason}, and what is there is trusted",
-            hint=f"take a folder below it, or chmod o-w {path}" if status.st_mode & 2 else None,
+            _("{name} {path} is refused: {reason}, and what is there is trusted").format(
+                name=name, path=path, reason=reason
+            ),
+            hint=_("take a folder below it, or chmod o-w {path}").format(path=path)
+            if status.st_mode & 2
+            else None,
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import SkyUsageError, suggest
 from ..provider.register import check_name, find_facts, known_names
+from ..translation import _
 
 TRAIT = "providers"
 """The setting that holds them all, by cloud and key."""
@@ -60,5 +61,8 @@ def check(settings: ProviderSettings, label: str) -> None:
         for key in values:
             if key not in declared:
                 raise SkyUsageError(
-                    f"{label}: {cloud} has no setting {key!r}", hint=suggest(key, declared)
+                    _("{label}: {cloud} has no setting {key!r}").format(
+                        label=label, cloud=cloud, key=key
+                    ),
+                    hint=suggest(key, declared),
                 )

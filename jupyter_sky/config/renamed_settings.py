@@ -11,6 +11,7 @@ from copy import deepcopy
 
 from traitlets.config import Config
 
+from ..translation import _
 from .provider_settings import TRAIT, merge, nest
 
 SECTION = "Sky"
@@ -28,7 +29,11 @@ RENAMED: Mapping[str, str] = {
 
 def warn_renamed(old: str, new: str, origin: str) -> None:
     """Warn that `origin`, such as an environment variable, uses an old name."""
-    warnings.warn(f"{origin}: {old} is now {new}", FutureWarning, stacklevel=3)
+    warnings.warn(
+        _("{origin}: {old} is now {new}").format(origin=origin, old=old, new=new),
+        FutureWarning,
+        stacklevel=3,
+    )
 
 
 def current_name(name: str, origin: str) -> str:

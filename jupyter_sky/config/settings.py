@@ -33,6 +33,8 @@ from jupyter_sky.config.renamed_settings import with_current_names
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.resources import parse_clouds, parse_duration
 
+from ..translation import _
+
 _T = TypeVar("_T")
 DEFAULT, BY_HAND = "default", "%config"
 APPLICATION = "Jupyter or IPython configuration"
@@ -248,7 +250,7 @@ class Sky(SingletonConfigurable):
             return cls.instance()
         file = project_file.find_project_file()
         project, environment = project_settings(cls, file), environment_settings(cls)
-        values = {name: value for name, (_, value) in environment.items()}
+        values = {name: value for name, (__, value) in environment.items()}
         config, origins = Config({cls.__name__: project | values}), {}
         if parent is not None:
             application = with_current_names(parent.config, APPLICATION)
@@ -264,10 +266,12 @@ class Sky(SingletonConfigurable):
             cls.clear_instance()
             hint = getattr(error, "hint", None)
             text = error.message if isinstance(error, SkyUsageError) else error
-            raise SkyUsageError(f"configuration of Sky: {text}", hint=hint) from error
+            raise SkyUsageError(
+                _("configuration of Sky: {text}").format(text=text), hint=hint
+            ) from error
         settings.origins = (
             dict.fromkeys(project, str(file.path))
-            | {name: f"environment variable {each}" for name, (each, _) in environment.items()}
+            | {name: f"environment variable {each}" for name, (each, __) in environment.items()}
             | origins
         )
         settings.notice = file.notice

@@ -21,11 +21,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import SkyUsageError, suggest
 from ..geography import parse_area
 from ..resources import Resources
+from ..translation import _
 from .graph import (
     Constant,
     Data,
@@ -47,6 +48,33 @@ class TaskOutput:
 
     task: Task
     position: int
+
+
+class MeasuredSize(Protocol):
+    """Size of data in a store."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+        ...
+
+
+class MeasurableData(Protocol):
+    """Data of a store that can measure itself, such as `jupyter_sky.storage.data.Storage`."""
+
+    @property
+    def uri(self) -> object:
+        """Address, as text where it is shown."""
+        ...
+
+    @property
+    def region(self) -> str:
+        """Region of the store; empty where it is not known."""
+        ...
+
+    def du(self) -> MeasuredSize:
+        """Return the size."""
+        ...
 
 
 class Task:
@@ -93,7 +121,7 @@ class Task:
 
     def set_input(
         self,
-        source: str | TaskOutput,
+        source: str | TaskOutput | MeasurableData,
         size: str | float | None = None,
         *,
         region: str | None = None,
@@ -104,7 +132,7 @@ class Task:
         ----------
         source
             ``s3://...``, ``gs://...``, ``az://...``, ``https://...``, a path, a place such as
-            ``aws/us-east-1``, or ``other.output(0)``.
+            ``aws/us-east-1``, ``other.output(0)``, or a `Storage`, whose size is measured.
         size
             GB, or a text with a unit.
         region
@@ -113,17 +141,23 @@ class Task:
         if isinstance(source, TaskOutput):
             if size is not None or region is not None:
                 raise SkyUsageError(
-                    f"task {self.name}: the size of {source.task.name}.output({source.position}) "
-                    "belongs to the output",
-                    hint=f"{source.task.name}.set_output(uri, size=...)",
+                    _(
+                        "task {name}: the size of {name2}.output({position}) belongs to the output"
+                    ).format(name=self.name, name2=source.task.name, position=source.position),
+                    hint=_("{name}.set_output(uri, size=...)").format(name=source.task.name),
                 )
             self.inputs.append(source)
         else:
+            if not isinstance(source, str):
+                size = source.du().nbytes / 1e9 if size is None else size
+                region, source = region or source.region or None, str(source.uri)
             data = Data.from_uri(source, size, region)
             if data.is_anywhere:
                 raise SkyUsageError(
-                    f"task {self.name}: {source!r} does not say where the input is",
-                    hint="give its place, or another task's output: set_input(other.output(0))",
+                    _("task {name}: {source!r} does not say where the input is").format(
+                        name=self.name, source=source
+                    ),
+                    hint=_("give its place, or another task's output: set_input(other.output(0))"),
                 )
             self.inputs.append(data)
         return self
@@ -154,7 +188,8 @@ class Task:
             found.append(Resources.parse(**labels))
         if not found:
             raise SkyUsageError(
-                f"task {self.name}: no request is given", hint='such as set_resources(gpus="V100")'
+                _("task {name}: no request is given").format(name=self.name),
+                hint=_('such as set_resources(gpus="V100")'),
             )
         self.needs = tuple(dict.fromkeys(found))
         return self
@@ -186,7 +221,10 @@ class Task:
     def set_spin_up(self, hours: float) -> Task:
         """Hours until a machine is ready, in place of what is known of its cloud."""
         if not (isinstance(hours, int | float) and 0 <= hours < math.inf):
-            raise SkyUsageError(f"task {self.name}: spin_up={hours!r}", hint="hours from 0")
+            raise SkyUsageError(
+                _("task {name}: spin_up={hours!r}").format(name=self.name, hours=hours),
+                hint=_("hours from 0"),
+            )
         self.spin_up = float(hours)
         return self
 
@@ -222,7 +260,8 @@ def _requests(one: Any) -> Iterator[Resources]:
             yield from _requests(part)
     else:
         raise SkyUsageError(
-            f"{one!r} is not a request", hint='such as set_resources({"gpus": "V100"}, ...)'
+            _("{one!r} is not a request").format(one=one),
+            hint=_('such as set_resources({"gpus": "V100"}, ...)'),
         )
 
 
@@ -234,15 +273,20 @@ def _areas(areas: Iterable[str]) -> tuple[str, ...]:
 def _tasks(other: Any) -> list[Task]:
     found = [other] if isinstance(other, Task) else other
     if not isinstance(found, list | tuple) or not all(isinstance(one, Task) for one in found):
-        raise SkyUsageError(f"{other!r} cannot follow >>", hint="a task, or a list of tasks")
+        raise SkyUsageError(
+            _("{other!r} cannot follow >>").format(other=other),
+            hint=_("a task, or a list of tasks"),
+        )
     return list(found)
 
 
 def _common_dag(one: Task, other: Task) -> Dag:
     if one.dag is None or one.dag is not other.dag:
         raise SkyUsageError(
-            f"tasks {one.name!r} and {other.name!r} are not in one Dag",
-            hint="make both inside one: with sky.Dag() as dag:",
+            _("tasks {name!r} and {name2!r} are not in one Dag").format(
+                name=one.name, name2=other.name
+            ),
+            hint=_("make both inside one: with sky.Dag() as dag:"),
         )
     return one.dag
 
@@ -274,7 +318,7 @@ class Dag:
         _open.set((*_open.get(), self))
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *__: object) -> None:
         _open.set(_open.get()[:-1])
 
     def __len__(self) -> int:
@@ -286,7 +330,9 @@ class Dag:
     def __getitem__(self, name: str) -> Task:
         found = {task.name: task for task in self.tasks}
         if name not in found:
-            raise SkyUsageError(f"there is no task {name!r}", hint=suggest(name, found))
+            raise SkyUsageError(
+                _("there is no task {name!r}").format(name=name), hint=suggest(name, found)
+            )
         return found[name]
 
     def add(self, task: Task) -> Task:
@@ -295,13 +341,16 @@ class Dag:
             return task
         if task.dag is not None:
             raise SkyUsageError(
-                f"task {task.name!r} is in another Dag", hint="make a task of its own"
+                _("task {name!r} is in another Dag").format(name=task.name),
+                hint=_("make a task of its own"),
             )
         names = {one.name for one in self.tasks}
         if task.name in names:
             raise SkyUsageError(
-                f"two tasks are called {task.name!r}" if task.name else "two tasks have no name",
-                hint='give each a name of its own: Task("train")',
+                _("two tasks are called {name!r}").format(name=task.name)
+                if task.name
+                else _("two tasks have no name"),
+                hint=_('give each a name of its own: Task("train")'),
             )
         task.dag = self
         self.tasks.append(task)
@@ -339,7 +388,10 @@ class Dag:
     def _add_group(self, by: str, tasks: Iterable[Task]) -> Dag:
         known = [self.tasks[self._position(task)] for task in tasks]
         if len(known) < 2:
-            raise SkyUsageError(f"same_{by} takes two tasks or more", hint=f"same_{by}(a, b)")
+            raise SkyUsageError(
+                _("same_{by} takes two tasks or more").format(by=by),
+                hint=_("same_{by}(a, b)").format(by=by),
+            )
         self._same[by] += [(known[0], other) for other in known[1:]]
         return self
 
@@ -347,7 +399,9 @@ class Dag:
         for position, one in enumerate(self.tasks):
             if one is task:
                 return position
-        raise SkyUsageError(f"task {task.name!r} is not in this Dag", hint="dag.add(task)")
+        raise SkyUsageError(
+            _("task {name!r} is not in this Dag").format(name=task.name), hint="dag.add(task)"
+        )
 
     def freeze(self) -> Graph:
         """Return the graph as it is now, checked.
@@ -359,7 +413,7 @@ class Dag:
         """
         if not self.tasks:
             raise SkyUsageError(
-                "the Dag has no task", hint='with sky.Dag() as dag: sky.Task("train")'
+                _("the Dag has no task"), hint=_('with sky.Dag() as dag: sky.Task("train")')
             )
         links = dict(self._edges)
         for position, task in enumerate(self.tasks):
@@ -393,7 +447,10 @@ def _freeze_task(task: Task, stored: list[Data]) -> TaskSpec:
         _with_size(task, data)
     nodes = task.num_nodes
     if not isinstance(nodes, int) or isinstance(nodes, bool) or nodes < 1:
-        raise SkyUsageError(f"task {task.name}: num_nodes={nodes!r}", hint="a whole number from 1")
+        raise SkyUsageError(
+            _("task {name}: num_nodes={nodes!r}").format(name=task.name, nodes=nodes),
+            hint=_("a whole number from 1"),
+        )
     needs = tuple(n if n.nodes > 1 else replace(n, nodes=nodes) for n in task.needs)
     return TaskSpec(
         task.name or "task",
@@ -411,8 +468,8 @@ def _freeze_task(task: Task, stored: list[Data]) -> TaskSpec:
 def _with_size(task: Task, data: Data) -> float:
     if data.gb is None:
         raise SkyUsageError(
-            f"task {task.name}: the size of {data.uri} is missing",
-            hint="a plan weighs what moving it costs: give size=..., 0 if it does not matter",
+            _("task {name}: the size of {uri} is missing").format(name=task.name, uri=data.uri),
+            hint=_("a plan weighs what moving it costs: give size=..., 0 if it does not matter"),
         )
     return data.gb
 
@@ -423,8 +480,12 @@ def _transfer_gb(src: Task, dst: Task) -> tuple[float, list[Data]]:
     for position in named:
         if not 0 <= position < len(src.outputs):
             raise SkyUsageError(
-                f"task {dst.name}: {src.name} has no output {position}",
-                hint=f"it has {len(src.outputs)}: {src.name}.set_output(uri, size=...)",
+                _("task {name}: {name2} has no output {position}").format(
+                    name=dst.name, name2=src.name, position=position
+                ),
+                hint=_("it has {outputs_count}: {name}.set_output(uri, size=...)").format(
+                    outputs_count=len(src.outputs), name=src.name
+                ),
             )
     taken = [src.outputs[position] for position in named] if named else src.outputs
     moving = sum(_with_size(src, data) for data in taken if data.is_anywhere)

@@ -16,6 +16,7 @@ from ..provider.facts import LocalFacts
 from ..provider.register import find_facts, find_store
 from ..quantities import parse_duration
 from ..resources import Resources
+from ..translation import _
 
 Estimate = Callable[[Offer], Any]
 """From a machine to hours, or to a duration such as ``"90m"``."""
@@ -43,8 +44,8 @@ def parse_size(size: str | float, what: str = "size") -> float:
         value = float(size) if good else math.nan
     if not 0 <= value < math.inf:
         raise SkyUsageError(
-            f"{what}: {size!r} is not a size",
-            hint='give GB from 0, or a text with a unit: 150, "150GB", "100MB"',
+            _("{what}: {size!r} is not a size").format(what=what, size=size),
+            hint=_('give GB from 0, or a text with a unit: 150, "150GB", "100MB"'),
         )
     return value
 
@@ -68,7 +69,8 @@ def parse_hours(value: Any) -> float:
             hours = math.nan
     if math.isnan(hours) or hours < 0:
         raise SkyUsageError(
-            f"{value!r} is not a time", hint='hours from 0, a duration such as "90m", or inf'
+            _("{value!r} is not a time").format(value=value),
+            hint=_('hours from 0, a duration such as "90m", or inf'),
         )
     return hours
 
@@ -131,7 +133,7 @@ def _parse_uri(uri: str) -> tuple[str, str]:
     scheme = scheme.lower()
     if colons and scheme in _WEB_SCHEMES:
         return find_store(scheme, rest.partition("/")[0]) or "internet", ""
-    if (colons and scheme == "file") or (not colons and text.startswith((".", "/", "~"))):
+    if (colons and scheme == "file") or (not colons and text.startswith((".", "/", "~", "file:"))):
         return LocalFacts.name, ""
     if colons and (cloud := find_store(scheme)):
         return cloud, ""
@@ -143,9 +145,11 @@ def _parse_uri(uri: str) -> tuple[str, str]:
     ):
         return parts[0], parts[1] if len(parts) > 1 else ""
     raise SkyUsageError(
-        f"{uri!r} is not a place for data",
-        hint="such as s3://bucket, gs://bucket, az://container, https://..., ./file, "
-        "aws/us-east-1, or ?:/name for the cloud that the task runs on",
+        _("{uri!r} is not a place for data").format(uri=uri),
+        hint=_(
+            "such as s3://bucket, gs://bucket, az://container, https://..., "
+            "./file, aws/us-east-1, or ?:/name for the cloud that the task runs on"
+        ),
     )
 
 
@@ -214,7 +218,9 @@ class Graph:
         """Position of a task; SkyUsageError suggests the nearest name."""
         names = [task.name for task in self.tasks]
         if name not in names:
-            raise SkyUsageError(f"there is no task {name!r}", hint=suggest(name, names))
+            raise SkyUsageError(
+                _("there is no task {name!r}").format(name=name), hint=suggest(name, names)
+            )
         return names.index(name)
 
 
@@ -237,7 +243,10 @@ def topological_order(names: list[str], links: Iterable[tuple[int, int]]) -> lis
     if len(order) < len(names):
         cycle = _find_cycle({v: after[v] for v in after if v not in order})
         path = " >> ".join(names[index] for index in (*cycle, cycle[0]))
-        raise SkyUsageError(f"the tasks wait for each other: {path}", hint="take one of these away")
+        raise SkyUsageError(
+            _("the tasks wait for each other: {path}").format(path=path),
+            hint=_("take one of these away"),
+        )
     return order
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..translation import _
+
 _KNOWN_DISTRIBUTIONS = {
     "attr": "attrs",
     "bs4": "beautifulsoup4",
@@ -44,13 +46,15 @@ def mending_line(described: Mapping[str, Any], local_names: Mapping[str, Any], l
         The cell's own ``%%sky`` line.
     """
     if ["IPython.core.error", "StdinNotImplementedError"] in described.get("classes", ()):
-        return "nobody can answer input() on a cluster: ask here, and send the answer with -i"
+        return _("nobody can answer input() on a cluster: ask here, and send the answer with -i")
     said = (described.get(key) for key in ("name", "module", "filename"))
     name, module, filename = (each if isinstance(each, str) else "" for each in said)
     if module and all(part.isidentifier() for part in module.split(".")):
         return _advise_on_module(module, line)
     if name in local_names:
-        return _line(f"{name} is a local variable: add -i {name}", line, "-i", name)
+        return _line(
+            _("{name} is a local variable: add -i {name}").format(name=name), line, "-i", name
+        )
     return _advise_on_file(filename, line) if filename else ""
 
 
@@ -64,13 +68,19 @@ def _line(why: str, line: str, option: str, value: str) -> str:
 def _advise_on_module(module: str, line: str) -> str:
     top = module.partition(".")[0]
     if file := next((file for file in (f"{top}.py", top) if Path(file).exists()), None):
-        return _line(f"{top} is in the notebook's folder: add --sync", line, "--sync", file)
+        return _line(
+            _("{top} is in the notebook's folder: add --sync").format(top=top), line, "--sync", file
+        )
     if top != module:  # the package itself was found
         return _advise_on_version(module, top, line)
     if top in sys.stdlib_module_names:
-        return f"{top} belongs to Python, and the engine's Python was built without it"
+        return _("{top} belongs to Python, and the engine's Python was built without it").format(
+            top=top
+        )
     package = _distribution(top) or _KNOWN_DISTRIBUTIONS.get(top, top)
-    why = f"{top} is not installed on the engine: add --pip {package}"
+    why = _("{top} is not installed on the engine: add --pip {package}").format(
+        top=top, package=package
+    )
     return _line(why, line, "--pip", package)
 
 
@@ -82,7 +92,9 @@ def _advise_on_version(module: str, top: str, line: str) -> str:
     if not package or not _has_module(module):
         return ""
     version = metadata.version(package)
-    why = f"{package} on the engine has no {module}, unlike {version} here: add --pip"
+    why = _("{package} on the engine has no {module}, unlike {version} here: add --pip").format(
+        package=package, module=module, version=version
+    )
     return _line(why, line, "--pip", f"{package}=={version}")
 
 
@@ -113,9 +125,11 @@ def _advise_on_file(filename: str, line: str) -> str:
     if path.is_absolute() or not path.exists():
         return ""
     if not path.resolve().is_relative_to(Path.cwd().resolve()):
-        return (
-            f"{filename} lies outside the notebook's folder, and only files below it are sent: "
-            "copy it there, or read it here and send the value with -i"
-        )
-    why = f"{filename} is in the notebook's folder, not on the cluster: add --sync"
+        return _(
+            "{filename} lies outside the notebook's folder, and only files below "
+            "it are sent: copy it there, or read it here and send the value with -i"
+        ).format(filename=filename)
+    why = _("{filename} is in the notebook's folder, not on the cluster: add --sync").format(
+        filename=filename
+    )
     return _line(why, line, "--sync", filename)

@@ -17,6 +17,7 @@ from ..errors import SkyError
 from ..ledger import budget
 from ..ledger.budget import BudgetStatus
 from ..store.store import ClusterId, ClusterRow
+from ..translation import _
 from .cluster_launch import cancel_launch
 from .cluster_records import ClusterRecords
 from .deadlines import DeadlineRenewal
@@ -92,7 +93,7 @@ class BudgetMonitor:
             return ""
         if price is None:
             blind = budget.read_budget(self._store).usd is not None
-            return "the budget of the day cannot see it: its price is not known" if blind else ""
+            return _("the budget of the day cannot see it: its price is not known") if blind else ""
         verdict = self.verdict()
         if verdict.state == "over":
             raise budget.budget_error(verdict, what)
@@ -149,7 +150,8 @@ class BudgetMonitor:
             Names of those that have ended by now.
         """
         ended: list[str] = []
-        why = f"it was ended: {verdict.text}"
+        # the beginning is that of `cluster.ENDED_HINT`, by which an intended end is known
+        why = f"ended by your budget: {verdict.text}"
         for row in self._store.live_clusters():
             if not row.price or row.id in self._ending or self._is_still_rolling_back(row, verdict):
                 continue

@@ -21,6 +21,7 @@ from ..provisioner.bootstrap import ensure_uv
 from ..provisioner.ssh_launch import open_tunnel
 from ..resources import format_duration
 from ..store.store import ClusterRow, Store
+from ..translation import _
 from .egress import EgressMeter
 from .idle_warning import IdleWarning
 
@@ -38,8 +39,8 @@ HEARTBEAT_TIMEOUT_SECONDS = 10.0
 RECONNECT_SECONDS = 30.0
 CLOUD_CHECK_SECONDS = 3.0
 """Period at which its cloud is asked while the connection is down."""
-ENDED_HINT = "it was ended"
-"""Beginning of the reason of an intended end; the author follows."""
+ENDED_HINT = "ended by you"
+"""Beginning of the reason of an intended end; the place of the command follows."""
 NEXT_CLUSTER_HINT = "its variables are gone; the next cell starts another"
 
 
@@ -75,8 +76,8 @@ class ClusterHandle:
             )
         self.money_left: Callable[[], float | None] = lambda: None
         """Returns for how many seconds the day's money lasts; None for ever."""
-        self.was_running = False
-        """Whether the cluster was up before this process connected to it."""
+        self.awaits_replay = False
+        """Whether outputs of earlier kernels' cells are still to be shown by the next cell."""
         self.egress = EgressMeter(row, store)
         self.paths: set[str] = set()
         self._has_installer = threading.Event()
@@ -150,7 +151,7 @@ class ClusterHandle:
         """Return whether a connection that is down, and reconnects by itself, never will again."""
         if tunnel.lost_reason:
             self.connection.mark_lost(
-                tunnel.lost_reason, "the cluster goes on: the next %%sky cell connects anew"
+                tunnel.lost_reason, _("the cluster goes on: the next %%sky cell connects anew")
             )
             return True
         if now - self._asked < CLOUD_CHECK_SECONDS:
@@ -165,8 +166,8 @@ class ClusterHandle:
             self.check_alive()
             if silent < HEARTBEAT_TIMEOUT_SECONDS:
                 return False
-            reason = f"its controller has said nothing for {silent:.0f} s"
-            hint = f"end what is left of it: %sky down {self.row.name}"
+            reason = _("its controller has said nothing for {silent:.0f} s").format(silent=silent)
+            hint = _("end what is left of it: %sky down {name}").format(name=self.row.name)
         except SkyError as gone:
             reason, hint = (
                 gone.message.partition(" is gone: ")[2] or gone.message,
@@ -177,7 +178,9 @@ class ClusterHandle:
             if noted is not None and noted.note.startswith(ENDED_HINT):
                 reason = noted.note
             if reason == "idle":
-                reason = f"nobody used it for {format_duration(self.row.idle)} (--idle)"
+                reason = _("nobody used it for {idle} (--idle)").format(
+                    idle=format_duration(self.row.idle)
+                )
                 self.idleness.mark_ended(time.time())
         except Exception as trouble:  # the cloud's own must not end the watch unsaid
             if silent < HEARTBEAT_TIMEOUT_SECONDS:
@@ -257,11 +260,18 @@ class ClusterHandle:
 
     def node_lost_error(self, rank: int, why: str, label: str = "") -> SkyNodeLost:
         """Return the error of a node that is lost, with what ran on it."""
-        name, during = self.row.name, f" while it ran {label}" if label else ""
+        name, during = (
+            self.row.name,
+            _(" while it ran {label}").format(label=label) if label else "",
+        )
         error = SkyNodeLost(
-            f"node {rank} of cluster {name} was lost{during}: {why}",
-            hint="its variables are gone, those of the other nodes are kept: --on names nodes; "
-            f"to start all anew: %sky down {name}",
+            _("node {rank} of cluster {name} was lost{during}: {why}").format(
+                rank=rank, name=name, during=during, why=why
+            ),
+            hint=_(
+                "its variables are gone, those of the other nodes are kept: --on names "
+                "nodes; to start all anew: %sky down {name}"
+            ).format(name=name),
         )
         error.is_abandoned = GIVEN_UP in why
         return error
@@ -279,7 +289,7 @@ class ClusterHandle:
             for engine in self.connection.ask_controller("engines")["engines"]:
                 if engine["rank"] == rank and engine["exit_reason"]:
                     return engine["exit_reason"]
-        return "the reason is not known"
+        return _("the reason is not known")
 
     def close(self) -> None:
         """Close the connection; the cluster goes on without this process."""

@@ -23,6 +23,7 @@ from ..provisioner import Lease, Report, broker, provision, uninterruptible
 from ..remote import processes
 from ..resources import parse_duration
 from ..store.store import ClusterRow
+from ..translation import _
 from .cluster import ClusterHandle
 from .cluster_records import ClusterRecords
 from .values import ClusterRequest
@@ -77,7 +78,10 @@ def launch_cluster(
         idle = parse_duration(settings.idle, "Sky.idle")
 
     def launch(offer: Offer) -> ClusterHandle:
-        callbacks.check_budget(offer.price, f"{cluster} was not started on {offer.place}")
+        callbacks.check_budget(
+            offer.price,
+            _("{cluster} was not started on {place}").format(cluster=cluster, place=offer.place),
+        )
         order = LaunchRequest(
             token=f"{cluster}-{uuid.uuid4().hex[:8]}",
             cluster=cluster,
@@ -128,7 +132,7 @@ class _LaunchAttempt:
             nonlocal renewed
             self.callbacks.report(stage, detail)
             self.callbacks.check_budget(
-                self.row.price, f"{self.row.name} was given back as it started"
+                self.row.price, _("{name} was given back as it started").format(name=self.row.name)
             )
             if time.monotonic() - renewed > RENEW_SECONDS:
                 renewed = time.monotonic()
@@ -217,8 +221,10 @@ class _LaunchAttempt:
     def _was_abandoned(self) -> SkyClusterLost:
         """Another process took this launch for abandoned, as after a long sleep of this machine."""
         return SkyClusterLost(
-            f"the launch of {self.row.name} was ended by another process while this one was silent",
-            hint="run the cell again",
+            _("the launch of {name} was ended by another process while this one was silent").format(
+                name=self.row.name
+            ),
+            hint=_("run the cell again"),
         )
 
 
@@ -262,8 +268,8 @@ def describe_launcher(row: ClusterRow) -> str:
     'train.ipynb (process 4711 on laptop)'
     """
     known = row.connection.get("launcher") or {}
-    return (
-        f"{row.notebook} (process {known.get('pid', '?')} on {known.get('host', 'this machine')})"
+    return _("{notebook} (process {known} on {known2})").format(
+        notebook=row.notebook, known=known.get("pid", "?"), known2=known.get("host", "this machine")
     )
 
 
@@ -289,7 +295,10 @@ def await_other_launch(records: ClusterRecords, name: str, report: Report) -> No
         if not is_launch_running(row):
             end_abandoned_launch(records, row)
             return
-        report("placing", f"{name} is being launched by {describe_launcher(row)}")
+        report(
+            "placing",
+            _("{name} is being launched by {row}").format(name=name, row=describe_launcher(row)),
+        )
         time.sleep(0.1)
 
 

@@ -17,6 +17,7 @@ from ..offers import Offer
 from ..provisioner import record_observation
 from ..store.store import ClusterId, ClusterRow, RunRow, Store
 from ..tracker.cluster_ends import observed_ends
+from ..translation import _
 from .cluster import ENDED_HINT
 
 EXPECTED_REASONS = ("idle", "stopped", "the day's budget is spent")
@@ -42,8 +43,8 @@ class ClusterRecords:
         self, store: Store, notebook: str, session: str, on_end: Callable[[ClusterId, str], None]
     ) -> None:
         self.store, self.notebook, self.session = store, notebook, session
-        self.end_initiator = f"by {notebook_name(notebook)}"
-        """Author of the ends that this process causes, as other notebooks are told."""
+        self.end_initiator = f"in {notebook_name(notebook)}"
+        """Place of the commands by which this process ends clusters, for other notebooks."""
         self._on_end = on_end
 
     @staticmethod
@@ -94,7 +95,7 @@ class ClusterRecords:
             with suppress(SkyError):
                 clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
         reason = why or self.end_in_progress(row) or (gone.reason if gone else "")
-        self._on_end(row.id, reason or "it has ended")
+        self._on_end(row.id, reason or _("it has ended"))
         wanted = reason in EXPECTED_REASONS or reason.startswith(ENDED_HINT)
         state = "lost" if gone is not None and not wanted else "down"
         known = gone.ended if gone else time.time()

@@ -17,8 +17,10 @@ from ..offers import Offer
 from ..provisioner import Report
 from ..resources import Resources
 from ..store.store import ClusterId, ClusterRow, Store
+from ..translation import _, ngettext
 from .budget_monitor import BudgetMonitor
 from .cluster import NEXT_CLUSTER_HINT, ClusterHandle
+from .cluster_fit import describe_second_cluster, missing_labels, preferred
 from .cluster_launch import (
     LaunchCallbacks,
     await_other_launch,
@@ -128,11 +130,21 @@ class ClusterRegistry:
                 fitting.append(row)
             elif name:
                 raise SkyUsageError(
-                    f"cluster {name} is up with {_describe_row(row)}; "
-                    f"{' and '.join(missing)} cannot be met by it",
-                    hint=f"take another name, or end it first: %sky down {name}",
+                    _("cluster {name} is up with {row}; {missing} cannot be met by it").format(
+                        name=name, row=_describe_row(row), missing=" and ".join(missing)
+                    ),
+                    hint=_("take another name, or end it first: %sky down {name}").format(
+                        name=name
+                    ),
                 )
-        return sorted(fitting, key=lambda row: (row.name not in self.connected, -row.created))
+        return preferred(fitting, self.connected)
+
+    def second_cluster_note(self, resources: Resources, name: str | None) -> str:
+        """Return a note for a request that starts one more cluster of this notebook, or nothing."""
+        if name or self.find_rows(resources, None):
+            return ""
+        own = [row for row in self.store.clusters() if self._is_own(row) and row.state == "up"]
+        return describe_second_cluster(resources, own)
 
     def _is_own(self, row: ClusterRow) -> bool:
         """Return whether this notebook started a cluster for itself, without giving it a name."""
@@ -153,15 +165,16 @@ class ClusterRegistry:
             if len(mine) != 1:
                 names = ", ".join(row.name for row in mine)
                 raise SkyUsageError(
-                    f"several clusters are up ({names}): say which"
+                    _("several clusters are up ({names}): say which").format(names=names)
                     if mine
-                    else "no cluster is up: run a %%sky cell, or %sky up"
+                    else _("no cluster is up: run a %%sky cell, or %sky up")
                 )
             name = mine[0].name
         row = next((row for row in rows if row.name == name), None)
         if row is None:
             raise SkyUsageError(
-                f"no cluster {name!r} is up", hint=suggest(name, [row.name for row in rows])
+                _("no cluster {name!r} is up").format(name=name),
+                hint=suggest(name, [row.name for row in rows]),
             )
         live, note = self._connect(row)
         if live is None:
@@ -181,7 +194,9 @@ class ClusterRegistry:
         row = self.store.cluster(name)
         if row is None:
             names = [row.name for row in self.store.clusters()]
-            raise SkyUsageError(f"no cluster {name!r} is known", hint=suggest(name, names))
+            raise SkyUsageError(
+                _("no cluster {name!r} is known").format(name=name), hint=suggest(name, names)
+            )
         return row
 
     def read_activity(self, row: ClusterRow) -> dict[str, Any] | None:
@@ -216,9 +231,9 @@ class ClusterRegistry:
         try:
             live = self.connect(row)
         except SkyClusterLost as error:
-            error.hint = f"wait, or end it: %sky down {row.name}"
+            error.hint = _("wait, or end it: %sky down {name}").format(name=row.name)
             raise
-        live.was_running = True
+        live.awaits_replay = True
         try:
             live.await_engines(range(row.nodes))
             live.send_heartbeat()
@@ -227,8 +242,12 @@ class ClusterRegistry:
         except BaseException:
             self.disconnect(row.name)
             raise
-        kept = f", {count} variable{'' if count == 1 else 's'}" if count is not None else ""
-        return live, f"reconnected to {row.name}{kept}"
+        kept = (
+            ngettext(", {count} variable", ", {count} variables", count).format(count=count)
+            if count is not None
+            else ""
+        )
+        return live, _("reconnected to {name}{kept}").format(name=row.name, kept=kept)
 
     def connect(self, row: ClusterRow) -> ClusterHandle:
         """Return a new connection to a cluster, which tells it how long the day's money lasts."""
@@ -313,24 +332,20 @@ class ClusterRegistry:
             if row is not None and row.state == "starting":
                 if is_launch_running(row):
                     raise SkyUsageError(
-                        f"cluster {name} is being launched by {describe_launcher(row)}",
-                        hint="interrupt that cell; its machines are given back",
+                        _("cluster {name} is being launched by {row}").format(
+                            name=name, row=describe_launcher(row)
+                        ),
+                        hint=_("interrupt that cell; its machines are given back"),
                     )
                 end_abandoned_launch(self.records, row)
                 return row
             if row is None or row.state != "up":
                 up = ", ".join(r.name for r in self.store.clusters()) or "none"
-                raise SkyUsageError(f"no cluster {name!r} is up (up now: {up})")
+                raise SkyUsageError(
+                    _("no cluster {name!r} is up (up now: {up})").format(name=name, up=up)
+                )
             self.records.terminate_row(row)
             return row
-
-
-def missing_labels(resources: Resources, row: ClusterRow) -> list[str]:
-    """Return the labels of a request that a cluster does not meet, as they are written."""
-    found = resources.unmet(Offer(**row.offer))
-    if resources.nodes not in (1, row.nodes):
-        found.append(f"--nodes {resources.nodes}")
-    return found
 
 
 def _has_ended(name: str, why: str) -> str:
@@ -340,7 +355,9 @@ def _has_ended(name: str, why: str) -> str:
 def _describe_row(row: ClusterRow) -> str:
     offer = Offer(**row.offer)
     nodes = f"{row.nodes} x " if row.nodes > 1 else ""
-    return f"{nodes}{offer.vcpus:g} vCPUs and {offer.memory:g} GiB on {offer.place}"
+    return _("{nodes}{vcpus:g} vCPUs and {memory:g} GiB on {place}").format(
+        nodes=nodes, vcpus=offer.vcpus, memory=offer.memory, place=offer.place
+    )
 
 
 def _ask_local_controller(row: ClusterRow, op: str) -> dict[str, Any]:

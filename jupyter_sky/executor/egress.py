@@ -13,6 +13,7 @@ import time
 
 from ..provider.register import find_facts
 from ..store.store import ClusterRow, Store
+from ..translation import _
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class EgressMeter:
         except Exception:  # a catalog that cannot be read: it is named as unknown
             _log.warning("the price of egress could not be looked up", exc_info=True)
             usd = None
-        self._store.add_other_cost(self._row.id, f"egress of {gb:.3g} GB", usd, at)
+        self._store.add_other_cost(self._row.id, _("egress of {gb:.3g} GB").format(gb=gb), usd, at)
 
 
 def egress_price(row: ClusterRow, gb: float) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import SkyUsageError
 from ..resources import format_duration
 from ..store.store import ClusterRow, Store
+from ..translation import _
 
 
 def extend_cluster(
@@ -36,14 +37,21 @@ def extend_cluster(
     """
     now = time.time()
     if not 0 < seconds < math.inf:
-        raise SkyUsageError(f"{seconds} seconds: nothing to extend by", hint="such as 1h")
+        raise SkyUsageError(
+            _("{seconds} seconds: nothing to extend by").format(seconds=seconds),
+            hint=_("such as 1h"),
+        )
     ends = [end for machine in row.machines if (end := machine.get("lease_end")) is not None]
     if ends and now + seconds > min(ends):
         left = format_duration(max(0.0, min(ends) - now))
         raise SkyUsageError(
-            f"cluster {row.name} cannot be kept for {format_duration(seconds)}: "
-            f"the lease of its machines ends in {left}",
-            hint=f"extend it by {left} at most; Sky.lease says how long machines are rented for",
+            _(
+                "cluster {name} cannot be kept for {seconds}: the lease of its "
+                "machines ends in {left}"
+            ).format(name=row.name, seconds=format_duration(seconds), left=left),
+            hint=_(
+                "extend it by {left} at most; Sky.lease says how long machines are rented for"
+            ).format(left=left),
         )
     answer = ask("extend", seconds=seconds)
     store.keep_cluster_until(row.id, now + seconds)

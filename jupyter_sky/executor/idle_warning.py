@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..engines.controller.activity import warn_seconds
+from ..translation import _
 from .display import Display, RunStatus
 
 MIN_CHANGE_SECONDS = 3.0
@@ -62,8 +63,10 @@ class IdleWarning:
             if self._warned is None or abs(self._ends - self._warned) > MIN_CHANGE_SECONDS:
                 self._warned = self._ends
                 self._show_note(
-                    f"nobody uses {self._cluster}: it ends at {_clock(self._ends)}, "
-                    f"with its variables; %sky extend {self._cluster} 1h keeps it"
+                    _(
+                        "nobody uses {cluster}: it ends at {ends}, with its variables; %sky "
+                        "extend {cluster} 1h keeps it"
+                    ).format(cluster=self._cluster, ends=_clock(self._ends))
                 )
 
     def mark_ended(self, now: float) -> None:
@@ -71,8 +74,10 @@ class IdleWarning:
         with self._lock:
             if self._last is not None:
                 self._show_note(
-                    f"{self._cluster} ended at {_clock(now)}: nobody used it; its variables are "
-                    "gone, and the next cell starts another"
+                    _(
+                        "{cluster} ended at {now}: nobody used it; its variables are gone, and "
+                        "the next cell starts another"
+                    ).format(cluster=self._cluster, now=_clock(now))
                 )
                 self._last = None
 

@@ -14,6 +14,7 @@ from ..engines.wire.auto_inputs import AutoInput
 from ..engines.wire.code_sources import with_sources
 from ..engines.wire.values import Parcel
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 from .cell_names import SHELL_NAMES, free_names, is_result
 from .notebook_history import NO_HISTORY, NotebookHistory
 from .transfer import RemoteValue, is_inline, sent_digest
@@ -60,7 +61,7 @@ def collect_inputs(
         packed.remote,
         {name: AutoInput(packed.digests[name], *order[name]) for name in found},
         env,
-        (f"sent by --auto: {', '.join(found)}",) if found else (),
+        (_("sent by --auto: {found}").format(found=", ".join(found)),) if found else (),
         tuple(packed.types),
         tuple(packed.modules),
     )
@@ -119,8 +120,10 @@ def _read_variable(name: str) -> str:
     """Return an environment variable of this machine."""
     if name not in os.environ:
         raise SkyUsageError(
-            f"--env {name}: it is not set here",
-            hint=f"set it before the kernel starts, or os.environ[{name!r}] = getpass()",
+            _("--env {name}: it is not set here").format(name=name),
+            hint=_("set it before the kernel starts, or os.environ[{name!r}] = getpass()").format(
+                name=name
+            ),
         )
     return os.environ[name]
 
@@ -131,8 +134,10 @@ def _evaluate(expression: str, namespace: Mapping[str, Any]) -> Any:
     if expression.isidentifier():
         names = [name for name in namespace if not name.startswith("_") and name not in SHELL_NAMES]
         raise SkyUsageError(
-            f"-i {expression}: there is no variable {expression!r} in this notebook",
-            hint=suggest(expression, names) if names else "run the cell that makes it first",
+            _("-i {expression}: there is no variable {expression!r} in this notebook").format(
+                expression=expression
+            ),
+            hint=suggest(expression, names) if names else _("run the cell that makes it first"),
         )
     try:
         return eval(expression, dict(namespace))

@@ -26,6 +26,7 @@ from ..package_sync.plan import (
     plan_packages,
     split_requirements,
 )
+from ..translation import _
 from .transfer import WINDOW_CHUNKS
 from .transfer_progress import TransferReporter, format_size
 
@@ -66,7 +67,9 @@ class PackageTransfer:
             self._apply_plan(self.ranks, plan, packages, there)
         except SkyError as error:
             if (kept := local_index_settings().withheld_settings) and error.hint is None:
-                hint = f"settings of this machine alone, not used there: {', '.join(kept)}"
+                hint = _("settings of this machine alone, not used there: {kept}").format(
+                    kept=", ".join(kept)
+                )
                 raise type(error)(error.message, hint=hint) from None
             raise
 
@@ -143,7 +146,9 @@ class PackageTransfer:
             self._install(ranks, PackagePlan(requirements, (), plan.dropped, plan.environment))
             pins = [pin for pin in requirements.values() if pin not in owners]  # not what was named
             if pins:
-                self.reporter.note(f"installed there as here: {', '.join(pins)}")
+                self.reporter.note(
+                    _("installed there as here: {pins}").format(pins=", ".join(pins))
+                )
         trees = {package: package.tree for package in plan.sent if package.files}
         changed = {p: tree for p, tree in trees.items() if there.get(p.name) != tree.digest}
         left_out = [package for package in plan.sent if not package.files]
@@ -194,7 +199,11 @@ class PackageTransfer:
             known = {package.name: tree.entries for package, tree in packages.items()}
             link.ask_engine(rank, "sent", packages=known)
         size = format_size(sum(tree.size() for tree in packages.values()))
-        self.reporter.note(f"sent as here, not asked of an index: {names} ({size})")
+        self.reporter.note(
+            _("sent as here, not asked of an index: {names} ({size})").format(
+                names=names, size=size
+            )
+        )
 
     def _send_files(self, rank: int, name: str, tree: FileTree, missing: Sequence[str]) -> None:
         link, show = self.cluster.connection, self.reporter.progress(name)
@@ -205,21 +214,25 @@ class PackageTransfer:
                 future, size = flying.popleft()
                 link.reply_content(link.wait(future))
                 show(done := done + size, total)
-            pieces = [piece for _, _, piece in parts]
-            places = [(digest, start) for digest, start, _ in parts]
+            pieces = [piece for __, __, piece in parts]
+            places = [(digest, start) for digest, start, __ in parts]
             future = link.send_value_request(rank, "file_parts", pieces, parts=places)
             flying.append((future, sum(map(len, pieces))))
-        for future, _ in flying:
+        for future, __ in flying:
             link.reply_content(link.wait(future))
 
 
 def _unsupported_error(packages: Iterable[SentPackage]) -> str:
     """Return a note on packages that cannot be sent: the reason, and the command that helps."""
     reasons = [
-        f"{package} ({'compiled for ' + package.platforms if package.files else 'no files found'})"
+        _("{package} (compiled for {platforms})").format(
+            package=package, platforms=package.platforms
+        )
+        if package.files
+        else _("{package} (no files found)").format(package=package)
         for package in packages
     ]
-    return (
-        f"left out, and not asked of an index: {', '.join(reasons)}; bring a wheel that fits: "
-        "--sync acme.whl --pip ./acme.whl"
-    )
+    return _(
+        "left out, and not asked of an index: {reasons}; bring a wheel that "
+        "fits: --sync acme.whl --pip ./acme.whl"
+    ).format(reasons=", ".join(reasons))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyUsageError
+from ..translation import _
 from . import transfer
 from .cell_names import is_result
 from .requirements import imported_modules, installed_modules, type_modules
@@ -56,7 +57,11 @@ def prepare_engines(
         progress, policy = reporter.progress(name), sending.policy(name)
         decisions = transfer.send_value(cluster, ranks, name, parcel, progress, policy)
         if decisions == {"same"}:
-            reporter.note(f"{name} is there already ({format_size(parcel.nbytes)}): not sent")
+            reporter.note(
+                _("{name} is there already ({nbytes}): not sent").format(
+                    name=name, nbytes=format_size(parcel.nbytes)
+                )
+            )
         for decision in decisions:
             _note_decision(name, decision, reporter)
     for note in sending.notes:
@@ -66,9 +71,13 @@ def prepare_engines(
 def describe_decision(name: str, decision: Decision) -> str:
     """Return a note on an input of ``--auto`` that was changed on an engine; else nothing."""
     if decision == "keep":
-        return f"{name} has changed on the cluster: not sent; -i {name} sends the notebook's"
+        return _(
+            "{name} has changed on the cluster: not sent; -i {name} sends the notebook's"
+        ).format(name=name)
     if decision == "replace" and not is_result(name):
-        return f"{name} had changed on the cluster: replaced by the notebook's, changed later"
+        return _(
+            "{name} had changed on the cluster: replaced by the notebook's, changed later"
+        ).format(name=name)
     return ""
 
 
@@ -104,7 +113,9 @@ def _bind_handles(
     for rank in placement.ranks:
         value = values[0] if len(values) == 1 else by_rank.get(rank)
         if value is None:
-            raise SkyUsageError(f"-i {name}: it has no value for engine {rank}")
+            raise SkyUsageError(
+                _("-i {name}: it has no value for engine {rank}").format(name=name, rank=rank)
+            )
         if value.cluster is cluster and value.rank == rank:
             ask = {"name": name, "ref": value.ref, **policy}
             decisions.add(cluster.connection.ask_engine(rank, "bind", **ask)["decision"])

@@ -17,6 +17,7 @@ from .. import clouds
 from ..clouds import Machine
 from ..concurrency import run_parallel
 from ..errors import SkyError
+from ..translation import _
 from .cluster_launch import ABANDONED_NOTE, end_abandoned_launch, is_launch_running
 from .cluster_records import ClusterRecords
 from .recovery import recover_rows
@@ -95,9 +96,9 @@ def find_orphaned_machines(
     """
     for machine in machines:
         if machine.lease_end is not None and machine.lease_end < now:
-            yield machine, "its lease has ended"
+            yield machine, _("its lease has ended")
         elif machine.id not in needed and machine.token not in tokens:
-            yield machine, "no cluster that is up has it"
+            yield machine, _("no cluster that is up has it")
 
 
 def _reap_cloud(name: str, records: ClusterRecords, everywhere: bool) -> list[ReapFinding]:
@@ -116,9 +117,11 @@ def _reap_cloud(name: str, records: ClusterRecords, everywhere: bool) -> list[Re
             clouds.cloud_provider(name).close_ended_records()
             if everywhere:
                 left = clouds.cloud_provider(name).delete_unused_resources()
-                found += [ReapFinding(name, what, "", "no machine uses it", True) for what in left]
+                found += [
+                    ReapFinding(name, what, "", _("no machine uses it"), True) for what in left
+                ]
     except SkyError as error:
-        found.append(ReapFinding(name, "", "", "it cannot be asked", False, error.message))
+        found.append(ReapFinding(name, "", "", _("it cannot be asked"), False, error.message))
     return found
 
 

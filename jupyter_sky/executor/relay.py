@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import Any
 
 from ..engines.wire.messages import RECORDED_TYPES
+from ..translation import _
 from .display import Display
 
 BATCH_SECONDS = 0.05
@@ -258,7 +259,9 @@ class Relay:
             self.display.send("stream", {"name": name, "text": head})
         if rest and not self._cut:
             self._cut = True
-            note = f"\n… more than {self.cap / 2e6:.1f} MB: the end will be shown when it ends"
+            note = _("\n… more than {cap:.1f} MB: the end will be shown when it ends").format(
+                cap=self.cap / 2e6
+            )
             self.display.send("stream", {"name": "stderr", "text": f"{note} ({self.where})\n"})
         for start in range(max(len(rest) - half, 0), len(rest), BATCH_BYTES):
             piece = rest[start : start + BATCH_BYTES]
@@ -285,7 +288,7 @@ class Relay:
             note = f"\n… {skipped / 1e6:.1f} MB left out; everything: {self.where} …\n"
             self.display.send("stream", {"name": "stderr", "text": note})
         for name, pieces in groupby(self._tail, itemgetter(0)):
-            text = "".join(piece for _, piece in pieces)
+            text = "".join(piece for __, piece in pieces)
             self.display.send("stream", {"name": name, "text": text})
         self._tail.clear()
         # what threads print from now on has a cap of its own

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 from ..config.settings import Sky
 from ..store.store import RunRow, Store
+from ..translation import _
 from .cluster import ClusterHandle
 from .cluster_records import ClusterRecords
 from .display import Display
+from .earlier_run import describe_outputs
 from .relay import Relay
 from .untrusted_output import InertDisplay, is_untrusted
 
@@ -51,7 +53,7 @@ def _replay_run(
         except KeyboardInterrupt:
             presses += 1
             op = "interrupt" if presses == 1 else "kill"
-            why = "it was interrupted twice"
+            why = _("it was interrupted twice")
             cluster.connection.ask_controller(op, run=row.run_id, ranks=list(ranks), why=why)
     relay.finish()
     if answer["status"] == "unknown":  # it never reached the cluster
@@ -61,7 +63,11 @@ def _replay_run(
         store.end_run(row.run_id, answer["status"], ended)
     if presses:
         raise KeyboardInterrupt
+    left = describe_outputs(row) if answer["status"] == "ok" else ""
     what, how = row.name or f"cell {row.cell}", answer["status"].replace("unknown", "lost")
+    how = f"{how}; {left}" if left else how
     if start >= ALL_SHOWN:
         return f"{what} went on while no kernel listened, shown at its own place; ended: {how}"
-    return f"shown again: what {what} printed while no notebook was listening; it ended: {how}"
+    return _(
+        "shown again: what {what} printed while no notebook was listening; it ended: {how}"
+    ).format(what=what, how=how)

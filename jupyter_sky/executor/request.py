@@ -10,6 +10,7 @@ from ..cell_options.values import CellOptions
 from ..config.settings import Sky
 from ..errors import SkyUsageError
 from ..resources import Resources, parse_clouds
+from ..translation import _
 from .notebook_history import NO_HISTORY, NotebookHistory
 
 PASSING_MAGICS = {"%%sky", "%%time", "%%timeit", "%%capture", "%%prun"}
@@ -102,5 +103,7 @@ def parse_ranks(on: str | None, nodes: int) -> list[int]:
         ranks += range(int(first or 0), int(last or nodes)) if colon else [int(first)]
     bad = [rank for rank in ranks if not 0 <= rank < nodes]
     if bad or not ranks:
-        raise SkyUsageError(f"--on {on}: the cluster has ranks 0 to {nodes - 1}")
+        raise SkyUsageError(
+            _("--on {on}: the cluster has ranks 0 to {nodes}").format(on=on, nodes=nodes - 1)
+        )
     return sorted(set(ranks))

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..cell_options.values import CellOutput
 from ..errors import SkyCancelled, SkyError, SkyTransferError, SkyUsageError
+from ..translation import _
 from . import transfer
 from .advice import mending_line
 from .failures import rebuild_exception
@@ -56,7 +57,7 @@ class ResultCollector:
         """
         for reply in replies:
             if reply.status in ("aborted", "killed"):
-                raise SkyCancelled(f"{self.label} was cancelled")
+                raise SkyCancelled(_("{label} was cancelled").format(label=self.label))
             if reply.status != "ok":
                 raise self._error(reply)
         self._bind_outputs(replies, outputs)
@@ -89,8 +90,8 @@ class ResultCollector:
         cluster, name, described = self.placement.cluster, output.name, reply.outputs[output.name]
         if described.get("missing"):
             raise SkyUsageError(
-                f"-o {name}: the cell has not made a variable {name!r}",
-                hint="what else it made is still on the cluster: %sky vars",
+                _("-o {name}: the cell has not made a variable {name!r}").format(name=name),
+                hint=_("what else it made is still on the cluster: %sky vars"),
             )
         if output.keep:
             return RemoteValue(cluster, reply.rank, name, described, self.trusted)

@@ -7,20 +7,25 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ..catalog.price_origin import describe_origin
 from ..cell_options.values import CellOptions
 from ..engines.client.connection import wait_callback
 from ..errors import SkyBudget, SkyCancelled, SkyError, SkyStoreError, SkyTimeout
 from ..resources import format_duration
 from ..store.store import RunRow
+from ..translation import _
 from .advice import mending_line
 from .cluster_records import describe_place
 from .display import Display, RunStatus, Stage
 from .failures import RemoteFailure
+from .fetched_files import FetchedFiles
 from .inputs import collect_inputs
+from .output_files import OutputFiles
 from .payloads import filter_payload, first_payload
 from .preparation import check_input_sizes, describe_decisions, prepare_engines
 from .relay import Relay
@@ -28,14 +33,16 @@ from .replay import replay_unfinished
 from .request import CellPosition, parse_ranks, with_settings
 from .results import ResultCollector
 from .run_monitor import TICK_SECONDS, MonitorCallbacks, RunMonitor
-from .run_record import RunRecord
+from .run_record import RunRecord, recorded_code
 from .transfer_progress import TransferReporter
 from .untrusted_output import InertDisplay, mark_untrusted
+from .upload_step import CellUploads
 from .values import ClusterRequest, Placement, RunLimits, Sending
 
 if TYPE_CHECKING:
     from ..engines.client.cell_execution import CellExecution
     from .cluster import ClusterHandle
+    from .datasets import CellDataset
     from .session import Session
 
 
@@ -105,7 +112,11 @@ class SkyRun:
         except concurrent.futures.TimeoutError:
             if self._future.done():
                 raise
-            raise SkyTimeout(f"{self.label} is still {self.status} after {timeout:g} s") from None
+            raise SkyTimeout(
+                _("{label} is still {status} after {timeout:g} s").format(
+                    label=self.label, status=self.status, timeout=timeout
+                )
+            ) from None
 
     def done(self) -> bool:
         """Return whether the run has ended, with or without success."""
@@ -171,14 +182,24 @@ class SkyRun:
         sending = collect_inputs(
             self.options, self.code, self.values, self.session.config, self.origin.history
         )
-        reporter = self._reporter()
+        reporter, files = self._reporter(), self._output_files()
+        files.check()
         check_input_sizes(sending, reporter)
+        data = self._list_data()
+        uploads = CellUploads(self.options.uploads, self.session.folder, reporter)
         placement = self._place()
         self.session.live[self.id] = self
         config, folder = self.session.config, self.session.folder
         waiting = wait_callback.set(self._keep_status_alive)
         try:
             prepare_engines(sending, placement, folder, config.sync_packages, reporter)
+            if data or self.options.mounts:
+                from .datasets import bring_data, check_mounts, mount_folders
+
+                mounts = check_mounts(self.options.mounts, placement.row.cloud, folder)
+                bring_data(data, placement, reporter)
+                mount_folders(mounts, placement)
+            uploads.begin(placement)
         finally:
             wait_callback.reset(waiting)
         namespace = self.session.namespace
@@ -192,16 +213,29 @@ class SkyRun:
         results = ResultCollector(
             placement, self.origin, self.label, namespace, self.trusted, reporter
         )
-        value = results.collect(replies, self.options.outputs)
+        with uploads.after_cell(self._show_uploading):
+            value = results.collect(replies, self.options.outputs)
+        files.bring(placement, reporter)
         self._end("done")
         self._finish("done")
         return value
+
+    def _list_data(self) -> Sequence[CellDataset]:
+        """List the data that the cell asks for, which may lie in a store."""
+        if not self.options.data:
+            return ()
+        from .datasets import list_data
+
+        return list_data(self.options.data, self.session.folder, self.options.resources)
 
     def _place(self) -> Placement:
         """Return the engines of the cell, on a cluster that is up or that is launched now."""
         clusters, options = self.session.clusters, self.options
         connected = clusters.find_connected(options.resources, options.cluster)
         if connected is None:
+            if note := clusters.second_cluster_note(options.resources, options.cluster):
+                self.notes.append(note)
+                self.show(self.status, force=True)  # before it costs anything
             # a launch takes its time, and can be seen and stopped from elsewhere
             self._write_record()
         request = ClusterRequest(
@@ -209,13 +243,14 @@ class SkyRun:
         )
         self.cluster, notes = clusters.obtain(request, self.report)
         self.notes += notes
-        if connected is None and self.cluster.was_running:
+        if self.cluster.awaits_replay:  # also where `%sky vars` has connected before
+            self.cluster.awaits_replay = False
             config = self.session.config
             for note in replay_unfinished(self.cluster, clusters.records, self.display, config):
                 self.notes.append(note)
         row = self.cluster.row
         self.limits.check_price(row)
-        what = f"{self.label} was not started"
+        what = _("{label} was not started").format(label=self.label)
         if note := clusters.budget_monitor.check_start(row.price, what):
             self.notes.append(note)
         self.ranks = tuple(parse_ranks(options.on, row.nodes))
@@ -272,6 +307,9 @@ class SkyRun:
             sink = relay.engine_receiver(rank, engines.get(rank, ""), link.client)
             self.cells.append(link.execute(rank, code, facts, request, sink))
 
+    def _show_uploading(self) -> None:
+        self.show("syncing", "uploading", force=True)
+
     # -- callbacks of the steps ----------------------------------------------------------------
 
     def _reporter(self) -> TransferReporter:
@@ -280,6 +318,11 @@ class SkyRun:
         return TransferReporter(
             self.report, self.notes.append, config.announce_mb * 1e6, refuse_bytes
         )
+
+    def _output_files(self) -> OutputFiles:
+        session, options = self.session, self.options
+        record = FetchedFiles(Path(session.config.data_dir) / "fetched_files.json")
+        return OutputFiles(options.files, session.folder, record, options.yes)
 
     def _monitor_callbacks(self) -> MonitorCallbacks:
         return MonitorCallbacks(
@@ -300,7 +343,7 @@ class SkyRun:
             self._hide_final_error()
             return error
         try:
-            monitor.check_start(price, f"{self.label} was stopped")
+            monitor.check_start(price, _("{label} was stopped").format(label=self.label))
             if price:
                 self.notes += monitor.pop_notice()
         except SkyBudget as over:
@@ -315,6 +358,7 @@ class SkyRun:
 
     def _waiting_row(self) -> RunRow:
         """Return the record of the run while it waits for a cluster."""
+        options = self.options
         return RunRow(
             run_id=self.id,
             notebook=self.session.notebook,
@@ -322,7 +366,7 @@ class SkyRun:
             cell=self.origin.number,
             name=self.name,
             cluster="",
-            code=self.code[:200],
+            code=recorded_code(self.code),
             price=None,
             nodes=0,
             started=self.started,
@@ -332,6 +376,7 @@ class SkyRun:
             shown=0,
             cell_id=self.origin.cell_id,
             stage=self.status,
+            outputs=",".join([*(output.name for output in options.outputs), *options.files]),
         )
 
     # -- the end -------------------------------------------------------------------------------
@@ -340,8 +385,10 @@ class SkyRun:
         """End here and now; on its cluster the cell goes on, for the next session to follow."""
         self.record.detach(self.status)
         error = SkyError(
-            f"{self.label} goes on, but this notebook has closed its connection to the cluster",
-            hint="%load_ext jupyter_sky: the next %%sky cell shows the rest",
+            _("{label} goes on, but this notebook has closed its connection to the cluster").format(
+                label=self.label
+            ),
+            hint=_("%load_ext jupyter_sky: the next %%sky cell shows the rest"),
         )
         for future in [f for cell in self.cells for f in (cell.reply, cell.output)]:
             if not future.done():
@@ -386,7 +433,7 @@ class SkyRun:
             return None
         self._hide_final_error()
         how = f"stopped {self.stopped_by}" if self.stopped_by else "cancelled"
-        return SkyCancelled(f"{self.label} was {how}")
+        return SkyCancelled(_("{label} was {how}").format(label=self.label, how=how))
 
     def show(self, stage: Stage, detail: str = "", force: bool = False) -> None:
         """Show a stage in the status line, at most once a second while it does not change."""
@@ -396,7 +443,7 @@ class SkyRun:
         self.status, self.detail, self._shown_at = stage, detail, now
         row = self.cluster.row if self.cluster else None
         if self.cluster is not None and (why := self.cluster.connection.down_reason()):
-            detail = f"reconnecting: {why}"
+            detail = _("reconnecting: {why}").format(why=why)
         self._shown = RunStatus(
             stage=stage,
             seconds=self.seconds,
@@ -408,7 +455,7 @@ class SkyRun:
             detail=detail,
             notes=tuple(self.notes),
             run_id=self.id,
-            price_from=f"{row.price_source} {row.price_date}".strip() if row else "",
+            price_from=describe_origin(row.price_source, row.price_date).text if row else "",
         )
         self.display.status(self._shown)
         if self._relay is not None:

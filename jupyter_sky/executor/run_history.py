@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..engines.controller.journal import Journal
 from ..errors import SkyUsageError
 from ..store.store import RunRow, Store
+from ..translation import _
 
 if TYPE_CHECKING:
     from .cluster import ClusterHandle
@@ -55,8 +56,12 @@ class RunHistory:
         if not matching:
             known = [r.name or str(r.cell) for r in rows[:20]]
             raise SkyUsageError(
-                f"no cell {which!r} has run on a cluster" if which else "no cell has run yet",
-                hint=f"known: {', '.join(dict.fromkeys(known))}" if known else None,
+                _("no cell {which!r} has run on a cluster").format(which=which)
+                if which
+                else _("no cell has run yet"),
+                hint=_("known: {known}").format(known=", ".join(dict.fromkeys(known)))
+                if known
+                else None,
             )
         return matching[0]
 
@@ -79,7 +84,9 @@ class RunHistory:
         if file is None and row is not None and row.ended is None:
             return [], start  # it has printed nothing yet
         if file is None:
-            raise SkyUsageError(f"the journal of run {run_id} is no longer kept")
+            raise SkyUsageError(
+                _("the journal of run {run_id} is no longer kept").format(run_id=run_id)
+            )
         journal = self._journals.setdefault(file.parent, Journal(file.parent))
         entries, following = journal.read(run_id, start)
         if not entries:  # the file may have grown since it was read

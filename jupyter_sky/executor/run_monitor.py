@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ipyparallel.error import EngineError
 
 from ..errors import SkyCancelled, SkyClusterLost, SkyEngineLost, SkyError
+from ..translation import _
 from .failures import rebuild_exception
 from .values import Placement, Replies, Reply
 
@@ -98,7 +99,7 @@ class RunMonitor:
             yield
             return
 
-        def count(*_: Any) -> None:
+        def count(*__: Any) -> None:
             self.interrupts += 1
 
         before = signal.signal(signal.SIGINT, count)
@@ -127,13 +128,13 @@ class RunMonitor:
             try:
                 if self.interrupts > acted:
                     acted = self.interrupts
-                    self.reason = self.reason or _InterruptPressed("interrupted")
+                    self.reason = self.reason or _InterruptPressed(_("interrupted"))
                     (self._interrupt if acted == 1 else self._kill)()
                 if wait_all(futures, tick):
                     break
+                self.callbacks.record()  # first: a kernel that is killed from here on is followed
                 self.callbacks.check_stop()
                 self._check()
-                self.callbacks.record()
                 tick = STOPPING_TICK_SECONDS if self.stopped_at else TICK_SECONDS
             except KeyboardInterrupt:
                 self.interrupts, tick = self.interrupts + 1, STOPPING_TICK_SECONDS
@@ -162,9 +163,10 @@ class RunMonitor:
             return cluster.node_lost_error(cell.rank, gone, self.label)
         why = cluster.exit_reason(cell.rank)
         return SkyEngineLost(
-            f"engine {cell.rank} of cluster {cluster.row.name} died while it ran {self.label}: "
-            f"{why}",
-            hint="its variables are gone; a new engine takes its place for the next cell",
+            _("engine {rank} of cluster {name} died while it ran {label}: {why}").format(
+                rank=cell.rank, name=cluster.row.name, label=self.label, why=why
+            ),
+            hint=_("its variables are gone; a new engine takes its place for the next cell"),
         )
 
     # -- every tick --------------------------------------------------------------------------
@@ -197,7 +199,7 @@ class RunMonitor:
     def _stop_hint(self) -> str:
         waited = time.monotonic() - self.stopped_at > GRACE_SECONDS
         pressed = isinstance(self.reason, _InterruptPressed)
-        return "interrupt again to kill the engine" if pressed and waited else ""
+        return _("interrupt again to kill the engine") if pressed and waited else ""
 
     # -- stopping ----------------------------------------------------------------------------
 
@@ -227,7 +229,7 @@ class RunMonitor:
     def _kill(self) -> None:
         """Kill the engines that do not react; their variables go with them."""
         with contextlib.suppress(SkyClusterLost):
-            why = f"{self.label} did not stop when it was interrupted"
+            why = _("{label} did not stop when it was interrupted").format(label=self.label)
             ranks = [cell.rank for cell in self.cells if not cell.reply.done()]
             told = self.placement.cluster.connection.ask_controller(
                 "kill", wait_reconnect=False, run=self.run_id, ranks=ranks, why=why
@@ -242,11 +244,11 @@ class RunMonitor:
             if reply.status == "error" and reply.error["ename"] == "KeyboardInterrupt":
                 return rebuild_exception(reply.error, reply.rank, self.namespace)
         gone = any(reply.status == "killed" for reply in replies)
-        text = "the engine was restarted: its variables are gone" if gone else "interrupted"
+        text = _("the engine was restarted: its variables are gone") if gone else "interrupted"
         content = {
             "ename": "KeyboardInterrupt",
             "evalue": text,
-            "traceback": [f"KeyboardInterrupt: {text}"],
+            "traceback": [_("KeyboardInterrupt: {text}").format(text=text)],
             "sky": {"error": {"classes": [["builtins", "KeyboardInterrupt"]]}},
         }
         return rebuild_exception(content, self.placement.ranks[0], {})

@@ -4,20 +4,43 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from dataclasses import replace
 
 from ..errors import SkyError
 from ..ledger.lines import run_usd
 from ..remote import processes
+from ..store.run_records import MAX_CODE_CHARACTERS
 from ..store.store import ClusterRow, RunRow, Store
 from .display import Stage
 
+CODE_CHARACTERS = 200
+"""Length of the code in a record, unless its first telling line comes later."""
 STOP_CHECK_SECONDS = 1.0
 HEARTBEAT_SECONDS = 10.0
 """Period at which a run that waits for its cluster shows that its kernel lives."""
 _STATUS: dict[str, str] = {"done": "ok", "failed": "error"}
 """Status in the store of stages that have another name there."""
+
+
+def recorded_code(code: str) -> str:
+    """Return the beginning of a cell, up to its first line that is no import, comment or magic.
+
+    By that line lists of runs name it; an editor finds the cell by the beginning.
+
+    Examples
+    --------
+    >>> lines = [*["import time"] * 30, "train(10)", "plot()"]
+    >>> recorded_code(chr(10).join(lines)).endswith("train(10)")
+    True
+    """
+    end = 0
+    for line in code.splitlines(keepends=True):
+        end += len(line)
+        if not re.match(r"\s*($|[%#!]|import\s|from\s|[\w,.\s]*\)?$)", line):
+            break
+    return code[: min(max(CODE_CHARACTERS, end), MAX_CODE_CHARACTERS)].rstrip("\n")
 
 
 class RunRecord:
@@ -56,6 +79,9 @@ class RunRecord:
     def begin(self, cluster: ClusterRow, limit: float | None) -> None:
         """Note that the run is sent to its nodes now: from here on it costs.
 
+        One that others have seen waiting is written at once: if its kernel is killed when the cell
+        has just been sent, they know that it goes on.
+
         Parameters
         ----------
         limit
@@ -73,6 +99,8 @@ class RunRecord:
             stage="running",
             allowed=limit,
         )
+        if self._written is not None:
+            self.write("running")
 
     def write(self, stage: Stage, cluster: str = "") -> None:
         """Write the stage of the run and its cluster, if that is new."""
@@ -97,7 +125,8 @@ class RunRecord:
             return
         self._closed = True
         status = _STATUS.get(stage, stage)
-        self.row = replace(self.row, ended=time.time(), status=status, stage=stage)
+        # its values have been brought, or there are none
+        self.row = replace(self.row, ended=time.time(), status=status, stage=stage, outputs="")
         (self.store.update_run if self._written else self.store.insert_ended_run)(self.row)
 
     def detach(self, stage: Stage) -> None:

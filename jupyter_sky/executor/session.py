@@ -18,12 +18,14 @@ from weakref import WeakValueDictionary
 
 from ..cell_options.values import CellOptions
 from ..config.settings import Sky
-from ..errors import SkyError, SkyUsageError, suggest
+from ..errors import SkyError
 from ..ledger import budget
 from ..ledger.ledger import Ledger
 from ..store.store import Store
+from ..translation import _
 from .clusters import ClusterRegistry
 from .display import Display, NoDisplay
+from .earlier_run import EarlierRun
 from .request import CellPosition, with_settings
 from .run import SkyRun
 from .run_history import RunHistory
@@ -134,17 +136,27 @@ class Session:
             return True
         return self.clusters.find_connected(options.resources, options.cluster) is None
 
-    def find_handle(self, which: str) -> SkyRun:
-        """Return the live handle of a run of this session, by name or cell number."""
+    def find_handle(self, which: str) -> SkyRun | EarlierRun:
+        """Return the handle of a run by name, cell number or id: of this session, or an earlier.
+
+        Raises
+        ------
+        SkyUsageError
+            There is none.
+        """
         run = self.named.get(which)
         if run is None:
             for candidate in self.live.values():
                 if which in (candidate.name, str(candidate.origin.number), candidate.id):
                     return candidate
-            raise SkyUsageError(
-                f"no run {which!r} in this session", hint=suggest(which, self.named)
-            )
+            return EarlierRun(self, self.history.find_run(which))
         return run
+
+    def has_run(self, name: str) -> bool:
+        """Return whether a run of this notebook has a name."""
+        if name in self.named:
+            return True
+        return any(row.name == name for row in self.store.runs(notebook=self.notebook, limit=1000))
 
     # -- account ---------------------------------------------------------------------------
 
@@ -180,7 +192,7 @@ class Session:
 def _use_temporary_folder(config: Sky) -> Path:
     """Keep clusters in a temporary directory: the data directory cannot be written."""
     config.data_dir = tempfile.mkdtemp(prefix="jupyter-sky-")
-    config.origins["data_dir"] = "a temporary folder, because the other cannot be used"
+    config.origins["data_dir"] = _("a temporary folder, because the other cannot be used")
     return Path(config.data_dir)
 
 

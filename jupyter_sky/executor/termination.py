@@ -13,6 +13,7 @@ from ..concurrency import run_parallel
 from ..engines.controller.activity import notebook_name
 from ..errors import SkyError, SkyNotEnded
 from ..ledger.ledger import format_rate
+from ..translation import _
 from .cluster_launch import describe_launcher, end_abandoned_launch, is_launch_running
 from .cluster_records import ClusterRecords, describe_place
 from .clusters import ClusterRegistry
@@ -49,8 +50,12 @@ class EndCandidate:
         return bool(self.users) or not self.is_own
 
     def __str__(self) -> str:
-        started = f"started by {notebook_name(self.row.notebook)}"
-        used = f"used by {', '.join(self.users)}" if self.users else "nobody uses it"
+        started = _("started by {notebook}").format(notebook=notebook_name(self.row.notebook))
+        used = (
+            _("used by {users}").format(users=", ".join(self.users))
+            if self.users
+            else _("nobody uses it")
+        )
         return f"{self.row.name} ({self.place}, {format_rate(self.row.price)}): {started}, {used}"
 
 
@@ -76,10 +81,14 @@ class EndResult:
         """Raise SkyNotEnded, which names them, when clusters could not be ended."""
         if self.failed:
             reasons = "; ".join(f"{name}: {why}" for name, why in self.failed)
-            names = ", ".join(f"%sky down {name}" for name, _ in self.failed[:3])
+            names = ", ".join(f"%sky down {name}" for name, __ in self.failed[:3])
             raise SkyNotEnded(
-                f"could not be ended and may go on costing money: {reasons}",
-                hint=f"try again: {names}; or end them in their cloud's console",
+                _("could not be ended and may go on costing money: {reasons}").format(
+                    reasons=reasons
+                ),
+                hint=_("try again: {names}; or end them in their cloud's console").format(
+                    names=names
+                ),
             )
 
 
@@ -112,7 +121,11 @@ def end_clusters(
             confirm(others)
         return _end_side_by_side(clusters.records, candidates, orphans=True)
     own = [one for one in candidates if one.is_own]
-    used = [(one.row.name, f"used by {', '.join(one.users)}") for one in own if one.users]
+    used = [
+        (one.row.name, _("used by {users}").format(users=", ".join(one.users)))
+        for one in own
+        if one.users
+    ]
     unused = [one for one in own if not one.users]
     result = _end_side_by_side(clusters.records, unused, orphans=False)
     return replace(result, spared=(*result.spared, *used))
@@ -127,7 +140,9 @@ def _list_candidates(clusters: ClusterRegistry) -> list[EndCandidate]:
 
 def _make_candidate(clusters: ClusterRegistry, row: ClusterRow) -> EndCandidate:
     users = [
-        f"{run.name or f'cell {run.cell}'} of {notebook_name(run.notebook)}"
+        _("{name} of {notebook}").format(
+            name=run.name or f"cell {run.cell}", notebook=notebook_name(run.notebook)
+        )
         for run in clusters.store.runs(cluster=row.name, status="running", limit=None)
         if run.started >= row.created and run.notebook != clusters.notebook
     ]
@@ -137,7 +152,7 @@ def _make_candidate(clusters: ClusterRegistry, row: ClusterRow) -> EndCandidate:
         if user not in users and not user.endswith(here):
             users.append(user)
     if row.state == "starting" and is_launch_running(row):
-        users.append(f"its launch by {describe_launcher(row)}")
+        users.append(_("its launch by {row}").format(row=describe_launcher(row)))
     is_own = row.notebook == clusters.notebook
     return EndCandidate(row, describe_place(row), is_own, tuple(users))
 
@@ -156,7 +171,9 @@ def _end_side_by_side(
     jobs: list[tuple[str, Callable[[], str]]] = []
     for one in chosen:
         if one.row.state == "starting" and is_launch_running(one.row):
-            why = f"it is being launched by {describe_launcher(one.row)}; interrupt that cell"
+            why = _("it is being launched by {row}; interrupt that cell").format(
+                row=describe_launcher(one.row)
+            )
             spared.append((one.row.name, why))
         else:
             jobs.append((one.row.name, partial(_end_cluster, records, one)))
@@ -186,7 +203,7 @@ def _orphan_jobs(records: ClusterRecords) -> list[tuple[str, Callable[[], str]]]
 
 def _end_orphans(cloud: str, machines: list[Machine]) -> str:
     clouds.get(cloud).terminate([machine.id for machine in machines])
-    return f"{cloud}, not in the store"
+    return _("{cloud}, not in the store").format(cloud=cloud)
 
 
 _Named = list[tuple[str, str]]
@@ -205,8 +222,8 @@ def _run_jobs(jobs: list[tuple[str, Callable[[], str]]]) -> tuple[_Named, _Named
             return False, f"{type(error).__name__}: {error}"
 
     said = run_parallel([partial(attempt, name, job) for name, job in jobs])
-    done = [(name, text) for (name, _), (worked, text) in zip(jobs, said, strict=True) if worked]
+    done = [(name, text) for (name, __), (worked, text) in zip(jobs, said, strict=True) if worked]
     failed = [
-        (name, why) for (name, _), (worked, why) in zip(jobs, said, strict=True) if not worked
+        (name, why) for (name, __), (worked, why) in zip(jobs, said, strict=True) if not worked
     ]
     return [(name, place) for name, place in done if place], failed

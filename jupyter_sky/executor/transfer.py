@@ -17,6 +17,7 @@ from ..engines.wire.code_sources import register_sources, with_sources
 from ..engines.wire.data_values import KINDS, decode
 from ..engines.wire.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
 from ..errors import SkyTransferError
+from ..translation import _
 
 if TYPE_CHECKING:
     from ..engines.wire.auto_inputs import Decision
@@ -67,7 +68,7 @@ class RemoteValue:
         packed = {"name": self.name, "ref": self.ref, "as_data": not trusted}
         described = link.ask_engine(self.rank, "pack", **packed)
         if why := described.get("unpicklable"):
-            hint = "it stays on the cluster" if trusted else _as_data_hint(self.name)
+            hint = _("it stays on the cluster") if trusted else _as_data_hint(self.name)
             raise SkyTransferError(str(why).splitlines()[0], hint=hint)
         return receive_value(self.cluster, self.rank, self.name, described, progress, trusted)
 
@@ -76,8 +77,10 @@ class RemoteValue:
 
     def __reduce__(self) -> Any:
         raise SkyTransferError(
-            f"{self.name} is a handle of a value on cluster {self.cluster.row.name}",
-            hint=f"bring it here first: {self.name} = {self.name}.fetch()",
+            _("{name} is a handle of a value on cluster {name2}").format(
+                name=self.name, name2=self.cluster.row.name
+            ),
+            hint=_("bring it here first: {name} = {name}.fetch()").format(name=self.name),
         )
 
 
@@ -159,13 +162,21 @@ def receive_value(
     """
     trusted = trusted and Sky.load().trust
     if described.get("missing"):
-        raise SkyTransferError(f"-o {name}: the cell has not made a variable {name!r}")
+        raise SkyTransferError(
+            _("-o {name}: the cell has not made a variable {name!r}").format(name=name)
+        )
     if why := described.get("unpicklable"):
-        hint = f"keep it on the cluster: -o {name}!" if trusted else _as_data_hint(name)
+        hint = (
+            _("keep it on the cluster: -o {name}!").format(name=name)
+            if trusted
+            else _as_data_hint(name)
+        )
         raise SkyTransferError(f"-o {name}: {str(why).splitlines()[0]}", hint=hint)
     sizes = described.get("sizes")
     if not isinstance(sizes, list) or not all(type(n) is int and n >= 0 for n in [0, *sizes]):
-        raise SkyTransferError(f"{name} cannot be opened here: its sizes are not numbers of bytes")
+        raise SkyTransferError(
+            _("{name} cannot be opened here: its sizes are not numbers of bytes").format(name=name)
+        )
     if trusted:
         register_sources(described.get("sources", ()))
     if "inline" in described:
@@ -193,10 +204,10 @@ def sent_digest(value: Any, parcel: Parcel) -> str:
 
 def _as_data_hint(name: str) -> str:
     """Return the way in which a value comes from a machine that is not trusted."""
-    return (
-        f"from a machine that is not trusted only these come back: {KINDS}; convert it in the "
-        f"cell, or keep it on the cluster: -o {name}!"
-    )
+    return _(
+        "from a machine that is not trusted only these come back: {kinds}; "
+        "convert it in the cell, or keep it on the cluster: -o {name}!"
+    ).format(kinds=KINDS, name=name)
 
 
 def _fetch(
@@ -239,18 +250,25 @@ def _load_value(parcel: Parcel, name: str, trusted: bool) -> Any:
         return parcel.load() if trusted else decode(parcel)
     except SkyTransferError as error:
         raise SkyTransferError(
-            f"{name} cannot be opened here: {error.message}", hint=_as_data_hint(name)
+            _("{name} cannot be opened here: {message}").format(name=name, message=error.message),
+            hint=_as_data_hint(name),
         ) from None
     except ModuleNotFoundError as error:
         raise SkyTransferError(
-            f"{name} cannot be opened here: it needs the module {error.name!r}, which only the "
-            "engine has",
-            hint=f"install {error.name} here, or keep the value on the cluster: -o {name}!",
+            _(
+                "{name} cannot be opened here: it needs the module {name2!r}, which "
+                "only the engine has"
+            ).format(name=name, name2=error.name),
+            hint=_("install {name} here, or keep the value on the cluster: -o {name2}!").format(
+                name=error.name, name2=name
+            ),
         ) from error
     except Exception as error:
         raise SkyTransferError(
-            f"{name} cannot be opened here: {type(error).__name__}: {error}",
-            hint=f"keep the value on the cluster: -o {name}!",
+            _("{name} cannot be opened here: {name2}: {error}").format(
+                name=name, name2=type(error).__name__, error=error
+            ),
+            hint=_("keep the value on the cluster: -o {name}!").format(name=name),
         ) from error
 
 
@@ -270,7 +288,7 @@ def sync_files(
         missing = link.ask_engine(rank, "files", manifest=wanted)["missing"]
         total, done = sum(wanted[name][0] for name in missing), 0
         for name in missing:
-            size, _, mode = wanted[name]
+            size, __, mode = wanted[name]
             with open(root / name, "rb") as file:
                 for start in range(0, max(size, 1), CHUNK_BYTES):
                     piece = file.read(CHUNK_BYTES)

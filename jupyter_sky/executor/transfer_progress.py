@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import SkyTransferError
+from ..quantities import format_size as format_size
+from ..translation import _
 from .transfer import Progress
 
 
@@ -37,36 +39,30 @@ class TransferReporter:
             It is too large to be sent without ``--yes``.
         """
         if nbytes > self.refuse_bytes:
-            keep = "" if way == "to" else f", or keep it there: -o {name}!"
-            limit = f"{self.refuse_bytes / 1e9:g} GB"
+            keep = "" if way == "to" else _(", or keep it there: -o {name}!").format(name=name)
+            limit = _("{refuse_bytes:g} GB").format(refuse_bytes=self.refuse_bytes / 1e9)
             raise SkyTransferError(
-                f"{name} has {format_size(nbytes)}, more than {limit}: not sent",
-                hint=f"add --yes to send it all the same{keep}",
+                _("{name} has {nbytes}, more than {limit}: not sent").format(
+                    name=name, nbytes=format_size(nbytes), limit=limit
+                ),
+                hint=_("add --yes to send it all the same{keep}").format(keep=keep),
             )
         if nbytes > self.announce_bytes:
-            self.note(f"{name}: {format_size(nbytes)} {way} the cluster")
+            self.note(
+                _("{name}: {nbytes} {way} the cluster").format(
+                    name=name, nbytes=format_size(nbytes), way=way
+                )
+            )
 
     def progress(self, name: str) -> Progress:
         """Return the callback that shows the progress of a transfer."""
 
         def show(done: int, total: int) -> None:
-            self.report("syncing", f"{name} {format_size(done)} of {format_size(total)}")
+            self.report(
+                "syncing",
+                _("{name} {done} of {total}").format(
+                    name=name, done=format_size(done), total=format_size(total)
+                ),
+            )
 
         return show
-
-
-def format_size(nbytes: float) -> str:
-    """Return a number of bytes in words.
-
-    Examples
-    --------
-    >>> format_size(2_400_121)
-    '2.4 MB'
-    """
-    if nbytes < 1000:
-        return f"{nbytes:.0f} B"
-    for unit in ("kB", "MB", "GB"):
-        nbytes /= 1000
-        if nbytes < 1000 or unit == "GB":
-            break
-    return f"{nbytes:.1f} {unit}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..cell_options.values import CellOptions
 from ..errors import SkyBudget, SkyError, SkyTimeout
 from ..resources import Resources, format_duration
+from ..translation import _
 from .notebook_history import reads_history
 
 if TYPE_CHECKING:
@@ -143,7 +144,9 @@ class RunLimits:
         """Raise SkyBudget when the cost is limited and the price of the cluster is not known."""
         if self.max_cost is not None and row.price is None:
             raise SkyBudget(
-                f"--max-cost {self.max_cost:g}: the price of {row.instance_type} is not known"
+                _("--max-cost {max_cost:g}: the price of {instance_type} is not known").format(
+                    max_cost=self.max_cost, instance_type=row.instance_type
+                )
             )
 
     def seconds(self, price: float | None) -> float | None:
@@ -161,10 +164,16 @@ class RunLimits:
         """Return the error of a cell that has taken or cost too much; None within the limits."""
         if self.timeout and seconds > self.timeout:
             limit = format_duration(self.timeout)
-            return SkyTimeout(f"{label} was stopped: --timeout {limit} has passed")
+            return SkyTimeout(
+                _("{label} was stopped: --timeout {limit} has passed").format(
+                    label=label, limit=limit
+                )
+            )
         if self.max_cost is not None and usd is not None and usd > self.max_cost:
             return SkyBudget(
-                f"{label} was stopped: it has cost more than --max-cost {self.max_cost:g}"
+                _("{label} was stopped: it has cost more than --max-cost {max_cost:g}").format(
+                    label=label, max_cost=self.max_cost
+                )
             )
         return None
 

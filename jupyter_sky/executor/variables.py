@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import MutableMapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ..config.settings import Sky
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 from . import transfer
 from .cell_names import assigned_names
 from .clusters import ClusterRegistry
 
+if TYPE_CHECKING:
+    from .cluster import ClusterHandle
+
 RECENT_CELLS = 100
 """Number of cells whose names are offered for completion."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedVariable:
+    """A variable that has been brought; its value may be None."""
+
+    value: Any
 
 
 class Variables:
@@ -35,27 +47,23 @@ class Variables:
         for name in names:
             if name not in self.namespace:
                 raise SkyUsageError(
-                    f"put: there is no variable {name!r} here", hint=suggest(name, self.namespace)
+                    _("put: there is no variable {name!r} here").format(name=name),
+                    hint=suggest(name, self.namespace),
                 )
             parcel = transfer.Parcel.of(self.namespace[name], name)
             transfer.send_value(
                 live, live.connection.ranks(), name, parcel, lambda done, total: None
             )
 
-    def get(self, names: list[str], cluster: str | None = None, rank: int = 0) -> Any:
-        """Fetch remote variables under the same names; return the last one's value."""
-        live, trusted, value = self._clusters.find(cluster), Sky.load().trust, None
-        for name in names:
-            described = live.connection.ask_engine(rank, "pack", name=name, as_data=not trusted)
-            if described.get("missing"):
-                known = [entry[0] for entry in live.connection.ask_engine(rank, "names")["names"]]
-                raise SkyUsageError(
-                    f"get: there is no variable {name!r} on {live.row.name}",
-                    hint=suggest(name, known) if known else "it has none",
-                )
-            value = transfer.receive_value(live, rank, name, described, trusted=trusted)
-            self.namespace[name] = value
-        return value
+    def fetch(self, name: str, live: ClusterHandle, rank: int = 0) -> FetchedVariable | None:
+        """Bring a remote variable here under the same name; return None where there is none."""
+        trusted = Sky.load().trust
+        described = live.connection.ask_engine(rank, "pack", name=name, as_data=not trusted)
+        if described.get("missing"):
+            return None
+        value = transfer.receive_value(live, rank, name, described, trusted=trusted)
+        self.namespace[name] = value
+        return FetchedVariable(value)
 
     def remember_cell(self, code: str) -> None:
         """Remember a cell that is sent to a cluster, for the names that it makes there."""

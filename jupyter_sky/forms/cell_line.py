@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ..cell_options.parsing import is_option, parse_cell_line, written_options
 from ..cell_options.schema import BY_DEST, OPTIONS
 from ..errors import SkyUsageError
+from ..translation import _
 
 Value = str | bool
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -147,8 +148,13 @@ def check(fields: Fields, aliases: Mapping[str, str] = _NONE) -> dict[str, tuple
     if errors:
         return errors
     if fields.alias and fields.alias not in aliases:
-        where = "it is kept as it is, and what it stands for is not counted in here"
-        return {"alias": (f"{fields.alias!r} is not known outside of its notebook", where)}
+        where = _("it is kept as it is, and what it stands for is not counted in here")
+        return {
+            "alias": (
+                _("{alias!r} is not known outside of its notebook").format(alias=fields.alias),
+                where,
+            )
+        }
     error = _find_line_errors(fields.line(), aliases)
     return {_find_contradiction(values): error} if error else {}
 
@@ -241,7 +247,10 @@ def _split_parts(text: str) -> list[_LinePart]:
     pieces = []
     skip = 1 if words and not words[0].startswith("-") else 0
     if skip and not words[0].strip():
-        raise SkyUsageError(f"{words[0]!r} is not an option or an alias", hint="take it away")
+        raise SkyUsageError(
+            _("{words!r} is not an option or an alias").format(words=words[0]),
+            hint=_("take it away"),
+        )
     if skip:
         pieces.append(_LinePart("alias", "", words[0], *spans[0]))
     for use in written_options(words[skip:]):
@@ -266,7 +275,8 @@ def _split(text: str) -> tuple[list[str], list[tuple[int, int]]]:
             start = end
     except ValueError as error:
         raise SkyUsageError(
-            f"%%sky {text}: {str(error).lower()}", hint="every quote needs its closing quote"
+            _("%%sky {text}: {error}").format(text=text, error=str(error).lower()),
+            hint=_("every quote needs its closing quote"),
         ) from None
     return words, spans
 

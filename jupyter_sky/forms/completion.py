@@ -20,6 +20,7 @@ from ..magics.completion_names import complete_names
 from ..provider.facts import LocalFacts
 from ..provider.register import find_facts
 from ..resources import Resources
+from ..translation import _
 from .cell_line import Fields
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def complete(
 
         found = _BY_CATALOG[kind](catalog or load(), text, _other_request(key, fields))
     else:
-        found = (Completion(name) for name, _ in complete_names(kind, known) if kind)
+        found = (Completion(name) for name, __ in complete_names(kind, known) if kind)
     return _filter_completions(found, text)
 
 
@@ -151,7 +152,7 @@ def _plain(text: str) -> str:
 
 
 def _gpus(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
-    name, colon, _ = text.partition(":")
+    name, colon, __ = text.partition(":")
     if colon:
         yield from _counts(catalog, name, need)
         return
@@ -161,8 +162,12 @@ def _gpus(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
     for gpu in sorted(
         {*cheapest, *known}, key=lambda gpu: (gpu not in cheapest, _natural_key(gpu))
     ):
-        memory = f"{accelerators.accelerator(gpu).memory:g} GiB" if gpu in known else ""
-        price = f"from {format_rate(cheapest[gpu])}" if gpu in cheapest else "not on sale"
+        memory = (
+            _("{memory:g} GiB").format(memory=accelerators.accelerator(gpu).memory)
+            if gpu in known
+            else ""
+        )
+        price = f"from {format_rate(cheapest[gpu])}" if gpu in cheapest else _("not on sale")
         yield Completion(gpu, ", ".join(filter(None, [memory, price])))
 
 
@@ -210,8 +215,10 @@ def _cheapest(catalog: Catalog, clouds: tuple[str, ...]) -> dict[str, float]:
 def _clouds(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
     counts = np.bincount(catalog.offers.values("cloud"), minlength=1).tolist()
     sold = dict(zip(catalog.offers.categories("cloud"), counts, strict=False))
-    for name, _ in complete_names("cloud", CompletionContext()):
-        note = find_facts(name).note or f"{sold.get(name, 0):,} machines and places"
+    for name, __ in complete_names("cloud", CompletionContext()):
+        note = find_facts(name).note or _("{sold:,} machines and places").format(
+            sold=sold.get(name, 0)
+        )
         yield Completion(name, note)
 
 
@@ -234,7 +241,7 @@ def _zones(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]
 
 def _types(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
     offers, rows = catalog.offers, matching_rows(catalog, need)
-    _, first = np.unique(offers.values("instance_type")[rows], return_index=True)
+    __, first = np.unique(offers.values("instance_type")[rows], return_index=True)
     rows = rows[first]
     words = offers.strings("instance_type", rows)
     plain = _plain(text)
@@ -249,12 +256,17 @@ def _types(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]
     for word, cloud, (cpus, memory) in zip(
         offers.strings("instance_type", kept), clouds, numbers, strict=True
     ):
-        yield Completion(word, f"{cloud}: {cpus:g} vCPUs, {memory:g} GiB")
+        yield Completion(
+            word,
+            _("{cloud}: {cpus:g} vCPUs, {memory:g} GiB").format(
+                cloud=cloud, cpus=cpus, memory=memory
+            ),
+        )
 
 
 def _of_rows(catalog: Catalog, rows: np.ndarray, name: str, note: str) -> Iterator[Completion]:
     """Return the distinct words of a column, each with another column's word in its first row."""
-    _, first = np.unique(catalog.offers.values(name)[rows], return_index=True)
+    __, first = np.unique(catalog.offers.values(name)[rows], return_index=True)
     chosen = rows[first]
     pairs = zip(
         catalog.offers.strings(name, chosen), catalog.offers.strings(note, chosen), strict=True

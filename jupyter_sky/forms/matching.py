@@ -11,6 +11,7 @@ from itertools import islice
 
 from .. import clouds
 from ..catalog import Catalog, Selection
+from ..catalog.price_origin import describe_origin
 from ..cell_options.parsing import parse_cell_line
 from ..cell_options.values import CellOptions
 from ..config.settings import Sky
@@ -23,6 +24,7 @@ from ..optimizer.candidates import RequestChange, suggest_changes
 from ..provider.register import find_facts
 from ..quantities import format_duration
 from ..resources import Resources
+from ..translation import _
 from .cell_line import Fields, Value, check
 from .completion import CompletionContext
 
@@ -48,8 +50,8 @@ class OfferMatch:
         USD/h for all nodes; None when unknown.
     estimate : float or None
         USD for the time given, as its cloud would bill it.
-    source, date : str
-        Source of the price, and its date.
+    origin, origin_detail : str
+        Publisher and date of the price, and all its sources for a tooltip.
     note : str
         Caution about the price; empty where there is none.
     more : int
@@ -65,8 +67,8 @@ class OfferMatch:
     spot: bool
     price: float | None
     estimate: float | None
-    source: str
-    date: str
+    origin: str
+    origin_detail: str
     note: str = ""
     more: int = 0
 
@@ -183,11 +185,7 @@ def _match_request(options: CellOptions, seconds: float | None, catalog: Catalog
     if not own and not len(sold):
         loosen = tuple(_make_suggestions(catalog, need, spot))
         return MatchResult("", {}, suggestions=loosen, notes=tuple(notes))
-    places = tuple(
-        _make_matches(
-            [*own, *sold.offers(MAX_OFFERS * _MAX_ALIKE)], need.nodes, seconds, MAX_OFFERS
-        )
-    )
+    places = tuple(_make_matches([*own, *_first_offers(sold)], need.nodes, seconds, MAX_OFFERS))
     return MatchResult(
         line="",
         errors={},
@@ -216,7 +214,7 @@ def placement_text(
     Examples
     --------
     >>> placement_text(Fields({"cloud": "local"}))
-    'would run here: this machine has what it asks for, and costs nothing'
+    'would run on this machine: it has what the cell asks for, and costs nothing'
     """
     from ..provisioner.placement import decide_placement
 
@@ -224,7 +222,7 @@ def placement_text(
     if check(fields, aliases):
         return ""
     options = parse_cell_line(fields.line(), aliases)
-    need, _ = _with_settings(options)
+    need, __ = _with_settings(options)
     if known and (
         words := _running_cluster_text(need, options.cluster or Sky.load().cluster, known)
     ):
@@ -235,29 +233,33 @@ def placement_text(
         return _no_placement_text(need, error)
     offer, price = found.offer, format_rate(found.price)
     if offer.cloud == "local":
-        return "would run here: this machine has what it asks for, and costs nothing"
+        return _("would run on this machine: it has what the cell asks for, and costs nothing")
     if find_facts(offer.cloud).on_premises:
-        return f"would run on a machine of yours: {offer.place}, {price}"
-    why = "the best of the clouds that you have an account with"
-    return f"would run on {offer.place}, {price}: {why}"
+        return _("would run on a machine of yours: {place}, {price}").format(
+            place=offer.place, price=price
+        )
+    why = _("the best of the clouds that you have an account with")
+    return _("would run on {place}, {price}: {why}").format(place=offer.place, price=price, why=why)
 
 
 def _running_cluster_text(need: Resources, name: str, known: CompletionContext) -> str:
     """Whether a cluster takes the cell, as `executor.clusters.ClusterRegistry.obtain` has it."""
-    from ..executor.clusters import missing_labels
+    from ..executor.cluster_fit import missing_labels, preferred
 
-    for row in reversed(known.up):
+    for row in preferred(known.up):
         mine = row.notebook == known.notebook and not row.connection.get("named")
         if not (row.name == name if name else mine):
             continue
         missing = missing_labels(need, row)
         if not missing:
             price = "free" if row.price == 0 else format_rate(row.price)
-            return (
-                f"would run on cluster {row.name}, which is up: {Offer(**row.offer).place}, {price}"
+            return _("would run on cluster {name}, which is up: {place}, {price}").format(
+                name=row.name, place=Offer(**row.offer).place, price=price
             )
         if name:
-            return f"cannot run on cluster {name}, which is up without {' and '.join(missing)}"
+            return _("cannot run on cluster {name}, which is up without {missing}").format(
+                name=name, missing=" and ".join(missing)
+            )
     return ""
 
 
@@ -265,12 +267,14 @@ def _no_placement_text(need: Resources, error: SkyError) -> str:
     from ..provisioner import placement
 
     if why := clouds.permanent_obstacle(need):
-        return f"cannot run yet: {why}"
+        return _("cannot run yet: {why}").format(why=why)
     if placement.usable_providers(need):
-        return f"cannot run now: {error.message.splitlines()[0]}"
+        return _("cannot run now: {message}").format(message=error.message.splitlines()[0])
     if need.clouds and set(need.clouds) <= set(clouds.ON_PREMISES):
-        return "cannot run yet: this machine has less than that"
-    return f"cannot run yet: {placement.no_account_reason(need)} (see %sky check)"
+        return _("cannot run yet: this machine has less than that")
+    return _("cannot run yet: {need} (see %sky check)").format(
+        need=placement.no_account_reason(need)
+    )
 
 
 # -- what matches ------------------------------------------------------------------------------
@@ -281,9 +285,13 @@ def _with_settings(options: CellOptions) -> tuple[Resources, list[str]]:
     asked, notes = options.resources, []
     need = apply_settings(asked, Sky.load())
     if need.clouds != asked.clouds:
-        notes.append(f"by your settings only {' or '.join(need.clouds)}")
+        notes.append(_("by your settings only {clouds}").format(clouds=" or ".join(need.clouds)))
     if need.max_hourly_cost != asked.max_hourly_cost:
-        notes.append(f"by your settings at most {format_rate(need.max_hourly_cost)}")
+        notes.append(
+            _("by your settings at most {max_hourly_cost}").format(
+                max_hourly_cost=format_rate(need.max_hourly_cost)
+            )
+        )
     return need, notes
 
 
@@ -291,7 +299,7 @@ def _find_offers(catalog: Catalog, need: Resources) -> tuple[list[Offer], Select
     """Offers of the user's own machines, and of the catalog."""
     from ..provisioner import placement
 
-    own, _ = placement.on_premises_candidates(need)
+    own, __ = placement.on_premises_candidates(need)
     if not own:
         _check_names(catalog, need, placement.on_premises_offers(need))
     return own, catalog.filter(need)
@@ -303,6 +311,14 @@ def _check_names(catalog: Catalog, need: Resources, own: Iterable[Offer]) -> Non
         if getattr(need, key) in {getattr(offer, key) for offer in own}:
             need = replace(need, **{key: None})
     catalog.check(need)
+
+
+def _first_offers(sold: Selection) -> Iterator[Offer]:
+    """Yield the cheapest offers, those that can be launched before the others."""
+    from ..provisioner.launch_order import split_by_launchability
+
+    for _tier, offers in split_by_launchability(sold):
+        yield from offers.offers(MAX_OFFERS * _MAX_ALIKE)
 
 
 def _find_field(error: SkyUsageError) -> str:
@@ -329,6 +345,7 @@ def _make_match(offer: Offer, more: int, nodes: int, seconds: float | None) -> O
     notes = [offer.note] if offer.note else []
     if why := clouds.launch_obstacle(offer):
         notes.append(why)
+    origin = describe_origin(offer.source, offer.date)
     return OfferMatch(
         offer.cloud,
         offer.region,
@@ -339,8 +356,8 @@ def _make_match(offer: Offer, more: int, nodes: int, seconds: float | None) -> O
         offer.spot,
         price,
         None if billed is None else cost(price, billed),
-        offer.source,
-        offer.date,
+        origin.short or "date unknown",
+        origin.detail,
         "; ".join(notes),
         more,
     )
@@ -360,8 +377,14 @@ def _make_suggestions(
     from ..provisioner import placement
 
     if spot is not None:
-        words = f"{spot.cloud} {spot.region} {spot.machine} is to be had as a spot machine only"
-        yield RequestSuggestion(("spot",), f"{words}, at {format_rate(spot.price)}", {"spot": True})
+        words = _("{cloud} {region} {machine} is to be had as a spot machine only").format(
+            cloud=spot.cloud, region=spot.region, machine=spot.machine
+        )
+        yield RequestSuggestion(
+            ("spot",),
+            _("{words}, at {price}").format(words=words, price=format_rate(spot.price)),
+            {"spot": True},
+        )
     for way in suggest_changes(
         need, [*placement.on_premises_offers(need), *find_nearest(catalog, need)]
     ):
@@ -382,13 +405,17 @@ def _suggested_values(way: RequestChange) -> dict[str, Value]:
 def summary(answer: MatchResult) -> str:
     """Return the matches in one line of plain text, for a saved notebook."""
     if answer.errors:
-        return "; ".join(message for message, _ in answer.errors.values())
+        return "; ".join(message for message, __ in answer.errors.values())
     if answer.suggestions:
-        return f"nothing matches: {answer.suggestions[0].words}"
+        return _("nothing matches: {words}").format(words=answer.suggestions[0].words)
     first = answer.places[0]
     words = [first.cloud, first.region, first.machine, "spot" if first.spot else ""]
     where = " ".join(word for word in words if word)
-    text = f"{answer.count:,} offers match, the cheapest {format_rate(first.price)} ({where})"
+    text = _("{count:,} offers match, the cheapest {price} ({where})").format(
+        count=answer.count, price=format_rate(first.price), where=where
+    )
     if first.estimate is not None and answer.seconds:
-        text += f"; est. {format_usd(first.estimate)} for {format_duration(answer.seconds)}"
+        text += _("; est. {estimate} for {seconds}").format(
+            estimate=format_usd(first.estimate), seconds=format_duration(answer.seconds)
+        )
     return text

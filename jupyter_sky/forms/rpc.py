@@ -9,6 +9,7 @@ from typing import Any
 from ..config.settings import Sky
 from ..errors import SkyUsageError
 from ..quantities import parse_duration
+from ..translation import _
 from .cell_line import Fields, read, write
 from .completion import CompletionContext, complete
 from .fields import schema
@@ -18,7 +19,7 @@ Json = dict[str, Any]
 
 
 def make_handlers(
-    known: Callable[[Json], CompletionContext] = lambda _: CompletionContext(),
+    known: Callable[[Json], CompletionContext] = lambda __: CompletionContext(),
 ) -> Mapping[str, Callable[[Json], Json]]:
     """Return the functions that answer requests, by the request's name.
 
@@ -100,7 +101,7 @@ def _errors(errors: Mapping[str, tuple[str, str]]) -> Json:
 def _text(asked: Json, key: str) -> str:
     text = asked.get(key, "")
     if not isinstance(text, str):
-        raise SkyUsageError(f"{key}: {text!r} is not a text")
+        raise SkyUsageError(_("{key}: {text!r} is not a text").format(key=key, text=text))
     return text
 
 
@@ -112,9 +113,13 @@ def _fields(given: Any) -> Fields:
         return Fields()
     if not isinstance(values, dict) or not isinstance(alias, str):
         raise SkyUsageError(
-            "fields: not understood", hint='{"values": {"cpus": "4+"}, "alias": ""}'
+            _("fields: not understood"), hint=_('{"values": {"cpus": "4+"}, "alias": ""}')
         )
     for key, value in values.items():
         if not isinstance(value, str | bool) or "\n" in str(value) or "\n" in alias:
-            raise SkyUsageError(f"{key}: {value!r} is neither a line of text nor true")
+            raise SkyUsageError(
+                _("{key}: {value!r} is neither a line of text nor true").format(
+                    key=key, value=value
+                )
+            )
     return Fields(values, alias)

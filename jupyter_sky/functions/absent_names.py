@@ -6,6 +6,7 @@ Programs written for Skyward find them missing by this message and not by a bare
 from __future__ import annotations
 
 from ..errors import SkyUsageError
+from ..translation import _
 
 
 class SkyAbsentName(SkyUsageError, AttributeError):
@@ -75,4 +76,6 @@ def absent_name(name: str) -> SkyAbsentName:
     >>> absent_name("Session").message
     'sky.Session does not exist in jupyter_sky'
     """
-    return SkyAbsentName(f"sky.{name} does not exist in jupyter_sky", hint=REASONS[name])
+    return SkyAbsentName(
+        _("sky.{name} does not exist in jupyter_sky").format(name=name), hint=REASONS[name]
+    )

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from ..engines.node.instance import instance_info, is_on_node
 from ..errors import SkyTransferError, SkyUsageError
+from ..translation import _
 
 
 class CallTarget(ABC):
@@ -22,9 +23,14 @@ class CallTarget(ABC):
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise SkyTransferError(
-            "a pool cannot be sent to a node, nor pickled: its connections belong to this process",
-            hint="send calls to it from here, and pass their results on; on a node, "
-            "sky.instance_info() describes the pool",
+            _(
+                "a pool cannot be sent to a node, nor pickled: its connections belong "
+                "to this process"
+            ),
+            hint=_(
+                "send calls to it from here, and pass their results on; on a node, "
+                "sky.instance_info() describes the pool"
+            ),
         )
 
 
@@ -77,10 +83,14 @@ def refuse_untrusted() -> None:
 
     if not Sky.load().trust:
         raise SkyUsageError(
-            "Sky.trust is False, and calls (>>, sky.Compute, sky.up) bring their results home as "
-            "pickles, which run code here when they are opened",
-            hint="use %%sky cells, whose -o and results then come back as data; or, for machines "
-            "that you trust: %config Sky.trust = True",
+            _(
+                "Sky.trust is False, and calls (>>, sky.Compute, sky.up) bring their "
+                "results home as pickles, which run code here when they are opened"
+            ),
+            hint=_(
+                "use %%sky cells, whose -o and results then come back as data; or, for "
+                "machines that you trust: %config Sky.trust = True"
+            ),
         )
 
 
@@ -96,13 +106,17 @@ def current() -> Any:
     pool = active()
     if pool is None and is_on_node():
         raise SkyUsageError(
-            f"calls cannot be sent from node {instance_info().node} of a pool, where this runs",
-            hint="call f.local(...) to run it here, or return and send the call from the notebook",
+            _("calls cannot be sent from node {node} of a pool, where this runs").format(
+                node=instance_info().node
+            ),
+            hint=_(
+                "call f.local(...) to run it here, or return and send the call from the notebook"
+            ),
         )
     if pool is None:
         raise SkyUsageError(
-            "no pool is up to send calls to",
-            hint="with sky.Compute(nodes=2) as compute: ..., or pool = sky.up(nodes=2)",
+            _("no pool is up to send calls to"),
+            hint=_("with sky.Compute(nodes=2) as compute: ..., or pool = sky.up(nodes=2)"),
         )
     return pool
 
@@ -115,7 +129,7 @@ class CurrentPool(CallTarget):
         return current()
 
     def __repr__(self) -> str:
-        return f"<sky: {active() or 'no pool is up'}>"
+        return f"<sky: {active() or _('no pool is up')}>"
 
 
 sky = CurrentPool()

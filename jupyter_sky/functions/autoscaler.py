@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import SkyCancelled, SkyError, SkyUsageError
 from ..provisioner.broker import LOST_STAGE
+from ..translation import _
 from .specs import Nodes, Options
 
 if TYPE_CHECKING:
@@ -92,16 +93,22 @@ class Autoscaler:
         before, first = self.nodes, self.pool.cluster.row.nodes
         if nodes.initial < first:
             raise SkyUsageError(
-                f"pool {self.pool.name} has {first} nodes in its first cluster, which has its "
-                f"controller and stays: it cannot have {nodes.initial}",
-                hint=f"begin smaller: sky.Compute(nodes=({nodes.initial}, {first}))",
+                _(
+                    "pool {name} has {first} nodes in its first cluster, which has its "
+                    "controller and stays: it cannot have {initial}"
+                ).format(name=self.pool.name, first=first, initial=nodes.initial),
+                hint=_("begin smaller: sky.Compute(nodes=({initial}, {first}))").format(
+                    initial=nodes.initial, first=first
+                ),
             )
         self.last_error, self._retry_at, self._failed_attempts = None, 0.0, 0
         self.nodes = nodes
         self.begin()
         while len(self.pool.ranks) < nodes.ready:
             if self.pool.closed:
-                raise SkyCancelled(f"pool {self.pool.name} {self.pool.closed}")
+                raise SkyCancelled(
+                    _("pool {name} {closed}").format(name=self.pool.name, closed=self.pool.closed)
+                )
             if self.last_error is not None:
                 self.nodes = before
                 raise self.last_error
@@ -113,7 +120,7 @@ class Autoscaler:
 
     def _check(self) -> None:
         if self._stopped.is_set():
-            raise SkyCancelled("the pool has ended meanwhile")
+            raise SkyCancelled(_("the pool has ended meanwhile"))
 
     def _run(self) -> None:
         self._add_nodes(self.nodes.initial - len(self.pool.ranks))
@@ -173,8 +180,15 @@ class Autoscaler:
         if self._failed_attempts >= LOST_STAGE:
             self._retry_at = math.inf
             warnings.warn(
-                f"pool {self.pool.name} stays at {len(self.pool.ranks)} nodes: {LOST_STAGE} times "
-                f"others came up and were of no use ({error.message.splitlines()[0]})",
+                _(
+                    "pool {name} stays at {ranks_count} nodes: {lost_stage} times others "
+                    "came up and were of no use ({message})"
+                ).format(
+                    name=self.pool.name,
+                    ranks_count=len(self.pool.ranks),
+                    lost_stage=LOST_STAGE,
+                    message=error.message.splitlines()[0],
+                ),
                 stacklevel=2,
             )
 

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 from ipyparallel.error import EngineError
 
 from ..errors import SkyClusterLost, SkyTransferError
+from ..translation import _
 from .memory_files import MemoryFile
 from .payload import ArgumentBlobs, Blobs, digest
 
@@ -125,9 +126,11 @@ class BlobTransfer:
             try:
                 if source is None or digest(_memory_of(source)) != name:
                     raise SkyTransferError(
-                        f"an argument of {task.call!r} has changed since it was sent, and a node "
-                        "lacks it",
-                        hint="send the call again",
+                        _(
+                            "an argument of {call!r} has changed since it was sent, and a node "
+                            "lacks it"
+                        ).format(call=task.call),
+                        hint=_("send the call again"),
                     )
                 self.upload({name: source}, force=True)
             except Exception as error:
@@ -160,7 +163,9 @@ def _wait_reply(connection: ClusterConnection, engine: str, future: Future) -> A
             return future.result(POLL_SECONDS)
         except FutureTimeout:
             if connection.is_lost:
-                raise SkyClusterLost(f"cluster {connection.cluster} is gone") from None
+                raise SkyClusterLost(
+                    _("cluster {cluster} is gone").format(cluster=connection.cluster)
+                ) from None
             if engine not in connection.client.engines_by_rank.values():
                 return EngineError(engine)
             time.sleep(0)

@@ -24,10 +24,18 @@ class CallDurations:
     def __init__(self) -> None:
         self._means: dict[str, float] = {}
 
-    def record(self, name: str, seconds: float) -> None:
-        """Take a call that has ended into the mean of its function."""
-        before = self._means.get(name, seconds)
-        self._means[name] = (1 - LATEST_WEIGHT) * before + LATEST_WEIGHT * seconds
+    def record(self, name: str, seconds: float, count: int = 1) -> None:
+        """Take calls that have ended into the mean of their function.
+
+        Parameters
+        ----------
+        seconds
+            Mean duration of the calls (s).
+        count
+            Number of the calls.
+        """
+        before, rest = self._means.get(name, seconds), (1 - LATEST_WEIGHT) ** count
+        self._means[name] = rest * before + (1 - rest) * seconds
 
     def is_known(self, name: str) -> bool:
         """Return whether a call of a function has ended."""

@@ -10,9 +10,13 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .active_pools import CallTarget
+from .gathered_calls import GatheredCalls
 from .lazy_calls import Function, PendingFunction, PendingFunctionGroup
 from .local_modules import LocalModules
+from .output import OutputSink
+from .progress import Counts
 from .result_stream import ResultStream
 from .tasks import CallPickler, RemoteFuture, StopReason, results_of
 
@@ -50,8 +54,20 @@ class CallMethods(CallTarget):
         """Send calls; put their futures into `futures`, and return them."""
 
     @abstractmethod
+    def _sink(self) -> OutputSink:
+        """Return a receiver of the outputs of calls."""
+
+    @abstractmethod
+    def _send_gathered(self, gathered: GatheredCalls) -> None:
+        """Send the calls of a gather."""
+
+    @abstractmethod
+    def _stop_gathered(self, gathered: GatheredCalls, why: StopReason) -> None:
+        """Stop the calls of a gather that have not ended."""
+
+    @abstractmethod
     def _progress(
-        self, total: int, group: object
+        self, total: int, group: object, counts: Counts | None = None
     ) -> AbstractContextManager[Callable[[Sequence[Future[Any]]], None]]:
         """Show the progress of the calls of a gather while they are waited for."""
 
@@ -73,8 +89,8 @@ class CallMethods(CallTarget):
 
     def run_all(self, calls: Calls) -> tuple[Any, ...]:
         """Run calls concurrently; return their results in the same order."""
-        with self._gathered(calls) as futures:
-            return tuple(results_of(futures))
+        with self._gathered(calls) as gathered:
+            return tuple(gathered.results())
 
     def run_parallel(self, group: PendingFunctionGroup) -> Any:
         """Run the calls of a group concurrently; return what ``group >> pool`` does."""
@@ -116,7 +132,7 @@ class CallMethods(CallTarget):
         [32, 729]
         """
         if not iterables:
-            raise SkyUsageError("pool.map: give at least one iterable after the function")
+            raise SkyUsageError(_("pool.map: give at least one iterable after the function"))
         return self.starmap(function, zip(*iterables, strict=False), timeout=timeout)
 
     def starmap(
@@ -149,8 +165,8 @@ class CallMethods(CallTarget):
         [32, 729]
         """
         lazy = function if isinstance(function, Function) else Function(function)
-        with self._gathered([lazy(*arguments) for arguments in items]) as futures:
-            return results_of(futures, timeout)
+        with self._gathered([lazy(*arguments) for arguments in items]) as gathered:
+            return gathered.results(timeout)
 
     def call_on(
         self,
@@ -166,12 +182,12 @@ class CallMethods(CallTarget):
         return self._send([(call, rank)])[0]
 
     @contextlib.contextmanager
-    def _submitted(self, wanted: Wanted, group: object = None) -> Iterator[list[Any]]:
+    def _submitted(self, wanted: Wanted) -> Iterator[list[Any]]:
         """Send calls; stop unfinished ones when the block is left."""
         futures: list[RemoteFuture[Any]] = []
         why: StopReason = "group"
         try:
-            self._send(wanted, futures, group=group)
+            self._send(wanted, futures)
             yield futures
         except KeyboardInterrupt:
             why = "cancel"
@@ -181,12 +197,16 @@ class CallMethods(CallTarget):
                 future.stop(why)
 
     @contextlib.contextmanager
-    def _gathered(self, calls: Calls) -> Iterator[list[Any]]:
-        """Send calls as `_submitted` does, and show their progress."""
-        group, wanted = object(), [(call, None) for call in calls]
-        with (
-            self._submitted(wanted, group) as futures,
-            self._progress(len(calls), group) as count,
-        ):
-            count(futures)
-            yield futures
+    def _gathered(self, calls: Calls) -> Iterator[GatheredCalls]:
+        """Send calls, show their progress, and stop unfinished ones when the block is left."""
+        gathered = GatheredCalls(calls, self._sink())
+        why: StopReason = "group"
+        try:
+            self._send_gathered(gathered)
+            with self._progress(len(calls), gathered, gathered):
+                yield gathered
+        except KeyboardInterrupt:
+            why = "cancel"
+            raise
+        finally:
+            self._stop_gathered(gathered, why)

@@ -15,6 +15,7 @@ from ..executor import session as sessions
 from ..executor.request import with_settings
 from ..executor.values import ClusterRequest
 from ..resources import Resources, parse_duration
+from ..translation import _
 from .active_pools import CallTarget, active_pools, refuse_untrusted
 from .launch import ClusterLauncher, choose_offer
 from .pool import Pool
@@ -114,7 +115,7 @@ class Compute(CallTarget):
     ) -> None:
         refuse_volumes(volumes)
         if provider is not None and cloud is not None:
-            raise SkyUsageError("provider and cloud are the same thing: give one of them")
+            raise SkyUsageError(_("provider and cloud are the same thing: give one of them"))
         provider = provider if provider is not None else cloud
         given = {"provider": provider, "region": region, "allocation": allocation, "ttl": ttl}
         given |= {"accelerator": accelerator, "vcpus": vcpus, "memory_gb": memory_gb}
@@ -124,7 +125,8 @@ class Compute(CallTarget):
         self.nodes = [Nodes.of(1 if spec.nodes is None else spec.nodes) for spec in self.specs]
         if selection not in SELECTIONS:
             raise SkyUsageError(
-                f"selection={selection!r} is not known", hint=suggest(selection, SELECTIONS)
+                _("selection={selection!r} is not known").format(selection=selection),
+                hint=suggest(selection, SELECTIONS),
             )
         self.selection = selection
         self.options = options or Options()
@@ -147,7 +149,7 @@ class Compute(CallTarget):
             It is not up.
         """
         if self._pool is None:
-            raise SkyUsageError("this Compute is not up: with sky.Compute(...) as compute: ...")
+            raise SkyUsageError(_("this Compute is not up: with sky.Compute(...) as compute: ..."))
         return self._pool
 
     def resolve_pool(self) -> Pool:
@@ -157,7 +159,7 @@ class Compute(CallTarget):
     def __enter__(self) -> Pool:
         return self.up()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *__: object) -> None:
         self.down()
 
     def up(self, reuse: bool = False) -> Pool:
@@ -169,7 +171,9 @@ class Compute(CallTarget):
             Take a cluster of that name, or of this notebook, that is up and satisfies the request.
         """
         if self._pool is not None and not self._pool.closed:
-            raise SkyUsageError(f"this Compute is up already, as {self._pool!r}")
+            raise SkyUsageError(
+                _("this Compute is up already, as {pool!r}").format(pool=self._pool)
+            )
         self.check()
         session = sessions.current()
         resources, nodes, spec = self._choose(session)
@@ -285,7 +289,11 @@ class Compute(CallTarget):
             if len(refusals) == 1:
                 raise refusals[0]
             reasons = "; ".join(refusal.message for refusal in refusals)
-            raise SkyNoOffer(f"none of {len(refusals)} specs can be had: {reasons}")
+            raise SkyNoOffer(
+                _("none of {refusals_count} specs can be had: {reasons}").format(
+                    refusals_count=len(refusals), reasons=reasons
+                )
+            )
         return min(choices, key=lambda choice: choice[0])[1:]
 
 
@@ -293,14 +301,18 @@ def _alternatives(specs: Sequence[Any], given: dict[str, Any], nodes: Any) -> li
     for spec in specs:
         if not isinstance(spec, Spec):
             raise SkyUsageError(
-                f"Compute takes sky.Spec(...) by position, not a {type(spec).__name__}",
-                hint="sky.Compute(provider=..., nodes=2), or sky.Compute(sky.Spec(...), ...)",
+                _("Compute takes sky.Spec(...) by position, not a {name}").format(
+                    name=type(spec).__name__
+                ),
+                hint=_("sky.Compute(provider=..., nodes=2), or sky.Compute(sky.Spec(...), ...)"),
             )
     if not specs:
         return [Spec(**given, nodes=nodes)]
     if placed := [n for n in ("provider", "accelerator", "region") if given[n] is not None]:
         raise SkyUsageError(
-            f"{placed[0]} is said by each Spec where there are any: give it there, not here"
+            _("{placed} is said by each Spec where there are any: give it there, not here").format(
+                placed=placed[0]
+            )
         )
     common = {name: value for name, value in given.items() if value is not None}
     filled = []
@@ -330,8 +342,10 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     if not plain:
         others = ", ".join(sorted(labels.keys() - parameters))
         raise SkyUsageError(
-            f"nodes={labels['nodes']!r} goes with parameters of sky.Compute, and {others} is none",
-            hint="sky.up(vcpus=4, memory_gb=16, nodes=(1, 4))",
+            _("nodes={labels!r} goes with parameters of sky.Compute, and {others} is none").format(
+                labels=labels["nodes"], others=others
+            ),
+            hint=_("sky.up(vcpus=4, memory_gb=16, nodes=(1, 4))"),
         )
     compute = Compute(**equipment)
     compute.check()
@@ -341,7 +355,7 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
     session = sessions.current()
     request = ClusterRequest(options.resources, options.cluster, seconds)
-    cluster, _ = session.clusters.obtain(request, lambda stage, detail: None)
+    cluster, __ = session.clusters.obtain(request, lambda stage, detail: None)
     existing = next((pool for pool in active_pools() if pool.cluster is cluster), None)
     if existing is not None and not equipment:
         return existing

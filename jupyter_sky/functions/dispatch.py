@@ -6,44 +6,30 @@ as many as take `BATCH_SECONDS`; what has not begun soon comes back and goes els
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
-from .call_durations import BATCH_SECONDS, CallDurations, batch_size
+from ..translation import _
+from .call_durations import CallDurations
+from .call_queue import CallQueue, Waiting
 from .engine_restart import restart_engine
-from .nodes import PoolNode, SentBatch, StopRequest
+from .gathered_calls import GatheredCalls, PlainCalls
+from .nodes import PoolNode
 from .notices import restart_notice
 from .payload import wrap
 from .results import ResultHandler
+from .sent_batch import BatchedCall, SentBatch, StopRequest
 from .tasks import CallTask, StopReason, loss_error, remote_exception
 from .timeouts import TimeoutMonitor
 from .unread_streams import UnreadStreams
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
-
-
-@dataclass(frozen=True, slots=True)
-class BatchedCall:
-    """Call that a node has: a key in a batch, without the task and its arguments."""
-
-    dispatcher: Dispatcher
-    batch: SentBatch
-    key: int
-
-    def is_running(self) -> bool:
-        """Return whether its node still has it."""
-        return bool(self.batch.id) and self.key in self.batch.tasks
-
-    def stop(self, why: StopReason) -> None:
-        """Request that it stops."""
-        self.dispatcher.stop(self.batch, [self.key], why)
 
 
 class Dispatcher:
@@ -64,10 +50,10 @@ class Dispatcher:
         self.nodes: dict[int, PoolNode] = {}
         self.closed = ""
         self.lock = threading.RLock()
-        self._queue: deque[CallTask] = deque()
-        self._keys = itertools.count(1)
-        self._last = -1
         self._durations = CallDurations()
+        self._queue = CallQueue(self._durations)
+        self._next_key = 1
+        self._last = -1
         self._recent: deque[tuple[ClusterConnection, str]] = deque()
         self.timeouts = TimeoutMonitor(self.abandon_batch)
         self.results = ResultHandler(self)
@@ -81,37 +67,48 @@ class Dispatcher:
 
     # -- queueing ----------------------------------------------------------------------------------
 
-    def submit(self, tasks: Iterable[CallTask]) -> None:
-        """Queue tasks, and send as many as there is room for."""
+    def submit(self, entries: Iterable[Waiting]) -> None:
+        """Queue calls, and send as many as there is room for."""
         self.on_use()
         with self.lock:
             if self.closed:
                 raise SkyError(self.closed)
-            for task in tasks:
-                task.key = next(self._keys)
-                self._queue_of(task).append(task)
+            for entry in entries:
+                if isinstance(entry, CallTask):
+                    entry.key = self._reserve_keys(1)
+                elif not entry.gathered.first_key:
+                    entry.gathered.first_key = self._reserve_keys(len(entry.gathered))
+                if isinstance(entry, PlainCalls) or entry.rank is None:
+                    self._queue.append(entry)
+                elif (pinned := self._pinned(entry, entry.rank)) is not None:
+                    pinned.append(entry)
             self._dispatch()
 
-    def requeue(self, tasks: Iterable[CallTask]) -> None:
-        """Put tasks back at the head of the queue."""
+    def _reserve_keys(self, count: int) -> int:
+        first, self._next_key = self._next_key, self._next_key + count
+        return first
+
+    def requeue(self, entries: Iterable[Waiting]) -> None:
+        """Put calls back at the head of the queue."""
         with self.lock:
-            for task in reversed(list(tasks)):
-                if task.future.done():
+            for entry in reversed(list(entries)):
+                if entry.is_over:
                     continue
                 if self.closed:
-                    task.future.fail(SkyClusterLost(self.closed))
-                else:
-                    self._queue_of(task).appendleft(task)
+                    entry.fail(SkyClusterLost(self.closed))
+                elif isinstance(entry, PlainCalls) or entry.rank is None:
+                    self._queue.appendleft(entry)
+                elif (pinned := self._pinned(entry, entry.rank)) is not None:
+                    pinned.appendleft(entry)
             self._dispatch()
 
-    def _queue_of(self, task: CallTask) -> deque[CallTask]:
-        if task.rank is None:
-            return self._queue
-        node = self.nodes.get(task.rank)
+    def _pinned(self, task: CallTask, rank: int) -> deque[CallTask] | None:
+        """Return the queue of a node; fail the task and return None if it has left."""
+        node = self.nodes.get(rank)
         if node is None:
-            lost = deque[CallTask]()
-            task.future.fail(SkyTaskLost(f"{task.call!r}: node {task.rank} has left the pool"))
-            return lost
+            text = _("{call!r}: node {rank} has left the pool").format(call=task.call, rank=rank)
+            task.future.fail(SkyTaskLost(text))
+            return None
         return node.pinned
 
     def waiting_count(self) -> int:
@@ -128,15 +125,14 @@ class Dispatcher:
         """Return the number of tasks that nodes have."""
         with self.lock:
             nodes = list(self.nodes.values())
-            return sum(len(batch.tasks) for node in nodes for batch in node.batches.values())
+            return sum(batch.open_count for node in nodes for batch in node.batches.values())
 
     def count_running(self, group: object) -> tuple[int, int]:
         """Return how many calls of a gather nodes have, and the number of nodes."""
         with self.lock:
             nodes = [node for node in self.nodes.values() if node.engine]
             batches = [batch for node in nodes for batch in node.batches.values()]
-            sent = [task for batch in batches for task in batch.tasks.values()]
-        return sum(task.group is group for task in sent), len(nodes)
+            return sum(batch.count_of(group) for batch in batches), len(nodes)
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -155,20 +151,18 @@ class Dispatcher:
                     self._send(node, [task])
             if node.pinned:
                 self._unread.report(node.pinned[0])
-        while self._queue:
-            if self._queue[0].future.done():
-                self._queue.popleft()
-                continue
-            node = self._next_node()
+        while (head := self._queue.head()) is not None:
+            node = self._next_node(head)
             if node is None:
-                self._unread.report(self._queue[0])
+                self._unread.report(head)
                 return
-            if self._queue[0].isolated:
+            if head.isolated:
                 if node.batches and not (node := self._idle_node()):
                     return
                 node.reserved = True
             self._last = node.rank
-            self._send(node, self._take_batch())
+            slots = sum(node.slots for node in self.nodes.values() if node.engine)
+            self._send(node, self._queue.take(slots))
 
     def note_unread(self, task: CallTask) -> None:
         """Note a stream whose node waits for its reader; say so if calls wait for a node."""
@@ -176,11 +170,11 @@ class Dispatcher:
             self._unread.add(task)
             self._dispatch()
 
-    def _next_node(self) -> PoolNode | None:
+    def _next_node(self, waiting: Waiting) -> PoolNode | None:
         """Return the free node with the least load; ties go round."""
         ready = [node for node in self.nodes.values() if not node.joining]
         free = [node for node in ready if node.free_slots > 0]
-        if not free and self._is_quick(self._queue[0]):
+        if not free and self._queue.is_quick(waiting):
             free = [node for node in ready if node.takes_ahead]
         if not free:
             return None
@@ -191,62 +185,23 @@ class Dispatcher:
         idle = (n for n in self.nodes.values() if n.free_slots == n.slots and not n.joining)
         return next(idle, None)
 
-    def _take_batch(self) -> list[CallTask]:
-        """Take as many quick tasks from the queue as one message should have."""
-        first = self._queue.popleft()
-        if first.isolated or not self._is_quick(first):
-            return [first]
-        slots = sum(node.slots for node in self.nodes.values() if node.engine)
-        taken, seconds = [first], self._seconds(first)
-        most = batch_size(len(self._queue), slots, seconds)
-        while len(taken) < most and self._queue:
-            task = self._queue[0]
-            if task.isolated or not self._is_quick(task):
-                break
-            seconds += self._seconds(task)
-            if seconds > BATCH_SECONDS:
-                break
-            self._queue.popleft()
-            if not task.future.done():
-                taken.append(task)
-        return taken
-
-    def _is_quick(self, task: CallTask) -> bool:
-        if task.call.retry.losses <= 1:  # alone, so that it is known to have begun
-            return False
-        return task.replayable and self._durations.is_known(task.call.function.name)
-
-    def _seconds(self, task: CallTask) -> float:
-        return self._durations.mean(task.call.function.name)
-
-    def _send(self, node: PoolNode, tasks: list[CallTask]) -> None:
-        """Send tasks to a node; an error on the way is their result."""
+    def _send(self, node: PoolNode, calls: list[CallTask] | PlainCalls) -> None:
+        """Send calls to a node; an error on the way is their result."""
         try:
-            self._send_batch(node, tasks)
+            self._send_batch(SentBatch.of(node, calls))
         except Exception as error:
             node.reserved = False
-            for task in tasks:
-                self._fail(task, error)
+            for entry in [calls] if isinstance(calls, PlainCalls) else calls:
+                entry.fail(error)
 
-    def _send_batch(self, node: PoolNode, tasks: list[CallTask]) -> None:
-        batch = SentBatch(node, {task.key: task for task in tasks}, count=len(tasks))
-        context = self.describe(node)
+    def _send_batch(self, batch: SentBatch) -> None:
+        node, context = batch.node, self.describe(batch.node)
         commands: list[tuple] = []
         if node.sent_context != (node.engine, context):
             node.sent_context = (node.engine, context)
             commands.append(("open", context))
-        calls = [
-            (
-                t.key,
-                t.packed.function,
-                t.packed.arguments,
-                t.timeout,
-                t.packed.stream_inputs,
-                t.broadcast,
-            )
-            for t in tasks
-        ]
-        commands.append(("calls", context["pool"], calls))
+        commands.append(batch.command(context["pool"]))
+        tasks = list(batch.tasks.values())
         for task in tasks:
             task.attempts += 1
             task.future.sent = BatchedCall(self, batch, task.key)
@@ -258,7 +213,7 @@ class Dispatcher:
             lambda message: self.results.show_output(batch, message),
         )
         node.batches[batch.id] = batch
-        if any(task.timeout is not None for task in tasks):
+        if any(batch.time_limits()):
             self.timeouts.watch(batch)
         for task in tasks:
             for stream_sender in task.packed.stream_senders:
@@ -279,7 +234,7 @@ class Dispatcher:
         engine, client = batch.node.engine, batch.node.connection.client
 
         def send() -> None:
-            items = [unsent.popleft() for _ in range(len(unsent))]
+            items = [unsent.popleft() for __ in range(len(unsent))]
             if items:
                 self.send_command(batch.node, engine, ("feed", batch.id, task.key, number, items))
 
@@ -304,7 +259,7 @@ class Dispatcher:
     ) -> CallTask | None:
         """Take a task out of its batch; return None if it was taken out before."""
         with self.lock:
-            task = batch.tasks.pop(key, None)
+            task = batch.take(key)
         if task is None:
             return None
         for stream_sender in task.packed.stream_senders:
@@ -313,6 +268,21 @@ class Dispatcher:
             self._durations.record(task.call.function.name, seconds)
         task.future.sent = None
         return task
+
+    def finish_values(
+        self, batch: SentBatch, keys: list[int], values: list[Any], seconds: list[float]
+    ) -> None:
+        """Set results that are numbers and short texts."""
+        with self.lock:
+            count = batch.take_values(keys, values)
+        if count and batch.plain is not None:
+            name = batch.plain.call.function.name
+            self._durations.record(name, sum(seconds) / len(seconds), count)
+        if count == len(keys):
+            return
+        for key, value, duration in zip(keys, values, seconds, strict=True):
+            if (task := self.finish_task(batch, key, duration)) is not None:
+                task.future.resolve(value)
 
     # -- losses and ends ---------------------------------------------------------------------------
 
@@ -326,8 +296,7 @@ class Dispatcher:
                 self._mark_gone(node)
             self.results.release_held(batch, 1 << 62)
             self.finish_batch(batch)
-            tasks = list(batch.tasks.values())
-            batch.tasks.clear()
+            tasks = batch.take_all()
         at_fault = len(tasks) == 1 and not batch.ran_concurrently
         cluster_lost = isinstance(error, SkyClusterLost)
         others_remain = any(
@@ -337,9 +306,9 @@ class Dispatcher:
             for stream_sender in task.packed.stream_senders:
                 stream_sender.leave((batch.id, task.key))
             if cluster_lost and not others_remain:
-                self._fail(task, error)
+                task.fail(error)
             else:
-                self.on_task_lost(task, node, "its engine died", at_fault and not cluster_lost)
+                self.on_task_lost(task, node, _("its engine died"), at_fault and not cluster_lost)
 
     def remove_cluster(self, connection: ClusterConnection) -> None:
         """Remove the nodes of a cluster; fail the tasks that wait for one of them."""
@@ -354,8 +323,10 @@ class Dispatcher:
         with self.lock:
             self.nodes.pop(node.rank, None)
             for task in node.pinned:
-                text = f"{task.call!r}: node {node.rank} has left the pool"
-                self._fail(task, SkyTaskLost(text, hint="send it again"))
+                text = _("{call!r}: node {rank} has left the pool").format(
+                    call=task.call, rank=node.rank
+                )
+                task.fail(SkyTaskLost(text, hint=_("send it again")))
             self._dispatch()
 
     def _mark_gone(self, node: PoolNode) -> None:
@@ -371,15 +342,19 @@ class Dispatcher:
             task.losses.append(f"node {node.rank}: {why}")
         error = loss_error(task, node.rank, why)
         if error is not None:
-            self._fail(task, error)
+            task.fail(error)
         else:
             self.requeue([task])
 
-    @staticmethod
-    def _fail(task: CallTask, error: BaseException) -> None:
-        if task.stream is not None:
-            task.stream.finish("error", error)
-        task.future.fail(error)
+    def stop_gathered(self, gathered: GatheredCalls, why: StopReason) -> None:
+        """Stop the calls of a gather that have not ended."""
+        with self.lock:
+            gathered.stop(why)
+            batches = [batch for node in self.nodes.values() for batch in node.batches.values()]
+            mine = [b for b in batches if b.plain is not None and b.plain.gathered is gathered]
+        for batch in mine:
+            if keys := sorted(batch.open_plain):
+                self.stop(batch, keys, why)
 
     def stop(self, batch: SentBatch, keys: list[int], why: StopReason) -> None:
         """Request that calls stop on their nodes."""
@@ -387,7 +362,7 @@ class Dispatcher:
         if why == "group" and node.executor != "main":
             why = "cancel"  # patience is for engines: a thread or process ends without them
         earlier = batch.stop_request
-        if earlier is None or earlier.why == "group" or not earlier.keys & batch.tasks.keys():
+        if earlier is None or earlier.why == "group" or not batch.has_any(earlier.keys):
             batch.stop_request = StopRequest(why, time.monotonic(), frozenset(keys))
         else:
             batch.stop_request = replace(earlier, keys=earlier.keys.union(keys))
@@ -397,18 +372,18 @@ class Dispatcher:
     def abandon_batch(self, batch: SentBatch, why: str) -> None:
         """Fail the calls that a silent engine does not stop, kill it, and requeue the others."""
         keys = batch.stop_request.keys if batch.stop_request is not None else frozenset()
-        late = [task for key, task in list(batch.tasks.items()) if key in keys]
-        late = late or list(batch.tasks.values())[:1]  # the first of them is over its time
+        with self.lock:
+            tasks = batch.take_all()
+            late = [task for task in tasks if task.key in keys]
+            late = late or tasks[:1]  # the first of them is over its time
         self.kill_engine(batch, late[0] if late else None, why)
         with self.lock:
             self.finish_batch(batch)
-            tasks = list(batch.tasks.values())
-            batch.tasks.clear()
             batch.node.connection.client.forget_command(batch.id, "")
         failure = {"stopped": why, "name": "KeyboardInterrupt", "text": "", "traceback": ""}
         for task in tasks:
             if task in late:
-                self._fail(task, remote_exception(task, failure, batch.node.rank))
+                task.fail(remote_exception(task, failure, batch.node.rank))
             else:
                 self.requeue([task])
 
@@ -432,14 +407,14 @@ class Dispatcher:
         """Accept no more tasks; fail those that wait."""
         with self.lock:
             self.closed = why
-            tasks = [*self._queue, *(t for node in self.nodes.values() for t in node.pinned)]
+            entries = self._queue.take_all()
             for node in self.nodes.values():
+                entries += node.pinned
                 for batch in node.batches.values():
-                    tasks += batch.tasks.values()
+                    entries += batch.take_all()
                     node.connection.client.reply_handlers.pop(batch.id, None)
                 node.batches.clear()
                 node.pinned.clear()
-            self._queue.clear()
         error = SkyClusterLost(why)
-        for task in tasks:
-            self._fail(task, error)
+        for entry in entries:
+            entry.fail(error)

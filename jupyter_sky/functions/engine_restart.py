@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import SkyError
+from ..translation import _
 
 if TYPE_CHECKING:
     from .nodes import PoolNode
@@ -29,7 +30,7 @@ def restart_engine(
         with contextlib.suppress(Exception):  # such as a stderr that is closed
             notify()
         with contextlib.suppress(SkyError):  # a lost cluster is reported elsewhere
-            ranks, why = [node.cluster_rank], "a call did not stop"
+            ranks, why = [node.cluster_rank], _("a call did not stop")
             node.connection.ask_controller("kill", run=None, ranks=ranks, why=why)
             until = time.monotonic() + KILL_SECONDS
             client = node.connection.client

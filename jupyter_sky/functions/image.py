@@ -17,6 +17,7 @@ from ..engines.node.file_cache import FileTree
 from ..errors import SkyBootstrapError, SkyUsageError, SkyVersionError
 from ..remote.environment_spec import python_minor_version
 from ..remote.package_names import check_package
+from ..translation import _
 from .image_packages import ImagePackages, PipIndex, image_packages
 from .node import image_install
 from .node.image_install import ProcessSetup
@@ -93,14 +94,16 @@ class Image:
             object.__setattr__(self, name, MappingProxyType(variables))
         if not isinstance(self.python, str) or not re.fullmatch(r"auto|3\.\d+", self.python):
             raise SkyUsageError(
-                f"Image(python={self.python!r}): not a version", hint='such as "auto" or "3.12"'
+                _("Image(python={python!r}): not a version").format(python=self.python),
+                hint=_('such as "auto" or "3.12"'),
             )
         for package in self.pip:
             check_package(package, "Image(pip=...)")
         for package in self.apt:
             if not _APT.fullmatch(package):
                 raise SkyUsageError(
-                    f"Image(apt={package!r}): not the name of a package", hint='such as "ffmpeg"'
+                    _("Image(apt={package!r}): not the name of a package").format(package=package),
+                    hint=_('such as "ffmpeg"'),
                 )
 
     def _check_skyward_names(self) -> None:
@@ -110,20 +113,24 @@ class Image:
         for index in self.pip_indexes:
             if not isinstance(index, PipIndex):
                 raise SkyUsageError(
-                    f"Image(pip_indexes=...): {index!r} is not an index",
+                    _("Image(pip_indexes=...): {index!r} is not an index").format(index=index),
                     hint=f"pip_indexes=[sky.PipIndex({str(index)!r})]",
                 )
         if self.metrics is not None:
             raise SkyUsageError(
-                f"Image(metrics={self.metrics!r}): nodes always report the use of processors, "
-                "memory and accelerators, and nothing else",
-                hint="leave it out; see sky.status() and the panel",
+                _(
+                    "Image(metrics={metrics!r}): nodes always report the use of "
+                    "processors, memory and accelerators, and nothing else"
+                ).format(metrics=self.metrics),
+                hint=_("leave it out; see sky.status() and the panel"),
             )
         if self.skyward_source not in ("auto", "local"):
             raise SkyUsageError(
-                f"Image(skyward_source={self.skyward_source!r}): nodes get jupyter_sky as it is "
-                "here, from no index or repository",
-                hint="leave it out",
+                _(
+                    "Image(skyward_source={skyward_source!r}): nodes get jupyter_sky as it "
+                    "is here, from no index or repository"
+                ).format(skyward_source=self.skyward_source),
+                hint=_("leave it out"),
             )
 
     def __reduce__(self) -> Any:
@@ -162,9 +169,11 @@ class Image:
         here = _version("auto")
         if _version(self.python) != here:
             raise SkyVersionError(
-                f"the image has Python {self.python}, this notebook {here}: functions and values "
-                "travel between equal minor versions only",
-                hint=f'python="auto", or a kernel of Python {self.python}',
+                _(
+                    "the image has Python {python}, this notebook {here}: functions and "
+                    "values travel between equal minor versions only"
+                ).format(python=self.python, here=here),
+                hint=_('python="auto", or a kernel of Python {python}').format(python=self.python),
             )
         self.layout()
         request = self.packages().request
@@ -173,8 +182,10 @@ class Image:
             why := image_install.resolution_error(request.packages, request.without, *settings)
         ):
             raise SkyBootstrapError(
-                f"image: {' '.join(request.packages)} cannot be installed anywhere:\n{why}",
-                hint="no machine was asked for",
+                _("image: {packages} cannot be installed anywhere:\n{why}").format(
+                    packages=" ".join(request.packages), why=why
+                ),
+                hint=_("no machine was asked for"),
             )
 
     def layout(self) -> FileTree:
@@ -206,27 +217,38 @@ def _version(python: str) -> str:
 def _texts(name: str, given: Any) -> tuple[str, ...]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise SkyUsageError(
-            f"Image({name}={given!r}): not a list", hint=f"such as {name}=[{str(given)!r}]"
+            _("Image({name}={given!r}): not a list").format(name=name, given=given),
+            hint=_("such as {name}=[{given!r}]").format(name=name, given=str(given)),
         )
     texts = tuple(str(each) if isinstance(each, Path) else each for each in given)
     for text in texts:
         if not isinstance(text, str) or not text.strip():
-            raise SkyUsageError(f"Image({name}=...): {text!r} is not a text")
+            raise SkyUsageError(
+                _("Image({name}=...): {text!r} is not a text").format(name=name, text=text)
+            )
     return texts
 
 
 def _variables(parameter: str, given: Any) -> dict[str, str]:
     if not isinstance(given, Mapping):
         raise SkyUsageError(
-            f"Image({parameter}={given!r}): not a mapping",
-            hint=f'such as {parameter}={{"HF_HOME": "/data"}}',
+            _("Image({parameter}={given!r}): not a mapping").format(
+                parameter=parameter, given=given
+            ),
+            hint=_('such as {parameter}={{"HF_HOME": "/data"}}').format(parameter=parameter),
         )
     for name, value in given.items():
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-            raise SkyUsageError(f"Image({parameter}=...): {name!r} is not the name of a variable")
+            raise SkyUsageError(
+                _("Image({parameter}=...): {name!r} is not the name of a variable").format(
+                    parameter=parameter, name=name
+                )
+            )
         if not isinstance(value, str):
             raise SkyUsageError(
-                f"Image({parameter}=...): {name} is {value!r}, not a text",
+                _("Image({parameter}=...): {name} is {value!r}, not a text").format(
+                    parameter=parameter, name=name, value=value
+                ),
                 hint=f"{parameter}={{{name!r}: '...'}}",
             )
     return dict(given)

@@ -10,6 +10,7 @@ from ..engines.node import file_cache
 from ..engines.node.file_cache import FileTree
 from ..engines.node.platforms import Platform
 from ..errors import SkyBootstrapError, SkyError
+from ..translation import _
 from .image import Image
 from .image_packages import ImagePackages
 from .node import image_install
@@ -44,7 +45,7 @@ def prepare_nodes(image: Image, pool: Pool, ranks: Iterable[int]) -> None:
                 begun[_begin(image, pool, rank, layout, packages)] = rank
             waiting = [rank for rank in waiting if rank not in first]
             timeout = HEAD_START_SECONDS if waiting else None
-            done, _ = wait(begun, timeout=timeout, return_when=FIRST_EXCEPTION)
+            done, __ = wait(begun, timeout=timeout, return_when=FIRST_EXCEPTION)
             for future in done:
                 _check_result(image, begun.pop(future), future)
             if waiting and not begun:  # the first has succeeded: all others at once
@@ -78,11 +79,15 @@ def _check_result(image: Image, rank: int, future: Future[Any]) -> None:
     try:
         future.result()
     except SkyError as error:
-        raise SkyBootstrapError(f"node {rank}: {error.message}", hint=error.hint) from None
+        raise SkyBootstrapError(
+            _("node {rank}: {message}").format(rank=rank, message=error.message), hint=error.hint
+        ) from None
     except TimeoutError:
         raise SkyBootstrapError(
-            f"node {rank} was not ready within {image.bootstrap_timeout:g} s",
-            hint="allow more: Image(bootstrap_timeout=3600)",
+            _("node {rank} was not ready within {bootstrap_timeout:g} s").format(
+                rank=rank, bootstrap_timeout=image.bootstrap_timeout
+            ),
+            hint=_("allow more: Image(bootstrap_timeout=3600)"),
         ) from None
 
 

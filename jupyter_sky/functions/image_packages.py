@@ -10,6 +10,7 @@ from ..engines.node.platforms import Platform
 from ..errors import SkyBootstrapError, SkyUsageError
 from ..package_sync.contents import SentPackage, is_supported
 from ..remote.package_names import normalized_name, without_credentials
+from ..translation import _
 from .node.image_install import PackageRequest
 
 HINT = "bring a wheel that fits by its path there, or its modules: Image(includes=[...])"
@@ -41,12 +42,12 @@ class PipIndex:
         parts = urlsplit(self.url) if isinstance(self.url, str) else None
         if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
             raise SkyUsageError(
-                f"PipIndex({self.url!r}): not the address of a package index",
-                hint='such as sky.PipIndex("https://download.pytorch.org/whl/cu128", ["torch"])',
+                _("PipIndex({url!r}): not the address of a package index").format(url=self.url),
+                hint=_('such as sky.PipIndex("https://download.pytorch.org/whl/cu128", ["torch"])'),
             )
         if isinstance(self.packages, str):
             raise SkyUsageError(
-                f"PipIndex(packages={self.packages!r}): not a list",
+                _("PipIndex(packages={packages!r}): not a list").format(packages=self.packages),
                 hint=f"packages=[{self.packages!r}]",
             )
         object.__setattr__(self, "packages", tuple(self.packages))
@@ -89,8 +90,12 @@ class ImagePackages:
         for package in self.sent:
             if not is_supported(package, there, here):
                 raise SkyBootstrapError(
-                    f"image: {package} is compiled for {package.platforms}, node {rank} is "
-                    f"{there.name}; it is private here, so no index is asked for it",
+                    _(
+                        "image: {package} is compiled for {platforms}, node {rank} is {name}; "
+                        "it is private here, so no index is asked for it"
+                    ).format(
+                        package=package, platforms=package.platforms, rank=rank, name=there.name
+                    ),
                     hint=HINT,
                 )
 
@@ -120,7 +125,9 @@ def image_packages(pip: Sequence[str], indexes: Sequence[PipIndex] = ()) -> Imag
     for package in plan.sent:
         if not package.files:
             raise SkyBootstrapError(
-                f"image: {package} is private here, and it is not recorded which files it has",
+                _(
+                    "image: {package} is private here, and it is not recorded which files it has"
+                ).format(package=package),
                 hint=HINT,
             )
     environment = dict(plan.environment)

@@ -16,6 +16,7 @@ from ..executor.values import ClusterRequest
 from ..ledger.ledger import format_rate
 from ..provisioner.placement import Decision, decide_placement
 from ..resources import Resources
+from ..translation import _
 from .specs import Nodes, Spec
 
 if TYPE_CHECKING:
@@ -58,8 +59,10 @@ class ClusterLauncher:
         row = self.registry.store.cluster(name)
         if row is not None and row.state == "up" and row in self.registry.records.reconcile():
             raise SkyUsageError(
-                f"a cluster {name} is up already",
-                hint=f"use it: pool = sky.up({name!r}), or end it: sky.down({name!r})",
+                _("a cluster {name} is up already").format(name=name),
+                hint=_("use it: pool = sky.up({name!r}), or end it: sky.down({name!r})").format(
+                    name=name
+                ),
             )
         request = self._request(name, nodes)
         try:
@@ -67,7 +70,9 @@ class ClusterLauncher:
         except SkyNoOffer as error:
             if self.clusters and self.resources.max_hourly_cost is not None:
                 limit = format_rate(self.resources.max_hourly_cost)
-                hint = f"the pool may cost {limit} as a whole, and {format_rate(self.price)} is up"
+                hint = _("the pool may cost {limit} as a whole, and {price} is up").format(
+                    limit=limit, price=format_rate(self.price)
+                )
                 error.hint = f"{error.hint}\n{hint}" if error.hint else hint
             raise
         return self._add(cluster, notes)
@@ -85,8 +90,10 @@ class ClusterLauncher:
             self.check_wanted()
             if time.monotonic() > until:
                 raise SkyTimeout(
-                    f"the machines were not up within {self.limit:g} s ({stage})",
-                    hint="allow more: sky.Options(provision_timeout=600)",
+                    _("the machines were not up within {limit:g} s ({stage})").format(
+                        limit=self.limit, stage=stage
+                    ),
+                    hint=_("allow more: sky.Options(provision_timeout=600)"),
                 )
 
         return check

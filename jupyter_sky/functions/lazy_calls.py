@@ -22,6 +22,7 @@ from typing import (
 
 from ..errors import SkyUsageError
 from ..quantities import parse_duration
+from ..translation import _
 from .output import SHOWN_ATTRIBUTE, Only
 
 if TYPE_CHECKING:
@@ -175,11 +176,17 @@ def _decorated(function: Any, timeout: float | None, retry: Retry) -> Function:
     if isinstance(function, Function):
         return Function(function.local, timeout or function.timeout, retry, function.shown)
     if not callable(function) and not isinstance(function, classmethod):
-        raise SkyUsageError(f"sky.function is for functions, not for a {type(function).__name__}")
+        raise SkyUsageError(
+            _("sky.function is for functions, not for a {name}").format(
+                name=type(function).__name__
+            )
+        )
     if inspect.isasyncgenfunction(function):
         raise SkyUsageError(
-            f"{function.__qualname__} is an async generator, which cannot be streamed",
-            hint="write it as a plain generator",
+            _("{qualname} is an async generator, which cannot be streamed").format(
+                qualname=function.__qualname__
+            ),
+            hint=_("write it as a plain generator"),
         )
     return Function(cast(Any, function), timeout, retry)
 
@@ -365,13 +372,17 @@ def _seconds(value: float | str | None) -> float | None:
     if isinstance(value, str):
         return parse_duration(value, "timeout")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise SkyUsageError(f"timeout={value!r}: a number of seconds above 0, or like '10m'")
+        raise SkyUsageError(
+            _("timeout={value!r}: a number of seconds above 0, or like '10m'").format(value=value)
+        )
     return float(value)
 
 
 def _retry(times: int, on: tuple[type[BaseException], ...] = (Exception,)) -> Retry:
     if isinstance(times, bool) or not isinstance(times, int) or times < 0:
-        raise SkyUsageError(f"retry {times!r}: how often a call is made again is 0 or more")
+        raise SkyUsageError(
+            _("retry {times!r}: how often a call is made again is 0 or more").format(times=times)
+        )
     return Retry(times, on, MAX_LOSSES if times else 1)
 
 

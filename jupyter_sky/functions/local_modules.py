@@ -27,6 +27,7 @@ from typing import Any
 from ..engines.node.file_cache import FileTree
 from ..engines.node.sent_modules import load_with_modules
 from ..engines.wire.values import Parcel
+from ..translation import _
 from .payload import ArgumentBlobs, Blob, Payload, digest, dumps, split
 
 DATA_FILE_BYTES = 2**20
@@ -166,7 +167,7 @@ def _imports_of_code(code: CodeType) -> frozenset[str]:
 def _imports_of_files(tree: FileTree) -> set[str]:
     """Return the top-level modules that sources import anywhere."""
     names: set[str] = set()
-    for name, (content, _) in tree.entries.items():
+    for name, (content, __) in tree.entries.items():
         if name.endswith(".py"):
             names |= _imports_of_source(tree.files[name], content)
     return names
@@ -307,7 +308,7 @@ def _archive(name: str, tree: FileTree) -> ModuleArchive:
         return known
     contents = {
         path: (mode, tree.files[path].read_bytes())
-        for path, (_, mode) in sorted(tree.entries.items())
+        for path, (__, mode) in sorted(tree.entries.items())
     }
     data = memoryview(pickle.dumps(contents, protocol=5))
     archive = ModuleArchive(name, tree.digest, Blob(digest(data), data.nbytes), data)
@@ -364,11 +365,13 @@ def missing_module_advice(name: str) -> str:
     if is_local_module(top):
         remedy = f'Image(includes=["{_places(top)[0]}"])'
         if module_tree(top) is None:
-            return f"{top} lies on this machine and is too large to travel with calls: {remedy}"
-        return (
-            f"{top} lies on this machine and travels with calls that name it: "
-            f"import {top} where the function is defined, or {remedy}"
-        )
+            return _(
+                "{top} lies on this machine and is too large to travel with calls: {remedy}"
+            ).format(top=top, remedy=remedy)
+        return _(
+            "{top} lies on this machine and travels with calls that name it: "
+            "import {top} where the function is defined, or {remedy}"
+        ).format(top=top, remedy=remedy)
     if owner := distributions_of([top]).get(top):
-        return f'{owner} is installed here, not there: Image(pip=["{owner}"])'
+        return _('{owner} is installed here, not there: Image(pip=["{owner}"])').format(owner=owner)
     return ""

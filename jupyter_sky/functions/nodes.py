@@ -1,4 +1,4 @@
-"""Nodes of a pool and the batches sent to them, in the notebook."""
+"""Nodes of a pool, in the notebook."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
+    from .sent_batch import SentBatch
     from .tasks import CallTask
 
 
@@ -63,41 +64,3 @@ class PoolNode:
             not self.connection.is_lost
             and self.connection.client.engines_by_rank.get(self.cluster_rank) == self.engine
         )
-
-
-@dataclass(frozen=True, slots=True)
-class StopRequest:
-    """Request that calls of a batch stop.
-
-    Attributes
-    ----------
-    why : str
-        Reason, one of `StopReason`.
-    since : float
-        Time of the request (monotonic clock).
-    keys : frozenset of int
-        The calls.
-    """
-
-    why: str
-    since: float
-    keys: frozenset[int]
-
-
-@dataclass(slots=True, eq=False)
-class SentBatch:
-    """Batch of calls sent to a node in one message."""
-
-    node: PoolNode
-    tasks: dict[int, CallTask]
-    id: str = ""
-    count: int = 0
-    """Number of calls when it was sent; several are quick."""
-    sent: float = field(default_factory=time.monotonic)
-    printed: int = 0
-    held_results: deque[tuple[int, list[tuple]]] = field(default_factory=deque)
-    is_final: bool = False
-    ran_concurrently: bool = False
-    """Whether others ran beside it when its engine died."""
-    stop_request: StopRequest | None = None
-    """Latest request to stop calls of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..resources import format_elapsed
+from ..translation import _
 
 
 def restart_notice(call: str, rank: int, why: str, seconds: float, uses: str) -> str:
@@ -31,11 +32,12 @@ def restart_notice(call: str, rank: int, why: str, seconds: float, uses: str) ->
         "timeout": "did not stop at its time limit",
         "close": "did not stop after its stream was closed",
     }.get(why, "did not stop when it was cancelled")
-    known = f", and {uses} may be" if uses else ""
-    return (
-        f"jupyter_sky: {call} {late}; the engine of node {rank} is restarted. The variables of "
-        f"its cells, what calls have kept there and its child processes are lost{known}\n"
-    )
+    known = _(", and {uses} may be").format(uses=uses) if uses else ""
+    return _(
+        "jupyter_sky: {call} {late}; the engine of node {rank} is restarted. "
+        "The variables of its cells, what calls have kept there and its child "
+        "processes are lost{known}\n"
+    ).format(call=call, late=late, rank=rank, known=known)
 
 
 def unread_notice(stream: str, rank: int, waiting: str) -> str:
@@ -47,7 +49,7 @@ def unread_notice(stream: str, rank: int, waiting: str) -> str:
     jupyter_sky: add(1) waits for a node, and node 0 waits until items of numbers(9) are read: \
 read the stream, or close() it
     """
-    return (
-        f"jupyter_sky: {waiting} waits for a node, and node {rank} waits until items of {stream} "
-        "are read: read the stream, or close() it\n"
-    )
+    return _(
+        "jupyter_sky: {waiting} waits for a node, and node {rank} waits until "
+        "items of {stream} are read: read the stream, or close() it\n"
+    ).format(waiting=waiting, rank=rank, stream=stream)

@@ -12,6 +12,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, Literal, TypeVar
 
 from ..errors import SkyUsageError
+from ..translation import _
 
 Only = Literal["head"] | int | Collection[int] | Callable[[Any], bool]
 F = TypeVar("F")
@@ -224,7 +225,9 @@ def _filtered(function: Any, shown: dict[str, Any]) -> Any:
     if hasattr(function, "with_output"):  # a `lazy_calls.Function`
         return function.with_output(shown)
     if not callable(function):
-        raise SkyUsageError(f"this is for functions, not for a {type(function).__name__}")
+        raise SkyUsageError(
+            _("this is for functions, not for a {name}").format(name=type(function).__name__)
+        )
     setattr(function, SHOWN_ATTRIBUTE, {**getattr(function, SHOWN_ATTRIBUTE, {}), **shown})
     return function
 
@@ -236,5 +239,7 @@ def _checked(only: Any) -> Any:
     if only == "head" or callable(only) or (isinstance(only, int) and not isinstance(only, bool)):
         return only
     raise SkyUsageError(
-        f"only={only!r}: 'head', a rank, several ranks, or a function of instance_info()"
+        _("only={only!r}: 'head', a rank, several ranks, or a function of instance_info()").format(
+            only=only
+        )
     )

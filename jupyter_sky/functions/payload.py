@@ -24,12 +24,15 @@ from typing import Any, Protocol
 
 from ..engines.wire.values import Parcel, pickler_class
 from ..errors import SkyTransferError
+from ..translation import _
 from .memory_files import FileName, MemoryFile
 
 BLOB_BYTES = 2**20
 APART_BYTES = 2**14
 """Segments of this many bytes are not copied into a message's own pickle."""
-_PLAIN = {int, float, str, bytes, bool, type(None), complex}
+_NUMBERS = frozenset({int, float, bool, type(None), complex})
+_TEXTS = frozenset({str, bytes})
+_PLAIN = _NUMBERS | _TEXTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class ArgumentBlobs:
     """
 
     def __init__(
-        self, find_file: Callable[[str, memoryview], MemoryFile | None] = lambda *_: None
+        self, find_file: Callable[[str, memoryview], MemoryFile | None] = lambda *__: None
     ) -> None:
         self._find_file = find_file
         self._known: dict[tuple[int, int], tuple[Blob, memoryview | MemoryFile, memoryview]] = {}
@@ -88,7 +91,7 @@ class ArgumentBlobs:
             blob = Blob(name, segment.nbytes, file.name if file is not None else None)
             # the segment stays, so that its address is not given away again
             self._known[place] = blob, segment if file is None else file, segment
-        blob, source, _ = self._known[place]
+        blob, source, __ = self._known[place]
         self._added[blob.digest] = source
         return blob
 
@@ -140,12 +143,18 @@ def dumps(value: Any) -> bytes:
     return stream.getvalue()
 
 
+def is_plain(value: Any) -> bool:
+    """Return whether a value is a number or a short text, which needs no analysis to be sent."""
+    kind = type(value)
+    return kind in _NUMBERS or (kind in _TEXTS and len(value) < APART_BYTES)
+
+
 def plain_pickle(parts: Iterable[Any], value: Any) -> bytes | None:
     """Pickle a small value all of whose parts are numbers and texts, or return None.
 
     Such a pickle needs no import and no analysis, which take longer than a quick call.
     """
-    if not all(type(part) in _PLAIN for part in parts):
+    if not all(map(is_plain, parts)):
         return None
     data = pickle.dumps(value, protocol=5)
     return data if len(data) < APART_BYTES else None
@@ -217,7 +226,9 @@ def pack_arguments(
     except Exception as error:
         for label, value in _label_arguments(function, args, kwargs):
             Parcel.of(value, f"argument {label} of {name}")
-        raise SkyTransferError(f"the arguments of {name} cannot be sent: {error}") from error
+        raise SkyTransferError(
+            _("the arguments of {name} cannot be sent: {error}").format(name=name, error=error)
+        ) from error
 
 
 def pack_function(function: Callable[..., Any], options: dict[str, Any], name: str) -> Parcel:

@@ -13,22 +13,27 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..engines.wire.values import Parcel
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
+from ..translation import _, ngettext
 from . import active_pools
 from .blob_transfer import BlobTransfer
 from .call_methods import CallMethods, Wanted
+from .call_queue import Waiting
 from .dispatch import Dispatcher
+from .gathered_calls import GatheredCalls, PlainCalls, find_plain_calls
 from .local_modules import LocalModules
 from .memory_files import machine_identity
 from .nodes import PoolNode
 from .output import OutputSink
 from .payload import Blobs, split
 from .specs import Nodes, NodeSpec, Worker
-from .tasks import CallPickler, CallTask, PackedCall, RemoteFuture, paused_collection
+from .tasks import CallPickler, CallTask, PackedCall, RemoteFuture, StopReason, paused_collection
 from .topology import shared_state_endpoint, topology
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
     from ..executor.cluster import ClusterHandle
+    from .lazy_calls import PendingFunction
+    from .progress import Counts
 
 T = TypeVar("T")
 
@@ -244,7 +249,11 @@ class Pool(CallMethods):
         >>> pool.resize(4)  # doctest: +SKIP
         """
         if self.closed or self.scaler is None:
-            raise SkyUsageError(f"pool {self.name} {self.closed or 'is not from sky.Compute'}")
+            raise SkyUsageError(
+                _("pool {name} {closed}").format(
+                    name=self.name, closed=self.closed or _("is not from sky.Compute")
+                )
+            )
         wanted = Nodes.of(nodes)
         self.scaler.resize(wanted)
         self.max_nodes = wanted.limit
@@ -264,7 +273,9 @@ class Pool(CallMethods):
         One node's work keeps them all: the clusters of a pool do not end one by one.
         """
         calls = self._dispatcher.call_count()
-        named = f"{calls} call{'' if calls == 1 else 's'}" if calls else ""
+        named = (
+            ngettext("{calls} call", "{calls} calls", calls).format(calls=calls) if calls else ""
+        )
         return ", ".join(filter(None, (named, self._other_uses())))
 
     def _other_uses(self) -> str:
@@ -290,7 +301,7 @@ class Pool(CallMethods):
     def equip(self, setups: Sequence[Any], around: Sequence[Any]) -> None:
         """Set the setups of every process, and the wrappers of every call."""
         pair = ([setup for setup in setups if setup is not None], list(around))
-        self._equipment = split(Parcel.of(pair, "what plug-ins send"), None)
+        self._equipment = split(Parcel.of(pair, _("what plug-ins send")), None)
 
     def _describe(self, node: PoolNode) -> dict[str, Any]:
         version = (self.ranks, dict(self.facts), self._equipment, self.cancel_grace)
@@ -341,7 +352,7 @@ class Pool(CallMethods):
     def _drop(self, cluster: ClusterHandle, error: SkyError) -> None:
         """Drop a lost cluster, if others remain."""
         if cluster is self.cluster:
-            self.closed = f"is gone ({error.message})"
+            self.closed = _("is gone ({message})").format(message=error.message)
             active_pools.unregister(self)
             self._dispatcher.close(f"pool {self.name} is gone: {error.message}")
             lost = list(self._clusters)
@@ -368,27 +379,20 @@ class Pool(CallMethods):
         group: object = None,
     ) -> list[RemoteFuture[Any]]:
         """Pickle calls and hand them to the dispatcher; put their futures into `futures`."""
-        if self.closed:
-            raise SkyUsageError(
-                f"pool {self.name} {self.closed}: calls cannot be sent to it any more",
-                hint="bring one up: sky.up(...), or with sky.Compute(...) as compute",
-            )
+        self._check_open()
         pickler, collected = pickler or CallPickler(self.local_modules()), self._blobs.collect()
         tasks: list[CallTask] = []
         packed: dict[int, PackedCall] = {}
         blobs: Blobs = {}
-        sink = OutputSink(many=len(self._dispatcher.nodes) > 1)
+        sink = self._sink()
         broadcast = uuid.uuid4().hex if len(wanted) > 1 and wanted[0][1] is not None else ""
         with paused_collection():
             for call, rank in wanted:
                 if id(call) not in packed:
                     packed[id(call)] = pickler.pack(call, collected)
                     blobs |= packed[id(call)].blobs
-                task = CallTask(call, packed[id(call)], RemoteFuture(), sink, rank)
-                task.broadcast, task.group = broadcast, group
-                task.timeout = call.timeout if call.timeout is not None else self.limit
-                for stream_sender in task.packed.stream_senders:
-                    stream_sender.expected += 1
+                task = self._task(call, packed[id(call)], RemoteFuture(), sink)
+                task.rank, task.broadcast, task.group = rank, broadcast, group
                 tasks.append(task)
         self._blobs.upload(blobs)
         futures = [] if futures is None else futures
@@ -396,13 +400,67 @@ class Pool(CallMethods):
         self._dispatcher.submit(tasks)
         return futures
 
+    def _send_gathered(self, gathered: GatheredCalls) -> None:
+        """Pickle the calls of a gather and hand them to the dispatcher."""
+        self._check_open()
+        pickler, collected = CallPickler(self.local_modules()), self._blobs.collect()
+        calls, blobs = gathered.calls, Blobs()
+        packed: dict[int, PackedCall] = {}
+        entries: list[Waiting] = []
+        with paused_collection():
+            for numbers in find_plain_calls(calls, pickler.is_plain):
+                call = calls[numbers[0]]
+                if len(numbers) > 1:
+                    function, shared = pickler.plain_function(call.function)
+                    timeout = self._time_limit(call)
+                    entries.append(PlainCalls(gathered, function, shared, numbers, timeout))
+                    continue
+                if id(call) not in packed:
+                    packed[id(call)] = pickler.pack(call, collected)
+                    blobs |= packed[id(call)].blobs
+                future = gathered.future(numbers[0])
+                task = self._task(call, packed[id(call)], future, gathered.sink)
+                task.group = gathered
+                entries.append(task)
+        self._blobs.upload(blobs)
+        self._dispatcher.submit(entries)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise SkyUsageError(
+                _("pool {name} {closed}: calls cannot be sent to it any more").format(
+                    name=self.name, closed=self.closed
+                ),
+                hint=_("bring one up: sky.up(...), or with sky.Compute(...) as compute"),
+            )
+
+    def _sink(self) -> OutputSink:
+        return OutputSink(many=len(self._dispatcher.nodes) > 1)
+
+    def _time_limit(self, call: PendingFunction[Any]) -> float | None:
+        return call.timeout if call.timeout is not None else self.limit
+
+    def _task(
+        self,
+        call: PendingFunction[Any],
+        packed: PackedCall,
+        future: RemoteFuture[Any],
+        sink: OutputSink,
+    ) -> CallTask:
+        for stream_sender in packed.stream_senders:
+            stream_sender.expected += 1
+        return CallTask(call, packed, future, sink, timeout=self._time_limit(call))
+
+    def _stop_gathered(self, gathered: GatheredCalls, why: StopReason) -> None:
+        self._dispatcher.stop_gathered(gathered, why)
+
     def _progress(
-        self, total: int, group: object
+        self, total: int, group: object, counts: Counts | None = None
     ) -> contextlib.AbstractContextManager[Callable[[Sequence[Future[Any]]], None]]:
         """Show the progress of the calls of a gather while they are waited for."""
         from .progress import show_progress
 
-        return show_progress(total if self.shows_progress else 0, self._dispatcher, group)
+        return show_progress(total if self.shows_progress else 0, self._dispatcher, group, counts)
 
     # -- end ---------------------------------------------------------------------------------------
 
@@ -418,7 +476,7 @@ class Pool(CallMethods):
         """End the pool, and its machines."""
         if self._ended:
             return
-        self._ended, self.closed = True, self.closed or "was ended"
+        self._ended, self.closed = True, self.closed or _("was ended")
         active_pools.unregister(self)
         try:
             self._stack.close()
@@ -432,7 +490,7 @@ class Pool(CallMethods):
 
     def disown(self) -> None:
         """Take no calls and end nothing: called in a forked process, whose parent has the pool."""
-        self._ended, self.closed = True, "belongs to the process that this one was forked from"
+        self._ended, self.closed = True, _("belongs to the process that this one was forked from")
         self._stack.pop_all()
 
     def _release_cluster(self, cluster: ClusterHandle) -> None:
@@ -446,11 +504,11 @@ class Pool(CallMethods):
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *__: object) -> None:
         self.down()
 
     def __repr__(self) -> str:
-        state = self.closed or f"{len(self.ranks)} nodes"
+        state = self.closed or _("{ranks_count} nodes").format(ranks_count=len(self.ranks))
         return f"<pool {self.name}: {state}>"
 
     @property

@@ -70,6 +70,13 @@ class GatherProgress:
         return (self.total - self.ended) / self.rate if self.rate else None
 
 
+class Counts(Protocol):
+    """Numbers of calls that gave a result, and that raised or were cancelled."""
+
+    done: int
+    failed: int
+
+
 class CallCounter:
     """Counter of calls by state, with snapshots in constant time.
 
@@ -83,6 +90,8 @@ class CallCounter:
         When they were sent, by `time.monotonic`.
     total
         Number of all calls, if more will be sent.
+    counts
+        Calls that count themselves.
     """
 
     def __init__(
@@ -91,7 +100,9 @@ class CallCounter:
         at_work: Callable[[], tuple[int, int]],
         begun: float,
         total: int | None = None,
+        counts: Counts | None = None,
     ) -> None:
+        self._counts = counts
         self.total, self.begun = len(futures) if total is None else total, begun
         self._at_work = at_work
         self._done = self._failed = 0
@@ -116,6 +127,8 @@ class CallCounter:
         now = time.monotonic()
         with self._lock:
             done, failed = self._done, self._failed
+        if self._counts is not None:
+            done, failed = done + self._counts.done, failed + self._counts.failed
         ended = done + failed
         running = min(running, self.total - ended)
         (before, had), seconds = self._seen[0], now - self.begun
@@ -139,14 +152,19 @@ class RunningCalls(Protocol):
 
 @contextmanager
 def show_progress(
-    total: int, dispatcher: RunningCalls, group: object
+    total: int, dispatcher: RunningCalls, group: object, counts: Counts | None = None
 ) -> Iterator[Callable[[Sequence[Future[Any]]], None]]:
-    """Show the progress of a gather; yield a function that takes the futures that are sent."""
+    """Show the progress of a gather; yield a function that takes the futures that are sent.
+
+    Calls that count themselves are given as `counts` instead.
+    """
     show = _find_display() if total > 1 else None
     if show is None:
         yield lambda futures: None
         return
-    counter = CallCounter((), lambda: dispatcher.count_running(group), time.monotonic(), total)
+    counter = CallCounter(
+        (), lambda: dispatcher.count_running(group), time.monotonic(), total, counts
+    )
     watch = _ProgressThread(counter, show)
     try:
         yield counter.add

@@ -7,6 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, TextIO
 
 from ..quantities import format_elapsed
+from ..translation import _
 
 if TYPE_CHECKING:
     from .progress import GatherProgress
@@ -32,16 +33,22 @@ def to_text(progress: GatherProgress) -> str:
 def progress_parts(progress: GatherProgress) -> list[str]:
     """Return the parts after stage and time."""
     total, whole = f"{progress.total:,}", progress.done == progress.total
-    failed = f", {progress.failed:,} failed" if progress.failed else ""
-    counted = f"{total} calls" if whole else f"{progress.done:,} of {total} calls"
-    parts = [f"{counted} done{failed}"]
+    failed = _(", {failed:,} failed").format(failed=progress.failed) if progress.failed else ""
+    counted = (
+        _("{total} calls").format(total=total)
+        if whole
+        else _("{done:,} of {total} calls").format(done=progress.done, total=total)
+    )
+    parts = [_("{counted} done{failed}").format(counted=counted, failed=failed)]
     if progress.stage != "running":
         left = progress.running + progress.left
-        parts += [f"{left:,} stopped"] if left else []
+        parts += [_("{left:,} stopped").format(left=left)] if left else []
         pace = format_pace(progress.rate)
         return parts + ([f"{pace}{_on(progress.nodes)}"] if pace and progress.done else [])
-    parts.append(f"{progress.running:,} running{_on(progress.nodes)}")
-    parts += [f"{progress.left:,} left"] if progress.left else []
+    parts.append(
+        _("{running:,} running{nodes}").format(running=progress.running, nodes=_on(progress.nodes))
+    )
+    parts += [_("{left:,} left").format(left=progress.left)] if progress.left else []
     parts += [format_pace(progress.rate)] if progress.rate else []
     if progress.seconds_left is not None:
         parts.append(f"about {format_elapsed(max(1.0, progress.seconds_left))} left (est.)")
@@ -60,7 +67,11 @@ def format_pace(rate: float | None) -> str:
         return ""
     units = (("s", rate), ("min", 60 * rate), ("h", 3600 * rate))
     unit, pace = next((pair for pair in units if pair[1] >= 1), units[-1])
-    return f"{pace:,.0f} calls/{unit}" if pace >= 10 else f"{pace:.2g} calls/{unit}"
+    return (
+        _("{pace:,.0f} calls/{unit}").format(pace=pace, unit=unit)
+        if pace >= 10
+        else _("{pace:.2g} calls/{unit}").format(pace=pace, unit=unit)
+    )
 
 
 def _on(nodes: int) -> str:

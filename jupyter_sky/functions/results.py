@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..engines.wire.messages import COUNTED_TYPES, Message
 from ..errors import SkyError
+from ..translation import _
+from .call_queue import Waiting
 from .memory_files import read_file
-from .nodes import PoolNode, SentBatch
+from .nodes import PoolNode
 from .payload import Blob, Payload, has_blobs, join, unwrap
+from .sent_batch import SentBatch
 from .streams import ItemBuffer, ItemStream
 from .tasks import CallTask, RemoteFuture, StopReason, remote_exception
 
@@ -28,13 +32,18 @@ class TaskOwner(Protocol):
     def dispatch(self) -> None:
         """Send as many tasks as there is room for."""
 
-    def requeue(self, tasks: list[CallTask]) -> None:
-        """Put tasks back at the head of the queue."""
+    def requeue(self, entries: Sequence[Waiting], /) -> None:
+        """Put calls back at the head of the queue."""
 
     def finish_task(
         self, batch: SentBatch, key: int, seconds: float | None = None
     ) -> CallTask | None:
         """Take a task out of its batch; return None if it was taken out before."""
+
+    def finish_values(
+        self, batch: SentBatch, keys: list[int], values: list[Any], seconds: list[float]
+    ) -> None:
+        """Set results that are numbers and short texts."""
 
     def finish_batch(self, batch: SentBatch) -> None:
         """Free the slot of a batch."""
@@ -102,13 +111,13 @@ class ResultHandler:
     def release_held(self, batch: SentBatch, printed: int) -> None:
         """Process held results that come after at most `printed` outputs."""
         while batch.held_results and batch.held_results[0][0] <= printed:
-            _, reports = batch.held_results.popleft()
+            __, reports = batch.held_results.popleft()
             self._process(batch, reports)
 
     def show_output(self, batch: SentBatch, message: Message) -> None:
         """Show an output of a batch, and process the results that have waited for it."""
         kind, content = message["header"]["msg_type"], message["content"]
-        sink = next(iter(batch.tasks.values())).sink if batch.tasks else None
+        sink = batch.sink
         if kind == "stream" and sink is not None:
             sink.write(batch.node.rank, content["name"], content["text"])
         elif kind == "display_data" and sink is not None:
@@ -129,6 +138,12 @@ class ResultHandler:
                 self.dispatcher.finish_batch(batch)
                 self.dispatcher.dispatch()
 
+    def _on_values(
+        self, batch: SentBatch, keys: list[int], values: list[Any], seconds: list[float]
+    ) -> None:
+        """Take results that are numbers and short texts."""
+        self.dispatcher.finish_values(batch, keys, values, seconds)
+
     def _on_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> None:
         task = self.dispatcher.finish_task(batch, key, seconds)
         if task is not None:
@@ -143,10 +158,12 @@ class ResultHandler:
             task.future.nbytes = sum(map(_nbytes, payload))
             task.future.resolve(join(payload, _read_blob))
         except _LostFile:
-            why = "its process ended before its result was read"
+            why = _("its process ended before its result was read")
             self.dispatcher.on_task_lost(task, batch.node, why, at_fault=False)
         except Exception as error:
-            text = f"the result of {task.call!r} cannot be opened here: {error}"
+            text = _("the result of {call!r} cannot be opened here: {error}").format(
+                call=task.call, error=error
+            )
             task.future.fail(_chained(SkyError(text), error))
 
     def _on_error(
@@ -172,7 +189,8 @@ class ResultHandler:
             task.future.fail(error)
 
     def _on_stream(self, batch: SentBatch, key: int) -> None:
-        task = batch.tasks[key]
+        task = batch.task(key)
+        assert task is not None
         node, engine = batch.node, batch.node.engine
         # the stream and its future are not referenced here: it ends when its user drops it
         task.stream = ItemBuffer()
@@ -212,10 +230,12 @@ class ResultHandler:
                     stream_sender.acknowledge((batch.id, key), count)
 
     def _on_returned(self, batch: SentBatch, keys: list[int]) -> None:
+        with self.dispatcher.lock:
+            plain = batch.take_unstarted(keys)
         tasks = [task for key in keys if (task := self.dispatcher.finish_task(batch, key))]
         for task in tasks:
             task.attempts -= 1
-        self.dispatcher.requeue(tasks)
+        self.dispatcher.requeue(tasks if plain is None else [plain, *tasks])
 
     def _on_missing(self, batch: SentBatch, key: int, name: str) -> None:
         if task := self.dispatcher.finish_task(batch, key):
@@ -246,7 +266,9 @@ def _read_blob(blob: Blob) -> memoryview:
 
 
 def _no_blob(blob: Blob) -> memoryview:
-    raise SkyError(f"the result has a part that was not sent ({blob.size} bytes)")
+    raise SkyError(
+        _("the result has a part that was not sent ({size} bytes)").format(size=blob.size)
+    )
 
 
 def _chained(error: SkyError, cause: BaseException) -> SkyError:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, overload
 
 from ..engines.node.instance import InstanceInfo, instance_info
 from ..errors import SkyUsageError
+from ..translation import _
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -105,12 +106,16 @@ def shard(
     the same positions are taken of each, so they must be equally long
     """
     if not arrays:
-        raise SkyUsageError("shard() was given nothing", hint="such as x, y = sky.shard(x, y)")
+        raise SkyUsageError(
+            _("shard() was given nothing"), hint=_("such as x, y = sky.shard(x, y)")
+        )
     lengths = [_length(array, number) for number, array in enumerate(arrays, 1)]
     if len(set(lengths)) > 1:
         raise SkyUsageError(
-            f"shard: the arrays have different lengths: {' and '.join(map(str, lengths))}",
-            hint="the same positions are taken of each, so they must be equally long",
+            _("shard: the arrays have different lengths: {str}").format(
+                str=" and ".join(map(str, lengths))
+            ),
+            hint=_("the same positions are taken of each, so they must be equally long"),
         )
     info = _place(instance_info(), node, total_nodes)
     span = _span(lengths[0], info, drop_last)
@@ -130,8 +135,10 @@ def _place(info: InstanceInfo, node: int | None, total_nodes: int | None) -> Ins
     total_nodes = info.total_nodes if total_nodes is None else total_nodes
     if not 0 <= node < total_nodes:
         raise SkyUsageError(
-            f"shard(node={node!r}, total_nodes={total_nodes!r}): there is no such node",
-            hint="ranks begin at 0: shard(x, node=0, total_nodes=2)",
+            _("shard(node={node!r}, total_nodes={total_nodes!r}): there is no such node").format(
+                node=node, total_nodes=total_nodes
+            ),
+            hint=_("ranks begin at 0: shard(x, node=0, total_nodes=2)"),
         )
     return replace(info, node=node, total_nodes=total_nodes)
 
@@ -154,8 +161,10 @@ def _length(array: Any, number: int) -> int:
         return len(array)
     except (TypeError, IndexError):
         raise SkyUsageError(
-            f"shard: argument {number} is a {name}, which has no order or no length",
-            hint="give a list, a tuple, an array, a table or a tensor",
+            _("shard: argument {number} is a {name}, which has no order or no length").format(
+                number=number, name=name
+            ),
+            hint=_("give a list, a tuple, an array, a table or a tensor"),
         ) from None
 
 

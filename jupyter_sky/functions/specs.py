@@ -11,6 +11,7 @@ from ..accelerators import Accelerator
 from ..accelerators import accelerator as known_accelerator
 from ..errors import SkyUsageError, suggest
 from ..resources import Resources, parse_duration
+from ..translation import _
 from .timeouts import CANCEL_GRACE_SECONDS
 
 if TYPE_CHECKING:
@@ -59,11 +60,17 @@ class Nodes:
             value = getattr(self, name)
             wrong = isinstance(value, bool) or not isinstance(value, int) or value < 1
             if value is not None and wrong:
-                raise SkyUsageError(f"nodes: {name}={value!r} is not a number of nodes")
+                raise SkyUsageError(
+                    _("nodes: {name}={value!r} is not a number of nodes").format(
+                        name=name, value=value
+                    )
+                )
         if self.max is not None and self.max < self.initial:
             raise SkyUsageError(
-                f"nodes: at most {self.max}, and {self.initial} to start with",
-                hint="the larger number last: nodes=(2, 4), sky.Nodes(min=2, max=4)",
+                _("nodes: at most {max}, and {initial} to start with").format(
+                    max=self.max, initial=self.initial
+                ),
+                hint=_("the larger number last: nodes=(2, 4), sky.Nodes(min=2, max=4)"),
             )
 
     @classmethod
@@ -79,7 +86,9 @@ class Nodes:
             return value
         if isinstance(value, tuple | list):
             if len(value) != 2:
-                raise SkyUsageError(f"nodes={value!r}: a pair is the least and the most")
+                raise SkyUsageError(
+                    _("nodes={value!r}: a pair is the least and the most").format(value=value)
+                )
             low, high = value
             return cls(min=low, max=high)
         return cls(min=value)  # type: ignore[arg-type]
@@ -129,10 +138,15 @@ class Worker:
     def __post_init__(self) -> None:
         wrong = isinstance(self.concurrency, bool) or not isinstance(self.concurrency, int)
         if wrong or self.concurrency < 1:
-            raise SkyUsageError(f"concurrency={self.concurrency!r}: 1 or more calls at once")
+            raise SkyUsageError(
+                _("concurrency={concurrency!r}: 1 or more calls at once").format(
+                    concurrency=self.concurrency
+                )
+            )
         if self.executor not in EXECUTORS:
             raise SkyUsageError(
-                f"executor={self.executor!r} is not known", hint=suggest(self.executor, EXECUTORS)
+                _("executor={executor!r} is not known").format(executor=self.executor),
+                hint=suggest(self.executor, EXECUTORS),
             )
 
     @property
@@ -189,16 +203,26 @@ class Options:
     def __post_init__(self) -> None:
         if not isinstance(self.console, bool) and self.console not in CONSOLES:
             raise SkyUsageError(
-                f"console={self.console!r} is not known", hint=suggest(str(self.console), CONSOLES)
+                _("console={console!r} is not known").format(console=self.console),
+                hint=suggest(str(self.console), CONSOLES),
             )
         if self.worker is not None and not isinstance(self.worker, Worker):
             raise SkyUsageError(
-                f"Options(worker={self.worker!r}): not a worker", hint="sky.Worker(concurrency=2)"
+                _("Options(worker={worker!r}): not a worker").format(worker=self.worker),
+                hint="sky.Worker(concurrency=2)",
             )
         if not self.cancel_grace >= 0:
-            raise SkyUsageError(f"cancel_grace={self.cancel_grace!r}: seconds, 0 or above")
+            raise SkyUsageError(
+                _("cancel_grace={cancel_grace!r}: seconds, 0 or above").format(
+                    cancel_grace=self.cancel_grace
+                )
+            )
         if self.provision_timeout is not None and not self.provision_timeout > 0:
-            raise SkyUsageError(f"provision_timeout={self.provision_timeout!r}: seconds above 0")
+            raise SkyUsageError(
+                _("provision_timeout={provision_timeout!r}: seconds above 0").format(
+                    provision_timeout=self.provision_timeout
+                )
+            )
 
     @property
     def shows_progress(self) -> bool:
@@ -236,8 +260,10 @@ class Volume:
         path = PurePosixPath(self.mount)
         if not path.is_absolute() or ".." in path.parts or str(path) in SYSTEM_FOLDERS:
             raise SkyUsageError(
-                f"Volume(mount={self.mount!r}): not an absolute path, or a folder of the system",
-                hint=f'sky.Volume({self.bucket!r}, mount="/data")',
+                _(
+                    "Volume(mount={mount!r}): not an absolute path, or a folder of the system"
+                ).format(mount=self.mount),
+                hint=_('sky.Volume({bucket!r}, mount="/data")').format(bucket=self.bucket),
             )
 
 
@@ -248,9 +274,12 @@ def refuse_volumes(volumes: Sequence[Any]) -> None:
     first = volumes[0]
     name = first.bucket if isinstance(first, Volume) else first
     raise SkyUsageError(
-        f"volumes={[*volumes]!r}: pools do not mount buckets yet",
-        hint=f'read objects where they are, such as pandas.read_parquet("s3://{name}/...") in the '
-        'function, or send files with Image(includes=["./data/"])',
+        _("volumes={value!r}: pools do not mount buckets yet").format(value=[*volumes]),
+        hint=_(
+            "read objects where they are, such as "
+            'pandas.read_parquet("s3://{name}/...") in the function, or send files '
+            'with Image(includes=["./data/"])'
+        ).format(name=name),
     )
 
 
@@ -304,14 +333,16 @@ class Spec:
         refuse_volumes(self.volumes)
         if self.market is not None and self.market not in ALLOCATIONS:
             raise SkyUsageError(
-                f"allocation={self.allocation!r} is not known",
+                _("allocation={allocation!r} is not known").format(allocation=self.allocation),
                 hint=suggest(self.market, ALLOCATIONS),
             )
         if isinstance(self.accelerator, str):
             known_accelerator(self.accelerator.partition(":")[0])
         self.resources(1)
         if self.ttl is not None and not (self.lease or 0) > 0:
-            raise SkyUsageError(f"ttl={self.ttl!r}: seconds above 0, or like '10m'")
+            raise SkyUsageError(
+                _("ttl={ttl!r}: seconds above 0, or like '10m'").format(ttl=self.ttl)
+            )
 
     @property
     def market(self) -> str | None:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import SkyTransferError, SkyUsageError
+from ..translation import _
 from .local_modules import LocalModules, dumps_with_modules
 from .node.calls import stream_input
 from .node.stream_inputs import WINDOW_BYTES, WINDOW_ITEMS
@@ -68,7 +69,7 @@ class ItemStream(Generic[T]):
     def __enter__(self) -> ItemStream[T]:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *__: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -177,7 +178,7 @@ class StreamSender:
         """Record that a receiver has consumed some items."""
         with self._wake:
             ahead = self._ahead.get(receiver, deque[int]())
-            for _ in range(min(count, len(ahead))):
+            for __ in range(min(count, len(ahead))):
                 self._bytes[receiver] -= ahead.popleft()
             self._wake.notify()
 
@@ -312,8 +313,10 @@ def _refuse_generators(function: Callable[..., Any], call: PendingFunction[Any])
     for value in (*call.args, *call.kwargs.values()):
         if inspect.isgenerator(value):
             raise SkyUsageError(
-                f"{call.function.name} was given a generator, and nothing says that it is streamed",
-                hint="annotate the parameter as Iterator[...], or give a list",
+                _("{name} was given a generator, and nothing says that it is streamed").format(
+                    name=call.function.name
+                ),
+                hint=_("annotate the parameter as Iterator[...], or give a list"),
             )
 
 

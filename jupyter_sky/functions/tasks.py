@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from ..errors import SkyTaskLost, SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
+from ..translation import _
 from .edited_modules import definition, is_edited
 from .local_modules import Archives, LocalModules, merge, missing_module_advice, with_modules
 from .payload import (
@@ -51,6 +52,13 @@ class SentCall(Protocol):
         """Request that it stops."""
 
 
+class FutureListener(Protocol):
+    """Object that is told of the end of futures."""
+
+    def note(self, future: RemoteFuture[Any]) -> None:
+        """Note that a future has ended."""
+
+
 class RemoteFuture(Future[T]):
     """Future of a sent call: awaitable, and its cancellation stops the call.
 
@@ -62,7 +70,7 @@ class RemoteFuture(Future[T]):
 
     has_value: bool = False
     """Whether it has ended with a result, or is about to."""
-    latch: Latch | None = None
+    latch: FutureListener | None = None
     """Waits for this future and others."""
     sent: SentCall | None = None
     """The call on its node; None before it is sent and after its end."""
@@ -165,6 +173,22 @@ class CallTask:
         """Whether it can be repeated: none of its streams has begun."""
         return not self.packed.stream_senders and self.stream is None
 
+    @property
+    def count(self) -> int:
+        """Number of calls, as an entry of the queue has it."""
+        return 1
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self.future.done()
+
+    def fail(self, error: BaseException) -> None:
+        """Set the error."""
+        if self.stream is not None:
+            self.stream.finish("error", error)
+        self.future.fail(error)
+
 
 class CallPickler:
     """Pickler of calls: functions that calls share are pickled once.
@@ -219,6 +243,14 @@ class CallPickler:
         arguments = with_modules(parcel, merge(archives, others), blobs)
         return PackedCall(function, arguments, stream_inputs, stream_senders, shared | blobs.take())
 
+    def is_plain(self, function: Function) -> bool:
+        """Return whether numbers and short texts can be sent to a function without analysis."""
+        return id(function) in self._plain and not function.shown
+
+    def plain_function(self, function: Function) -> tuple[Payload, Blobs]:
+        """Return the pickle of such a function, and its large segments."""
+        return self._plain[id(function)]
+
     def _pack_plain(self, call: PendingFunction[Any]) -> PackedCall | None:
         """Pickle a further call of a function if its arguments are numbers and short texts."""
         known = self._plain.get(id(call.function))
@@ -232,16 +264,22 @@ class CallPickler:
 def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:
     """Return the error of a call that was lost with its node; None if it is to be sent again."""
     if not task.replayable or task.rank is not None:
-        obstacle = "it streams" if not task.replayable else "it was for this very node"
-        text = f"{task.call!r} was lost with node {rank} ({why}); {obstacle}"
-        return SkyTaskLost(text, hint="send it again")
+        obstacle = _("it streams") if not task.replayable else _("it was for this very node")
+        text = _("{call!r} was lost with node {rank} ({why}); {obstacle}").format(
+            call=task.call, rank=rank, why=why, obstacle=obstacle
+        )
+        return SkyTaskLost(text, hint=_("send it again"))
     if task.call.retry.losses <= 1:
-        text = f"{task.call!r} was lost with node {rank} ({why}), and may have run"
-        hint = "retry=0 allows one attempt; without it, a call is sent again after a loss"
+        text = _("{call!r} was lost with node {rank} ({why}), and may have run").format(
+            call=task.call, rank=rank, why=why
+        )
+        hint = _("retry=0 allows one attempt; without it, a call is sent again after a loss")
         return SkyTaskLost(text, hint=hint)
     if len(task.losses) >= task.call.retry.losses:
-        text = f"{task.call!r} was lost {len(task.losses)} times ({'; '.join(task.losses)})"
-        hint = "it seems to end the process that runs it, and is not sent again"
+        text = _("{call!r} was lost {losses_count} times ({losses})").format(
+            call=task.call, losses_count=len(task.losses), losses="; ".join(task.losses)
+        )
+        hint = _("it seems to end the process that runs it, and is not sent again")
         return SkyTaskLost(text, hint=hint)
     return None
 
@@ -260,9 +298,11 @@ def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseExc
     """
     if said["stopped"] == "timeout":
         return SkyTimeout(
-            f"{task.call!r} ran longer than the {format_elapsed(task.timeout or 0)} that it was "
-            f"allowed, on node {rank}, and was stopped",
-            hint="allow more: .with_timeout(seconds)",
+            _(
+                "{call!r} ran longer than the {format_elapsed} that it was allowed, on "
+                "node {rank}, and was stopped"
+            ).format(call=task.call, format_elapsed=format_elapsed(task.timeout or 0), rank=rank),
+            hint=_("allow more: .with_timeout(seconds)"),
         )
     error = _unpickle(said.get("pickle"))
     if error is None:
@@ -315,7 +355,7 @@ class RemoteError(Exception):
         self.text, self.rank = text, rank
 
     def __str__(self) -> str:
-        return f"on node {self.rank}:\n{self.text}"
+        return _("on node {rank}:\n{text}").format(rank=self.rank, text=self.text)
 
 
 def _unpickle(data: bytes | None) -> BaseException | None:
@@ -386,8 +426,14 @@ def results_of(futures: list[RemoteFuture[Any]], timeout: float | None = None) -
             future.result()
     if unfinished:
         raise SkyTimeout(
-            f"{unfinished} of {len(futures)} calls had not ended after "
-            f"{format_elapsed(timeout or 0)}, and were stopped",
-            hint="allow more: timeout=SECONDS, or None to wait for all",
+            _(
+                "{unfinished} of {futures_count} calls had not ended after "
+                "{format_elapsed}, and were stopped"
+            ).format(
+                unfinished=unfinished,
+                futures_count=len(futures),
+                format_elapsed=format_elapsed(timeout or 0),
+            ),
+            hint=_("allow more: timeout=SECONDS, or None to wait for all"),
         )
     return [future.result() for future in futures]

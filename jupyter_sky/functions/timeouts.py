@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..errors import SkyError
 
 if TYPE_CHECKING:
-    from .nodes import SentBatch
+    from .sent_batch import SentBatch
 
 TICK_SECONDS = 0.05
 SLACK_SECONDS = 0.45
@@ -55,7 +55,9 @@ class TimeoutMonitor:
             time.sleep(TICK_SECONDS)
             now = time.monotonic()
             with self._lock:
-                open_ = {name: b for name, b in self._watched.items() if b.tasks and not b.is_final}
+                open_ = {
+                    name: b for name, b in self._watched.items() if b.open_count and not b.is_final
+                }
                 self._watched = open_
                 if not open_:
                     self._is_running = False
@@ -66,12 +68,12 @@ class TimeoutMonitor:
 
     def _check_batch(self, batch: SentBatch, now: float) -> None:
         request = batch.stop_request
-        if request is not None and request.keys & batch.tasks.keys():
+        if request is not None and batch.has_any(request.keys):
             patience = STOP_TIMEOUT_SECONDS.get(request.why, self.cancel_grace + SLACK_SECONDS)
             if now - request.since > patience:
                 self._abandon(batch, request.why)
             return
-        times = [task.timeout or 0.0 for task in list(batch.tasks.values())]
+        times = batch.time_limits()
         if times and all(times) and now - batch.sent > sum(times) + SLACK_SECONDS:
             if self._has_started(batch):
                 self._abandon(batch, "timeout")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from weakref import WeakSet
 
+from .call_queue import Waiting
 from .notices import unread_notice
 from .streams import ItemBuffer
 from .tasks import CallTask
@@ -23,7 +24,7 @@ class UnreadStreams:
             self._noted.add(task.stream)
             self._tasks.append(task)
 
-    def report(self, waiting: CallTask) -> None:
+    def report(self, waiting: Waiting) -> None:
         """Say, in the output of a call that waits for a node, which streams keep nodes busy."""
         if not self._tasks:
             return

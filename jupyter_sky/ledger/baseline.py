@@ -14,11 +14,13 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from ..catalog.price_origin import describe_origin
 from ..geography import in_area, is_area
 from ..offers import Offer
 from ..provider.facts import AwsFacts
 from ..provider.register import find_facts
 from ..resources import Resources
+from ..translation import _
 from .billing import cluster_price
 from .ledger import format_rate
 
@@ -61,7 +63,7 @@ class Baseline:
         """Return the baseline recorded with a cluster at its launch."""
         told = row.connection.get(BASELINE_KEY)
         if not isinstance(told, dict):
-            return cls(why="it was launched before default choices were recorded")
+            return cls(why=_("it was launched before default choices were recorded"))
         return cls(**{f.name: told[f.name] for f in fields(cls) if f.name in told})
 
     @property
@@ -71,12 +73,14 @@ class Baseline:
         Examples
         --------
         >>> Baseline(0.2, 0.1, "aws us-east-1 m5.large", "price list", "2026-11-01").text
-        'aws us-east-1 m5.large on demand, $0.10/h (price list 2026-11-01)'
+        'aws us-east-1 m5.large on demand, $0.10/h (price list, 1 Nov 2026)'
         """
         if self.default is None:
             return self.why
-        origin = f"{self.source} {self.date}".strip()
-        return f"{self.place} on demand, {format_rate(self.default)} ({origin})"
+        origin = describe_origin(self.source, self.date).short
+        return _("{place} on demand, {default} ({origin})").format(
+            place=self.place, default=format_rate(self.default), origin=origin
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as the row of a cluster keeps it."""
@@ -104,13 +108,25 @@ def measure_baseline(need: Resources, offer: Offer) -> Baseline | None:
     here = catalog.region(CLOUD, REGION)
     area = need.region if need.region and is_area(need.region) else ""
     if area and not in_area(area, here.country, here.jurisdiction):
-        return Baseline(on_demand, why=f"the request is for {area}, {CLOUD} {REGION} is not there")
+        return Baseline(
+            on_demand,
+            why=_("the request is for {area}, {cloud} {region} is not there").format(
+                area=area, cloud=CLOUD, region=REGION
+            ),
+        )
     if not area and need.region not in (None, REGION):
-        return Baseline(on_demand, why=f"the request names the region {need.region}")
+        return Baseline(
+            on_demand, why=_("the request names the region {region}").format(region=need.region)
+        )
     wanted = replace(need, clouds=(CLOUD,), region=REGION, spot=False, max_hourly_cost=None)
     usual = next(iter(catalog.filter(wanted).head(1).offers()), None)
     if usual is None or usual.price is None:
-        return Baseline(on_demand, why=f"{CLOUD} {REGION} sells nothing that meets the request")
+        return Baseline(
+            on_demand,
+            why=_("{cloud} {region} sells nothing that meets the request").format(
+                cloud=CLOUD, region=REGION
+            ),
+        )
     many = f"{nodes} x " if nodes > 1 else ""
     place = f"{many}{usual.cloud} {usual.region} {usual.instance_type}"
     default = cluster_price(usual.price, usual.cloud, nodes, disk)
@@ -136,7 +152,7 @@ class PendingBaseline:
             try:
                 self._found.set_result(measure_baseline(need, offer))
             except Exception as error:  # a catalog that cannot be read must not stop a launch
-                why = f"the catalog could not be read: {error}"
+                why = _("the catalog could not be read: {error}").format(error=error)
                 self._found.set_result(Baseline(why=why))
 
         threading.Thread(target=look, name="sky-baseline", daemon=True).start()

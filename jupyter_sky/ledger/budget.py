@@ -17,6 +17,7 @@ from typing import Any, Literal
 from ..errors import SkyBudget, SkyUsageError
 from ..provider.register import find_facts
 from ..store.store import Store
+from ..translation import _
 from .forecast import local_day, rate, spent_between
 from .ledger import CostSum, format_rate, format_usd
 from .lines import intervals_billed_since
@@ -124,12 +125,18 @@ class BudgetStatus:
         if self.budget.usd is None:
             return ""
         whole = f"${self.budget.usd:,.2f}"
-        parts = [f"{format_usd(self.spent.usd)} of today's budget of {whole} is spent"]
+        parts = [
+            _("{usd} of today's budget of {whole} is spent").format(
+                usd=format_usd(self.spent.usd), whole=whole
+            )
+        ]
         if self.state in ("ok", "warn") and self.share is not None:
-            parts[0] = f"{math.floor(100 * self.share + 1e-6)} % of today's budget is spent"
-            parts[0] += f": {format_usd(self.spent.usd)} of {whole}"
+            parts[0] = _("{share} % of today's budget is spent").format(
+                share=math.floor(100 * self.share + 1e-6)
+            )
+            parts[0] += _(": {usd} of {whole}").format(usd=format_usd(self.spent.usd), whole=whole)
         if names := ", ".join(dict.fromkeys(self.spent.unknown + self.rate.unknown)):
-            parts.append(f"it cannot see {names}, of unknown price")
+            parts.append(_("it cannot see {names}, of unknown price").format(names=names))
         return "; ".join(parts)
 
 
@@ -167,7 +174,8 @@ def parse_budget(payload: dict[str, Any]) -> float | None:
         return None
     if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < 1e9:
         raise SkyUsageError(
-            f"a budget of {usd!r} USD a day: not an amount", hint="such as 20, or none for no limit"
+            _("a budget of {usd!r} USD a day: not an amount").format(usd=usd),
+            hint=_("such as 20, or none for no limit"),
         )
     return float(usd)
 
@@ -229,13 +237,17 @@ def budget_error(verdict: BudgetStatus, what: str) -> SkyBudget:
         Such as ``cell 7 was stopped``.
     """
     usd = verdict.budget.usd or 0.0
-    running = ", ".join(verdict.running) or "nothing that costs"
+    running = ", ".join(verdict.running) or _("nothing that costs")
     return SkyBudget(
-        f"{what}: {format_usd(verdict.spent.usd)} of today's budget of ${usd:,.2f} is spent, by "
-        f"all notebooks; up now: {running}",
-        hint=f"raise it: %config Sky.budget_usd_day = {suggest_budget(verdict)}, or in the Cost "
-        "tab of the Sky panel; machines of your own cost nothing: --cloud local; the next day "
-        "begins at midnight",
+        _(
+            "{what}: {usd} of today's budget of ${usd2:,.2f} is spent, by all "
+            "notebooks; up now: {running}"
+        ).format(what=what, usd=format_usd(verdict.spent.usd), usd2=usd, running=running),
+        hint=_(
+            "raise it: %config Sky.budget_usd_day = {verdict}, or in the Cost tab "
+            "of the Sky panel; machines of your own cost nothing: --cloud local; "
+            "the next day begins at midnight"
+        ).format(verdict=suggest_budget(verdict)),
     )
 
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from ..provider.register import find_facts
 from ..resources import format_duration
 from ..store.store import ClusterRow, IntervalRow, RunRow, SpendRow
+from ..translation import _
 from .baseline import Baseline
 from .billing import billed_seconds
 from .ledger import CostSum, cost
@@ -195,19 +196,19 @@ def forecast(
         if seconds is None:
             return CostForecast(cluster.name, 0.0 if interval.price == 0 else None, None, words[-1])
         left = left + seconds if queued else max(left, seconds)
-    limit = f"its idle limit of {format_duration(cluster.idle)}"
+    limit = _("its idle limit of {idle}").format(idle=format_duration(cluster.idle))
     idle = f"then {limit}"
     if not running:
-        idle = f"no cell runs: {limit} at most, counted from its last use"
+        idle = _("no cell runs: {limit} at most, counted from its last use").format(limit=limit)
     ends = max(now + left + cluster.idle, cluster.kept)
     if cluster.kept == ends:
-        idle = "then kept, as it was asked to be"
+        idle = _("then kept, as it was asked to be")
     begun = interval.started if interval.begun is None else interval.begun
     lasts, so_far = ends - begun, now - begun
     more = billed_seconds(interval.cloud, lasts) - billed_seconds(interval.cloud, so_far)
     usd = cost(interval.price, more)
     if usd is None:
-        words.append("its price is not known")
+        words.append(_("its price is not known"))
     return CostForecast(cluster.name, usd, ends, "; ".join([*words, idle]))
 
 
@@ -233,18 +234,30 @@ def remaining(
         left = statistics.median(longer) - elapsed
         left = min(left, limit - elapsed) if limit is not None else left
         left = max(0.0, left)
-        seen = f"{len(longer)} of {len(lasted)}" if len(longer) < len(lasted) else f"{len(lasted)}"
+        seen = (
+            _("{longer_count} of {lasted_count}").format(
+                longer_count=len(longer), lasted_count=len(lasted)
+            )
+            if len(longer) < len(lasted)
+            else f"{len(lasted)}"
+        )
         many = "runs" if len(lasted) != 1 else "run"
-        took = "took longer" if len(longer) < len(lasted) else "took"
+        took = _("took longer") if len(longer) < len(lasted) else "took"
         median = "" if len(longer) < len(lasted) else f" {format_duration(left + elapsed)}"
-        return left, f"{format_duration(left)} left, as {seen} earlier {many} {took}{median} (est.)"
+        return left, _("{left} left, as {seen} earlier {many} {took}{median} (est.)").format(
+            left=format_duration(left), seen=seen, many=many, took=took, median=median
+        )
     if limit is not None:
         left = max(0.0, limit - elapsed)
         allowed = format_duration(limit)
-        return left, f"{format_duration(left)} left at the most, as it may take {allowed}"
+        return left, _("{left} left at the most, as it may take {allowed}").format(
+            left=format_duration(left), allowed=allowed
+        )
     if lasted:
-        return None, f"it has run longer than its {len(lasted)} earlier runs: its end is not known"
-    return None, "it has not run before and has no --timeout: its end is not known"
+        return None, _(
+            "it has run longer than its {lasted_count} earlier runs: its end is not known"
+        ).format(lasted_count=len(lasted))
+    return None, _("it has not run before and has no --timeout: its end is not known")
 
 
 # -- what was saved ------------------------------------------------------------------------------
@@ -270,12 +283,12 @@ def saving(
 ) -> ClusterSaving:
     """Return one cluster's saving against its baseline."""
     billed = [(row, interval_seconds(row, now, since) / 3600) for row in intervals]
-    hours = sum(each for _, each in billed)
+    hours = sum(each for __, each in billed)
     known = all(row.price is not None for row, each in billed if each)
     paid = sum((row.price or 0.0) * each for row, each in billed) if known else None
-    going_on = any(row.ended is None for row, _ in billed)
+    going_on = any(row.ended is None for row, __ in billed)
     if find_facts(cluster.cloud).on_premises and not cluster.price:
-        own = "own machine: nothing is counted as saved"
+        own = _("own machine: nothing is counted as saved")
         return ClusterSaving(cluster.name, None, None, paid, own, True, going_on)
     measure = Baseline.of(cluster)
     plain = None if measure.on_demand is None else measure.on_demand * hours

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from ..provider.facts import LONGEST_BILLING_UNIT
 from ..store.store import ClusterRow, IntervalRow, RunRow, Store
+from ..translation import _
 from .billing import billed_seconds
 from .money import exact_cost, exact_to_usd, sum_exact
 
@@ -57,7 +58,7 @@ class LedgerLine:
     @property
     def mark(self) -> str:
         """Certainty of the cost in a word; empty for a certain one."""
-        return "running, est." if self.estimated else "at most" if self.bounded else ""
+        return _("running, est.") if self.estimated else _("at most") if self.bounded else ""
 
 
 def billed_until(row: IntervalRow, now: float) -> float:

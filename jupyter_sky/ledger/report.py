@@ -12,9 +12,11 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, get_args
 
+from ..catalog.price_origin import describe_origin
 from ..errors import SkyUsageError, suggest
 from ..resources import format_elapsed, parse_duration
 from ..store.store import ClusterRow, Store
+from ..translation import _
 from . import budget
 from .baseline import CLOUD, REGION
 from .billing import UNBILLED_COSTS
@@ -111,22 +113,22 @@ class CostReport:
     @property
     def sources(self) -> list[str]:
         """Sources and dates of the lines' prices."""
-        sources = {f"{line.source} {line.date}".strip(): None for line in self.lines}
-        return [source for source in sources if source]
+        priced = (line for line in self.lines if line.source)
+        return list(dict.fromkeys(describe_origin(line.source, line.date).short for line in priced))
 
     @property
     def headline(self) -> list[tuple[str, str]]:
         """Title and total above the table."""
         day = self.verdict
-        parts = [("today, all notebooks", str(day.spent))]
+        parts = [(_("today, all notebooks"), str(day.spent))]
         if self.notebook_usd is not None:
-            parts.append(("this notebook", str(self.notebook_usd)))
+            parts.append((_("this notebook"), str(self.notebook_usd)))
         parts.append(("running", _rate(day.rate)))
         if self.forecasts:
-            parts.append(("to come until what runs has ended", str(self.forecast)))
+            parts.append((_("expected until everything ends"), str(self.forecast)))
         if any(not saving.own for saving in self.savings):
             spot, placement = self.saved
-            parts += [("saved by spot", str(spot)), ("saved by placement", str(placement))]
+            parts += [(_("saved by spot"), str(spot)), (_("saved by placement"), str(placement))]
         if day.budget.usd is not None:
             parts.append(("budget", day.text))
         return parts
@@ -136,23 +138,37 @@ class CostReport:
         """Notes on the figures: basis of estimates, unknown prices, baseline."""
         said = [f"{one.cluster}: {one.basis}" for one in self.forecasts if one.usd != 0]
         if said:
-            said[0] = f"To come, estimated: {said[0]}"
+            said[0] = _("To come, estimated: {said}").format(said=said[0])
         compared = [one for one in self.savings if not one.own]
         if compared:
-            said.append(f"Saved against {BASELINE_TEXT}:")
+            said.append(_("Saved against {baseline_text}:").format(baseline_text=BASELINE_TEXT))
             said += [f"{one.cluster}: {one.against}" for one in compared[:10]]
         if self.verdict.rents:
-            said.append(f"Not booked: {UNBILLED_COSTS}.")
+            said.append(_("Not booked: {unbilled_costs}.").format(unbilled_costs=UNBILLED_COSTS))
         if unknown := self.verdict.rate.unknown:
-            said.append(f"No price is known of {', '.join(unknown)}: sums leave that out.")
+            said.append(
+                _("No price is known of {unknown}: sums leave that out.").format(
+                    unknown=", ".join(unknown)
+                )
+            )
         if any(line.bounded for line in self.lines):
             said.append(
-                "At most: nobody saw it end, and its cloud no longer says when. It is billed to "
-                "the end of its lease, or to when it was first seen gone."
+                _(
+                    "At most: nobody saw it end, and its cloud no longer says when. It is "
+                    "billed to the end of its lease, or to when it was first seen gone."
+                )
             )
         moment = datetime.fromtimestamp(self.at).strftime("%Y-%m-%d %H:%M:%S")
-        said.append(f"As of {moment}. est.: something in it still runs, or is yet to come.")
+        said.append(_("As of {moment}.").format(moment=moment))
+        if self._has_estimate():
+            said.append(_("est.: it still runs, or is expected."))
         return said
+
+    def _has_estimate(self) -> bool:
+        sums = [self.total, self.verdict.spent, self.notebook_usd or CostSum(), self.forecast]
+        return any(amount.estimated for amount in (*sums, *self.saved)) or any(
+            line.estimated and line.price != 0 for line in self.lines
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it: USD or null for unknown, unix seconds."""
@@ -201,7 +217,7 @@ class CostReport:
                     f"{line.seconds:.3f}",
                     _format_exact(line.price),
                     _format_exact(line.usd),
-                    "yes" if line.estimated else "at most" if line.bounded else "no",
+                    "yes" if line.estimated else _("at most") if line.bounded else "no",
                     _escape_formula(line.source),
                     line.date,
                 ]
@@ -289,7 +305,9 @@ def parse_by(text: str) -> By:
     for by in GROUPINGS:
         if text == by:
             return by
-    raise SkyUsageError(f"--by {text}: not known", hint=suggest(text, GROUPINGS))
+    raise SkyUsageError(
+        _("--by {text}: not known").format(text=text), hint=suggest(text, GROUPINGS)
+    )
 
 
 def parse_since(text: str | None, now: float | None = None) -> float | None:
@@ -323,12 +341,17 @@ def text_row(line: LedgerLine) -> tuple[str, str, str, str, str]:
         format_elapsed(line.seconds),
         format_rate(line.price),
         format_usd(line.usd) + (f" ({line.mark})" if line.mark else ""),
-        f"{line.source} {line.date}".strip(),
+        describe_origin(line.source, line.date).short,
     )
 
 
 def _line_dict(line: LedgerLine) -> dict[str, Any]:
-    fields = asdict(line) | {"label": short_path(line.what)}
+    origin = describe_origin(line.source, line.date)
+    fields = asdict(line) | {
+        "label": short_path(line.what),
+        "origin": origin.short,
+        "origin_detail": origin.detail,
+    }
     del fields["exact"]  # more digits than a number has in JSON
     return fields
 

@@ -16,6 +16,7 @@ from ..errors import SkyBudget, SkyStoreError
 from ..provider.register import find_facts
 from ..resources import format_duration
 from ..store.store import ClusterRow, Store
+from ..translation import _
 from . import budget
 from .billing import billed_seconds, billing_rule
 from .budget import BudgetStatus
@@ -44,7 +45,9 @@ class Reservation:
     usd: float
 
     def __str__(self) -> str:
-        return f"{self.cluster} of {self.notebook} ({format_usd(self.usd)})"
+        return _("{cluster} of {notebook} ({usd})").format(
+            cluster=self.cluster, notebook=self.notebook, usd=format_usd(self.usd)
+        )
 
 
 def minimum_billed_seconds(cloud: str, boot: float | None = None) -> float:
@@ -62,7 +65,7 @@ def minimum_billed_seconds(cloud: str, boot: float | None = None) -> float:
     """
     if boot is None:
         boot = 0.0 if find_facts(cloud).on_premises else BOOT_SECONDS
-    _, least = billing_rule(cloud)
+    __, least = billing_rule(cloud)
     return billed_seconds(cloud, boot + least + budget.GRACE_SECONDS)
 
 
@@ -144,18 +147,30 @@ def reservation_error(
     """Return the error for a launch for which not enough is left."""
     most, usd = verdict.budget.usd or 0.0, cost(row.price, seconds) or 0.0
     left = max(0.0, most - verdict.spent.usd - sum(other.usd for other in others))
-    words = f"{row.name} was not started"
+    words = _("{name} was not started").format(name=row.name)
     if verdict.state == "over":
         return budget.budget_error(verdict, words)
-    taken = f"{format_usd(verdict.spent.usd)} is spent"
+    taken = _("{usd} is spent").format(usd=format_usd(verdict.spent.usd))
     if others:
-        taken += f", reserved by {', '.join(map(str, others))}"
+        taken += _(", reserved by {str}").format(str=", ".join(map(str, others)))
     need = most - left + usd
     return SkyBudget(
-        f"{words}: to boot, and to end again, it needs {format_usd(usd)} "
-        f"({format_duration(seconds)} at {format_rate(row.price)}), and {format_usd(left)} of "
-        f"today's budget of ${most:,.2f} is left ({taken})",
-        hint=f"raise it: %config Sky.budget_usd_day = {budget.round_up(need * 1.2)}, or in the "
-        "Cost tab of the Sky panel; or ask for a cheaper machine; machines of your own cost "
-        "nothing: --cloud local; the next day begins at midnight",
+        _(
+            "{words}: to boot, and to end again, it needs {usd} ({seconds} at "
+            "{price}), and {left} of today's budget of ${most:,.2f} is left "
+            "({taken})"
+        ).format(
+            words=words,
+            usd=format_usd(usd),
+            seconds=format_duration(seconds),
+            price=format_rate(row.price),
+            left=format_usd(left),
+            most=most,
+            taken=taken,
+        ),
+        hint=_(
+            "raise it: %config Sky.budget_usd_day = {need}, or in the Cost tab of "
+            "the Sky panel; or ask for a cheaper machine; machines of your own "
+            "cost nothing: --cloud local; the next day begins at midnight"
+        ).format(need=budget.round_up(need * 1.2)),
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..cell_options.parsing import split_names
 from ..errors import SkyUsageError
+from ..translation import _
 from .arguments import option, parse_path, word
 from .declaration import verb
 
@@ -46,10 +47,14 @@ def check_offers(file: Path | None) -> None:
 
     paths = [file] if file else user_offer_files()
     if not paths:
-        print("there is no file of your own: see Sky.offers in %sky config")
+        print(_("there is no file of your own: see Sky.offers in %sky config"))
     for path in paths:
         checked = check_file(path)
-        print(f"{path}: {len(checked.rows)} offers, {len(checked.discounts)} discounts")
+        print(
+            _("{path}: {rows_count} offers, {discounts_count} discounts").format(
+                path=path, rows_count=len(checked.rows), discounts_count=len(checked.discounts)
+            )
+        )
 
 
 @verb(
@@ -64,13 +69,14 @@ def build_catalog(source_dir: Path | None, output: Path | None) -> None:
 
     source, target = source_dir or Path.cwd(), output or shipped_directory()
     if not source.is_dir():
-        raise SkyUsageError(f"catalog build: {source} is not a directory")
+        raise SkyUsageError(_("catalog build: {source} is not a directory").format(source=source))
     try:
         from ..catalog.builder import build
 
         print(build(source, target))
     except ImportError as error:
         raise SkyUsageError(
-            f"catalog build: {error.name} is missing", hint="pip install pandas"
+            _("catalog build: {name} is missing").format(name=error.name),
+            hint=_("pip install pandas"),
         ) from None
-    print(f"written to {target}")
+    print(_("written to {target}").format(target=target))

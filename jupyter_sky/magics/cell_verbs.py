@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .arguments import option, parse_path, word
 from .declaration import NOTEBOOK, SHELL, verb
 
@@ -22,7 +23,9 @@ def logs(cell: str | None, follow: bool, provision: bool) -> None:
     from ..api import cells, clusters
 
     if follow and provision:
-        raise SkyUsageError("--follow and --provision exclude each other", hint="give one of them")
+        raise SkyUsageError(
+            _("--follow and --provision exclude each other"), hint=_("give one of them")
+        )
     if follow:
         _follow(cell)
     else:
@@ -88,7 +91,7 @@ def cost(grouping: str | None, by: str | None, since: str | None, csv: Path | No
     if csv is None:
         return report
     report.to_csv(str(csv))
-    print(f"{len(report)} lines are in {csv}")
+    print(_("{report_count} lines are in {csv}").format(report_count=len(report), csv=csv))
     return None
 
 
@@ -105,5 +108,5 @@ def run(notebook: Path, output: Path | None) -> None:
     from ..api.notebooks import run_notebook
 
     if not notebook.is_file():
-        raise SkyUsageError(f"run: there is no notebook {notebook}")
+        raise SkyUsageError(_("run: there is no notebook {notebook}").format(notebook=notebook))
     run_notebook(notebook, output)

@@ -9,6 +9,7 @@ from typing import Any
 from ..cell_options.parsing import split_names
 from ..engines.controller.activity import notebook_name
 from ..errors import SkyUsageError
+from ..translation import _
 from .arguments import option, rest, word
 from .declaration import NOTEBOOK, verb
 
@@ -16,6 +17,15 @@ _ONE = word("[CLUSTER]", "Cluster; the notebook's own unless given.", "cluster")
 _WHERE = option(
     "-c --cluster", "CLUSTER", "The notebook's own unless given.", "-c train", "cluster"
 )
+
+
+def _parse_rank(text: str, flag: str) -> int:
+    if not text.isdecimal():
+        raise SkyUsageError(
+            _("{flag} {text}: not a rank").format(flag=flag, text=text),
+            hint=_("such as {flag} 1").format(flag=flag),
+        )
+    return int(text)
 
 
 @verb("status", "status", word("[CLUSTER]", "Cluster to list; all unless given.", "cluster"))
@@ -52,17 +62,18 @@ def down(cluster: str | None, all: bool, yes: bool) -> None:
     everything = all or cluster == "all"
     if all and cluster not in (None, "all"):
         raise SkyUsageError(
-            f"%sky down {cluster} --all: one or all?",
-            hint=f"%sky down {cluster}, or %sky down --all",
+            _("%sky down {cluster} --all: one or all?").format(cluster=cluster),
+            hint=_("%sky down {cluster}, or %sky down --all").format(cluster=cluster),
         )
     outcome = end_with_confirmation(
         None if everything else cluster, everything, yes, "%sky down --all --yes"
     )
     for name, place in outcome.ended:
-        print(f"ended: {name} ({place})")
+        print(_("ended: {name} ({place})").format(name=name, place=place))
     for name, reason in outcome.spared:
         print(
-            f"not ended: {name}: {reason}" + ("" if everything else f"; %sky down {name} ends it")
+            _("not ended: {name}: {reason}").format(name=name, reason=reason)
+            + ("" if everything else _("; %sky down {name} ends it").format(name=name))
         )
     if not (outcome.ended or outcome.spared or outcome.failed):
         print(_no_clusters_text(everything))
@@ -74,9 +85,11 @@ def _no_clusters_text(everything: bool) -> str:
 
     others = [] if everything else sessions.current().store.live_clusters()
     if not others:
-        return "no cluster is up"
+        return _("no cluster is up")
     names = ", ".join(f"{row.name} ({notebook_name(row.notebook)})" for row in others)
-    return f"no cluster of this notebook is up; of others: {names}. %sky down --all ends those, too"
+    return _(
+        "no cluster of this notebook is up; of others: {names}. %sky down --all ends those, too"
+    ).format(names=names)
 
 
 @verb(
@@ -91,7 +104,11 @@ def extend(cluster: str | None, time: str) -> None:
     from ..resources import format_duration
 
     left = clusters.extend(cluster, time)
-    print(f"{cluster or 'the cluster'} stays up for {format_duration(left)}, used or not")
+    print(
+        _("{cluster} stays up for {left}, used or not").format(
+            cluster=cluster or _("the cluster"), left=format_duration(left)
+        )
+    )
 
 
 @verb("reap", "reap", option("--here", "", "Look only where something was launched from here."))
@@ -126,12 +143,37 @@ def put(names: Sequence[str], cluster: str | None) -> None:
     variables.put(*split_names(",".join(names)), cluster=cluster)
 
 
-@verb("get", "get model", word("NAME ...", "Variables.", "remote-name"), _WHERE, only=NOTEBOOK)
-def get(names: Sequence[str], cluster: str | None) -> None:
-    """Bring variables of a cluster into the notebook."""
-    from ..api import variables
+@verb(
+    "get",
+    "get out/model.pt results/",
+    word(
+        "NAME ...",
+        "Variables, or files by path; after a path, where to.",
+        "remote-name remote-path",
+    ),
+    _WHERE,
+    option("--to", "DEST", "File or folder for files.", "--to results/", "path"),
+    option("--force", "", "Replace files that are here and differ."),
+    option("--on", "RANK", "Node of the files; 0 unless given.", "--on 1", parse=_parse_rank),
+)
+def get(
+    names: Sequence[str], cluster: str | None, to: str | None, force: bool, on: int | None
+) -> None:
+    """Bring variables, files or folders of a cluster here."""
+    from ..executor import session as sessions
+    from ..executor.fetching import FetchRequest, check_destination, fetch, split_destination
+    from .transfer_line import TransferLine, describe
 
-    variables.get(*split_names(",".join(names)), cluster=cluster)
+    words, last = (names, None) if to else split_destination(names)
+    listed = tuple(split_names(",".join(words)))
+    request = FetchRequest(listed, cluster, to or last, force, on or 0)
+    session = sessions.current()
+    if last is not None:
+        check_destination(session, request)
+    with TransferLine() as line:
+        found = fetch(session, request, line.show, print)
+    for text in describe(found, session.folder):
+        print(text)
 
 
 @verb("check", "check")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..cell_options.schema import BY_FLAG, OPTIONS, Option
 from ..errors import SkyUsageError
 from .arguments import Argument
-from .completion_names import CompletionSources, complete_names, label_names
+from .completion_names import LiveSources, complete_names, label_names
 from .declaration import NOTEBOOK, Verb
 from .verbs import find_verb, list_verbs
 
@@ -28,12 +28,12 @@ class _Completions(NamedTuple):
     choices: Iterable[tuple[str, str]]  # (text, type)
 
 
-def make_matcher(sources: CompletionSources) -> Callable[[Any], Any]:
+def make_matcher(sources: LiveSources) -> Callable[[Any], Any]:
     """Matcher for ``shell.Completer.custom_matchers``.
 
     Parameters
     ----------
-    sources : CompletionSources
+    sources : LiveSources
         Where names of clusters, variables and runs come from.
 
     Examples
@@ -51,7 +51,7 @@ def make_matcher(sources: CompletionSources) -> Callable[[Any], Any]:
         return {
             "completions": [
                 SimpleCompletion(text, type=kind)
-                for text, kind in dict.fromkeys(found.choices)
+                for text, kind in _without_longer_flags(found.choices, fragment)
                 if text.lower().startswith(fragment.lower()) and _is_public(text, fragment)
             ],
             "matched_fragment": fragment,
@@ -62,7 +62,20 @@ def make_matcher(sources: CompletionSources) -> Callable[[Any], Any]:
     return sky_matcher
 
 
-def _complete(context: Any, sources: CompletionSources) -> _Completions | None:
+def _without_longer_flags(
+    choices: Iterable[tuple[str, str]], fragment: str
+) -> list[tuple[str, str]]:
+    """Return choices without ``--gpu-memory`` as long as ``--gpus`` may be meant.
+
+    JupyterLab sorts by the alphabet, where the longer and rarer one is the first.
+    """
+    unique = list(dict.fromkeys(choices))
+    plurals = [text[:-1] for text, _ in unique if text.startswith("--") and text.endswith("s")]
+    hidden = [stem for stem in plurals if stem.startswith(fragment) and len(fragment) > len("--")]
+    return [each for each in unique if not any(each[0].startswith(f"{stem}-") for stem in hidden)]
+
+
+def _complete(context: Any, sources: LiveSources) -> _Completions | None:
     """Return completions at the cursor, or None when the line is not ours."""
     lines = context.full_text.split("\n")
     before = lines[context.cursor_line][: context.cursor_position]
@@ -85,7 +98,7 @@ def _split_words(text: str) -> tuple[list[str], str]:
 
 
 def _option_line(
-    words: list[str], fragment: str, sources: CompletionSources, aliases: Iterable[str] = ()
+    words: list[str], fragment: str, sources: LiveSources, aliases: Iterable[str] = ()
 ) -> _Completions:
     flag, equals, value = fragment.partition("=")
     if equals and flag in BY_FLAG:
@@ -112,7 +125,7 @@ def _flags(words: list[str]) -> Iterator[tuple[str, str]]:
         yield from ((flag, "option") for flag in reversed(option.flags))
 
 
-def _values(option: Option, text: str, sources: CompletionSources) -> _Completions:
+def _values(option: Option, text: str, sources: LiveSources) -> _Completions:
     several = option.kind == "names" or option.complete == "cloud"
     fragment = re.split(r"[,\"']" if several else r"[\"']", text)[-1].lstrip()
     if option.complete == "gpu" and ":" in fragment:
@@ -122,12 +135,17 @@ def _values(option: Option, text: str, sources: CompletionSources) -> _Completio
         )
     if option.complete == "path":
         return _Completions(fragment, label_names(_paths(fragment), "path"))
+    if option.complete == "storage":
+        return _Completions(fragment, label_names(_addresses(fragment), "address"))
     if option.complete == "verb":
         return _Completions(fragment, label_names(_verbs(), "verb"))
-    return _Completions(fragment, complete_names(option.complete, sources))
+    names = complete_names(option.complete, sources)
+    if "remote-path" in option.complete:
+        names += label_names(sources.remote_paths(fragment), "path")
+    return _Completions(fragment, names)
 
 
-def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _Completions:
+def _verb_line(words: list[str], fragment: str, sources: LiveSources) -> _Completions:
     if not words:
         return _Completions(fragment, label_names(_verbs(), "verb"))
     try:
@@ -170,6 +188,17 @@ def _next_word(verb: Verb, words: list[str], options: dict[str, Argument]) -> Ar
 def _is_public(text: str, fragment: str) -> bool:
     """Private names show only to those who begin to write one."""
     return not text.startswith("_") or fragment.startswith("_")
+
+
+def _addresses(fragment: str) -> list[str]:
+    """Addresses of data: paths of this machine, schemes, buckets and keys."""
+    from ..storage.completion import complete_address
+    from ..storage.data import usage_memory
+
+    if fragment.startswith("file:"):
+        return [f"file:{path}" for path in _paths(fragment.removeprefix("file:"))]
+    paths = _paths(fragment) if "://" not in fragment else []
+    return [*complete_address(fragment, usage_memory()), *paths]
 
 
 def _paths(fragment: str) -> list[str]:

@@ -41,6 +41,14 @@ class CompletionSources(Protocol):
         ...
 
 
+class LiveSources(CompletionSources, Protocol):
+    """Names that a line of a notebook asks for, too."""
+
+    def remote_paths(self, fragment: str) -> Iterable[str]:
+        """Paths of a cluster's files that may complete a fragment."""
+        ...
+
+
 def complete_names(kinds: str, sources: CompletionSources) -> list[tuple[str, str]]:
     """Return the names of some kinds, each with its kind; a word that is no kind is a name."""
     return [found for kind in kinds.split() for found in _names_of_kind(kind, sources)]
@@ -59,6 +67,7 @@ def _names_of_kind(kind: str, sources: CompletionSources) -> list[tuple[str, str
         "local-name": sources.local_names,
         "price-source": _price_sources,
         "remote-name": sources.remote_names,
+        "remote-path": tuple,  # needs the fragment
         "run": sources.runs,
         "service": lambda: SERVICES,
         "setting": _settings,

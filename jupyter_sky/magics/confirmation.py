@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import SkyCancelled, SkyUsageError
 from ..executor import session as sessions
 from ..executor.termination import EndResult, end_clusters
+from ..translation import _
 
 if TYPE_CHECKING:
     from ..executor.termination import EndCandidate
@@ -32,27 +33,31 @@ def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: st
         names = [row.name for row in session.store.live_clusters()]
         if names:
             raise SkyUsageError(
-                f"which cluster? Up now: {', '.join(names)}",
-                hint="jupyter sky down NAME, or jupyter sky down --all",
+                _("which cluster? Up now: {names}").format(names=", ".join(names)),
+                hint=_("jupyter sky down NAME, or jupyter sky down --all"),
             )
 
     def confirm(others: list[EndCandidate]) -> None:
         listed = "\n".join(f"  {one}" for one in others)
-        answer = _ask(f"Not yours alone:\n{listed}\nEnd all clusters, these too? [y/N] ")
+        answer = ask(
+            _("Not yours alone:\n{listed}\nEnd all clusters, these too? [y/N] ").format(
+                listed=listed
+            )
+        )
         if answer is None:
             raise SkyUsageError(
-                f"these clusters are not this notebook's alone:\n{listed}",
-                hint=f"end your own: %sky down; or all of them: {how}",
+                _("these clusters are not this notebook's alone:\n{listed}").format(listed=listed),
+                hint=_("end your own: %sky down; or all of them: {how}").format(how=how),
             )
         if answer.strip().lower() not in ("y", "yes"):
-            raise SkyCancelled("no cluster was ended")
+            raise SkyCancelled(_("no cluster was ended"))
 
     return end_clusters(
         session.clusters, name, everything, (lambda others: None) if yes else confirm
     )
 
 
-def _ask(question: str) -> str | None:
+def ask(question: str) -> str | None:
     """Return the user's answer; None where no user can answer."""
     from IPython import get_ipython  # type: ignore[attr-defined]
     from IPython.core.error import StdinNotImplementedError

@@ -13,6 +13,7 @@ from ..cell_options.schema import help_text
 from ..config.settings import Sky
 from ..errors import SkyError, SkyUsageError
 from ..functions.progress import show_in_notebook
+from ..translation import _
 from . import verbs
 from .completer import make_matcher
 from .shown_errors import ShownError, skip_once
@@ -32,13 +33,17 @@ class SkyMagics(Magics):
         """Run a verb, or a cell on engines; its help is replaced by that of the options."""
         if cell is None:
             return _call_verb(line)
+        if verbs.HELP_FLAGS & set(line.split()):
+            print(help_text())
+            return None
         from ..executor.notebook_history import read_history
         from ..executor.request import CellPosition, are_passing_magics, cell_id
 
         options = parse_cell_line(line, Sky.load().aliases)
         if not cell.strip():
             raise SkyUsageError(
-                "%%sky: the cell has no body", hint="write below it what is to run on the cluster"
+                _("%%sky: the cell has no body"),
+                hint=_("write below it what is to run on the cluster"),
             )
         number = self.shell.displayhook.prompt_count
         above = self._lines_above(cell)
@@ -92,7 +97,7 @@ class SkyMagics(Magics):
         """
         history = self.shell.history_manager
         raw = history.input_hist_raw[-1] if history and history.input_hist_raw else ""
-        above, found, _ = raw.rpartition(body.rstrip("\n"))
+        above, found, __ = raw.rpartition(body.rstrip("\n"))
         return above.rstrip("\n").split("\n") if found and "%%sky" in above else []
 
     def _check_syntax(self, cell: str, number: int) -> None:
@@ -110,7 +115,8 @@ def _call_verb(line: str) -> Any:
         words = shlex.split(line)
     except ValueError as error:
         raise SkyUsageError(
-            f"%sky {line}: {str(error).lower()}", hint="every quote needs its closing quote"
+            _("%sky {line}: {error}").format(line=line, error=str(error).lower()),
+            hint=_("every quote needs its closing quote"),
         ) from None
     return verbs.call_verb(words)
 
@@ -130,7 +136,7 @@ def _clean_interrupt(error: KeyboardInterrupt) -> KeyboardInterrupt:
     """Return the interrupt without frames of this package, which it may have been caught in."""
     if hasattr(error, "remote_traceback"):
         return error
-    lines = ["KeyboardInterrupt: interrupted before the cell ran"]
+    lines = [_("KeyboardInterrupt: interrupted before the cell ran")]
     shown = {"_render_traceback_": lambda self: lines}
     return type("KeyboardInterrupt", (KeyboardInterrupt,), shown)(*error.args)
 
@@ -157,6 +163,16 @@ class _SessionSources:
     def remote_names(self) -> Iterable[str]:
         session = self._session()
         return sorted(session.variables.remote_names()) if session else []
+
+    def remote_paths(self, fragment: str) -> Iterable[str]:
+        """Ask the controller of a cluster that is connected, which answers while cells run."""
+        session = self._session()
+        live = next(iter(session.clusters.connected.values()), None) if session else None
+        if live is None or live.connection.is_lost or live.connection.down_reason():
+            return ()
+        from ..executor.file_transfer import complete_path
+
+        return complete_path(live, fragment)
 
     def aliases(self) -> Iterable[str]:
         return Sky.load().aliases
@@ -195,7 +211,7 @@ def load(shell: Any) -> None:
     """Register the magics, the completion and the settings with a shell."""
     settings = Sky.load(shell)
     if settings.notice:
-        print(f"jupyter_sky: {settings.notice}")
+        print(_("jupyter_sky: {notice}").format(notice=settings.notice))
     if settings not in shell.configurables:
         shell.configurables.append(settings)
     shell.register_magics(SkyMagics(shell))

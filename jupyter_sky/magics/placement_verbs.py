@@ -7,6 +7,7 @@ from typing import Any
 from ..errors import SkyUsageError, suggest
 from ..geography import parse_clouds
 from ..quantities import parse_count
+from ..translation import _
 from .arguments import RESOURCES, option, word
 from .declaration import verb
 
@@ -18,7 +19,10 @@ def _parse_number(text: str, flag: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise SkyUsageError(f"{flag} {text}: not a number", hint=f"such as {flag} 5000") from None
+        raise SkyUsageError(
+            _("{flag} {text}: not a number").format(flag=flag, text=text),
+            hint=_("such as {flag} 5000").format(flag=flag),
+        ) from None
 
 
 @verb(
@@ -26,7 +30,13 @@ def _parse_number(text: str, flag: str) -> float:
     "offers A100:8 --spot --region eu",
     word("[NAME]", "Accelerators such as A100:8, or an instance type.", "gpu"),
     *RESOURCES,
-    option("--limit", "N", f"Lines to show; {_SHOWN} by default.", "--limit 50", parse=parse_count),
+    option(
+        "--limit",
+        "N",
+        f"Lines to show; {_SHOWN} by default.",
+        "--limit 50",
+        parse=parse_count,
+    ),
     option("--flagged", "", "Also spot offers that cost more than on demand."),
 )
 def offers(name: str | None, limit: int | None, flagged: bool, **labels: Any) -> Any:
@@ -54,8 +64,8 @@ def plan(dag: str | None, **settings: Any) -> Any:
     labels = {each.dest: settings.pop(each.dest) for each in RESOURCES if each.dest in settings}
     if dag and labels:
         raise SkyUsageError(
-            f"%sky plan: {dag} and {' '.join(labels)} at once",
-            hint="labels belong to the tasks of a Dag: set_resources(...)",
+            _("%sky plan: {dag} and {labels} at once").format(dag=dag, labels=" ".join(labels)),
+            hint=_("labels belong to the tasks of a Dag: set_resources(...)"),
         )
     given = {name: value for name, value in settings.items() if value is not None}
     return planning.plan(_find_variable(dag) if dag else None, **given, **labels)
@@ -73,8 +83,8 @@ def _find_variable(name: str) -> Any:
         return namespace[name]
     known = [key for key, value in namespace.items() if isinstance(value, kinds)]
     raise SkyUsageError(
-        f"%sky plan {name}: there is no Dag of that name here",
-        hint=suggest(name, known) if known else "make one: with sky.Dag() as pipeline:",
+        _("%sky plan {name}: there is no Dag of that name here").format(name=name),
+        hint=suggest(name, known) if known else _("make one: with sky.Dag() as pipeline:"),
     )
 
 
@@ -109,4 +119,8 @@ def clear_blocks(places: list[str]) -> None:
 
     cleared = tracker.clear(*places)
     scopes = ", ".join(str(block.scope) for block in cleared)
-    print(f"can be asked again: {scopes}" if cleared else "no place is blocked")
+    print(
+        _("can be asked again: {scopes}").format(scopes=scopes)
+        if cleared
+        else _("no place is blocked")
+    )

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from ..cell_options.parsing import is_option
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 from .arguments import Argument
 from .declaration import Verb
 
@@ -101,19 +102,21 @@ def _read_options(
         return parser.parse_known_args(list(words))
     except argparse.ArgumentError as error:
         found = next(each for each in verb.options if "/".join(each.flags) == error.argument_name)
-        problem, hint = "needs a value", f"such as {found.example}"
+        problem, hint = _("needs a value"), _("such as {example}").format(example=found.example)
         if error.message == _TWICE:
-            problem, hint = _TWICE, "give it once"
+            problem, hint = _TWICE, _("give it once")
         elif found.nargs == 0:
-            problem, hint = "takes no value", f"write {found.flags[-1]}"
+            problem, hint = _("takes no value"), f"write {found.flags[-1]}"
         raise SkyUsageError(f"{title}: {found.flags[-1]} {problem}", hint=hint) from None
 
 
 def _raise_unknown_option(verb: Verb, text: str, title: str) -> NoReturn:
     flag = text.partition("=")[0]
     known = [flag for each in verb.options for flag in each.flags]
-    hint = suggest(flag, known) if known else f"{title} has no options"
-    raise SkyUsageError(f"{title}: unknown option {flag}", hint=hint)
+    hint = suggest(flag, known) if known else _("{title} has no options").format(title=title)
+    raise SkyUsageError(
+        _("{title}: unknown option {flag}").format(title=title, flag=flag), hint=hint
+    )
 
 
 def _read_words(verb: Verb, words: list[str], given: argparse.Namespace, title: str) -> None:
@@ -123,12 +126,14 @@ def _read_words(verb: Verb, words: list[str], given: argparse.Namespace, title: 
     if extra and verb.commands:
         known = [each.name.removeprefix(f"{verb.name} ") for each in verb.commands]
         raise SkyUsageError(
-            f"{title} {extra[0]}: there is no such command", hint=suggest(extra[0], known)
+            _("{title} {extra}: there is no such command").format(title=title, extra=extra[0]),
+            hint=suggest(extra[0], known),
         )
     command = title.removesuffix(verb.name)
     if extra:
         raise SkyUsageError(
-            f"{title}: {' '.join(extra)!r} is not understood", hint=f"usage: {command}{verb.usage}"
+            _("{title}: {extra!r} is not understood").format(title=title, extra=" ".join(extra)),
+            hint=_("usage: {command}{usage}").format(command=command, usage=verb.usage),
         )
     parser = _Parser()
     for each in verb.words:
@@ -137,8 +142,10 @@ def _read_words(verb: Verb, words: list[str], given: argparse.Namespace, title: 
         parser.parse_known_args(["--", *words] if words else [], given)
     except argparse.ArgumentError:  # too few words: all other errors have been found above
         missing = ", ".join(each.metavar or "" for each in verb.words if each.is_required)
-        hint = f"such as {command}{verb.example}"
-        raise SkyUsageError(f"{title}: {missing} is missing", hint=hint) from None
+        hint = _("such as {command}{example}").format(command=command, example=verb.example)
+        raise SkyUsageError(
+            _("{title}: {missing} is missing").format(title=title, missing=missing), hint=hint
+        ) from None
 
 
 def _convert(verb: Verb, given: argparse.Namespace, title: str) -> dict[str, Any]:
@@ -148,8 +155,11 @@ def _convert(verb: Verb, given: argparse.Namespace, title: str) -> dict[str, Any
         if each.group and value in (None, False):
             continue
         if each.flags and isinstance(value, str) and not value.strip(" ,"):
-            hint = f"such as {each.example}"
-            raise SkyUsageError(f"{title}: {each.flags[-1]} needs a value", hint=hint)
+            hint = _("such as {example}").format(example=each.example)
+            raise SkyUsageError(
+                _("{title}: {flags} needs a value").format(title=title, flags=each.flags[-1]),
+                hint=hint,
+            )
         values[each.dest] = _parse(each, value)
     return values
 

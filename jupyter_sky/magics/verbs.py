@@ -8,16 +8,21 @@ from typing import Any
 
 from ..cell_options.schema import OPTIONS, group_text, help_text
 from ..errors import SkyUsageError, suggest
+from ..quantities import join_durations
+from ..translation import _
 from . import (  # noqa: F401 (each declares its verbs)
     catalog_verbs,
     cell_verbs,
     cluster_verbs,
     placement_verbs,
     settings_verbs,
+    storage_verbs,
 )
 from .arguments import word
 from .declaration import NOTEBOOK, USAGE_WIDTH, VERBS, Verb, verb
 from .verb_parser import parse_arguments
+
+HELP_FLAGS = frozenset({"-h", "--help"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +50,12 @@ def read_call(words: Sequence[str], command: str = NOTEBOOK) -> VerbCall:
     >>> read_call(["down", "train"]).arguments
     {'cluster': 'train', 'all': False, 'yes': False}
     """
-    words = list(words) or ["status"]
+    words = join_durations(words) or ["status"]
+    if words[0] in HELP_FLAGS:
+        words = ["help", *words[1:]]
     found, rest = find_verb(words, command)
     before = rest[: rest.index("--")] if "--" in rest else rest
-    if {"-h", "--help"} & set(before):
+    if HELP_FLAGS & set(before):
         found, rest = VERBS["help"], found.name.split()
     arguments = parse_arguments(found, rest, command)
     return VerbCall(found, arguments | {"command": command} if found.name == "help" else arguments)
@@ -71,19 +78,25 @@ def find_verb(words: Sequence[str], command: str = NOTEBOOK) -> tuple[Verb, list
     if name not in VERBS:
         hint = suggest(name, [each.name for each in list_verbs(command) if " " not in each.name])
         if command == NOTEBOOK:
-            hint += " (to run code on a cluster, put %%sky above a cell)"
-        raise SkyUsageError(f"{command} {name}: there is no such verb", hint=hint)
+            hint += _(" (to run code on a cluster, put %%sky above a cell)")
+        raise SkyUsageError(
+            _("{command} {name}: there is no such verb").format(command=command, name=name),
+            hint=hint,
+        )
     found = VERBS[name]
     if not found.is_available(command):
         where = "a notebook" if found.only == NOTEBOOK else "a shell"
-        raise SkyUsageError(f"{name} works in {where} only", hint=f"{found.only} {found.usage}")
+        raise SkyUsageError(
+            _("{name} works in {where} only").format(name=name, where=where),
+            hint=f"{found.only} {found.usage}",
+        )
     longer = VERBS.get(" ".join(words[:2])) if rest else None
     return (longer, rest[1:]) if longer else (found, rest)
 
 
 def list_verbs(command: str) -> list[Verb]:
     """Return the verbs that can follow a command, by name."""
-    return [each for _, each in sorted(VERBS.items()) if each.is_available(command)]
+    return [each for __, each in sorted(VERBS.items()) if each.is_available(command)]
 
 
 # -- help ------------------------------------------------------------------------------------
@@ -101,12 +114,12 @@ def describe_verb(verb: Verb, command: str) -> str:
     """
     lines = [
         f"{command} {verb.usage}",
-        f"    {verb.help}",
-        f"    example: {command} {verb.example}",
+        f"    {_(verb.help)}",
+        _("    example: {command} {example}").format(command=command, example=verb.example),
     ]
     own = [each for each in verb.arguments if not each.group]
     if own:
-        lines += ["", *(_row(each.title, each.help) for each in own)]
+        lines += ["", *(_row(each.title, _(each.help)) for each in own)]
     for each in verb.commands:
         lines += ["", describe_verb(each, command)]
     takes_all = any(each.kind == "rest" for each in verb.words)
@@ -116,8 +129,12 @@ def describe_verb(verb: Verb, command: str) -> str:
 
 def describe_verbs(command: str) -> str:
     """Return the list of verbs that can follow a command."""
-    lines = [f"usage: {command} VERB", f"{command} help VERB describes one.", ""]
-    lines += [_row(each.short_usage, each.help) for each in list_verbs(command)]
+    lines = [
+        _("usage: {command} VERB").format(command=command),
+        _("{command} help VERB describes one.").format(command=command),
+        "",
+    ]
+    lines += [_row(each.short_usage, _(each.help)) for each in list_verbs(command)]
     return "\n".join(lines)
 
 
@@ -135,6 +152,10 @@ def show_help(verbs: Sequence[str], command: str) -> None:
         return
     found, extra = find_verb(verbs, command)
     if extra:
-        text = f"{command} help {' '.join(verbs)}: {extra[0]!r} is not understood"
-        raise SkyUsageError(text, hint=f"{command} help {found.name}")
+        text = _("{command} help {verbs}: {extra!r} is not understood").format(
+            command=command, verbs=" ".join(verbs), extra=extra[0]
+        )
+        raise SkyUsageError(
+            text, hint=_("{command} help {name}").format(command=command, name=found.name)
+        )
     print(describe_verb(found, command))

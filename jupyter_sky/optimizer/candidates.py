@@ -12,6 +12,8 @@ from jupyter_sky.errors import SkyNoOffer
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Amount, Resources, format_option, plain_number
 
+from ..translation import _
+
 _AMOUNTS = ("cpus", "memory", "gpu_memory", "disk")
 _NAMES = ("region", "zone", "instance_type")
 _ALTERNATIVES = 3  # ways out that an error names; more would hide the best one
@@ -53,18 +55,27 @@ def no_offer(resources: Resources, offers: Iterable[Offer]) -> SkyNoOffer:
     clouds = sorted({offer.cloud for offer in offers})
     if not offers:
         return SkyNoOffer(
-            f"nothing is on sale for {resources.command_line() or 'any request'}",
-            hint="no cloud can launch here; see %sky check",
+            _("nothing is on sale for {command_line}").format(
+                command_line=resources.command_line() or _("any request")
+            ),
+            hint=_("no cloud can launch here; see %sky check"),
         )
     if resources.clouds and not set(resources.clouds) & set(clouds):
         return SkyNoOffer(
-            f"--cloud {','.join(resources.clouds)} cannot be met: "
-            f"{' and '.join(resources.clouds)} cannot launch here; "
-            f"clouds that can: {', '.join(clouds)}",
-            hint="see %sky check",
+            _(
+                "--cloud {clouds} cannot be met: {clouds2} cannot launch here; clouds "
+                "that can: {clouds3}"
+            ).format(
+                clouds=",".join(resources.clouds),
+                clouds2=" and ".join(resources.clouds),
+                clouds3=", ".join(clouds),
+            ),
+            hint=_("see %sky check"),
         )
     first, *others = map(str, suggest_changes(resources, offers))
-    return SkyNoOffer(first, hint="\n".join(f"or else {other}" for other in others) or None)
+    return SkyNoOffer(
+        first, hint="\n".join(_("or else {other}").format(other=other) for other in others) or None
+    )
 
 
 @dataclass(frozen=True, slots=True)

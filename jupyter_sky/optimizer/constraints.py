@@ -25,6 +25,7 @@ from ..offers import Offer
 from ..provider.register import check_name
 from ..resources import Resources, format_option
 from ..tracker.blocks import Scope
+from ..translation import _
 from . import scopes
 from .market import Market, OfferPool
 from .solver.problem import Flags
@@ -97,7 +98,7 @@ class Residency(_OfferDemand):
         flat = [one for area in areas for one in ([area] if isinstance(area, str) else area)]
         words = [word for text in flat for word in text.replace(",", " ").split()]
         if not words:
-            raise SkyUsageError("residency needs an area", hint='such as Residency("eu")')
+            raise SkyUsageError(_("residency needs an area"), hint=_('such as Residency("eu")'))
         found = tuple(dict.fromkeys(parse_area(word, "residency") for word in words))
         object.__setattr__(self, "areas", found)
         object.__setattr__(self, "tasks", _names(tasks))
@@ -144,7 +145,7 @@ class Only(_OfferDemand):
         if self.need.labels().keys() <= {"cloud", "spot", "on_demand"}:
             mask = np.ones(len(pool), bool)
             if self.need.clouds:
-                mask &= _filter_by_site(market, pool, lambda cloud, *_: cloud in self.need.clouds)
+                mask &= _filter_by_site(market, pool, lambda cloud, *__: cloud in self.need.clouds)
             return mask if self.need.spot is None else mask & (pool.spot == self.need.spot)
         other = market.pool((self.need,))
         return np.isin(pool.row * 2 + pool.spot, other.row * 2 + other.spot)
@@ -158,7 +159,9 @@ class Reliable(_OfferDemand):
 
     def __init__(self, hours: float, *, tasks: str | Iterable[str] = ()) -> None:
         if not hours >= 0:
-            raise SkyUsageError(f"Reliable({hours!r})", hint="mean hours of life, from 0")
+            raise SkyUsageError(
+                _("Reliable({hours!r})").format(hours=hours), hint=_("mean hours of life, from 0")
+            )
         object.__setattr__(self, "hours", float(hours))
         object.__setattr__(self, "tasks", _names(tasks))
 
@@ -333,7 +336,9 @@ class PlanVariables:
             Of an offer; or give fields that it must have: ``cloud="aws", spot=True``.
         """
         if task not in self._names:
-            raise SkyUsageError(f"there is no task {task!r}", hint=suggest(task, self._names))
+            raise SkyUsageError(
+                _("there is no task {task!r}").format(task=task), hint=suggest(task, self._names)
+            )
         index = self._names.index(task)
         passed = [
             all(getattr(offer, key) == value for key, value in fields.items())
@@ -393,18 +398,21 @@ def check_demands(demands: Sequence[Any], graph: Graph) -> None:
     for demand in demands:
         if not isinstance(demand, kinds):
             raise SkyUsageError(
-                f"{demand!r} is not a constraint",
-                hint="one of jupyter_sky.optimizer.constraints, such as Residency('eu')",
+                _("{demand!r} is not a constraint").format(demand=demand),
+                hint=_("one of jupyter_sky.optimizer.constraints, such as Residency('eu')"),
             )
         for name in getattr(demand, "tasks", ()):
             graph.index(name)
         if isinstance(demand, Colocation) and len(set(demand.tasks)) < 2:
             raise SkyUsageError(
-                f"{demand.name}: one task is always with itself", hint='same_region("a", "b")'
+                _("{name}: one task is always with itself").format(name=demand.name),
+                hint=_('same_region("a", "b")'),
             )
         limit = getattr(demand, "nodes", getattr(demand, "usd", 1))
         if not limit >= 0:
-            raise SkyUsageError(f"{demand.name}: not a limit", hint="a number from 0")
+            raise SkyUsageError(
+                _("{name}: not a limit").format(name=demand.name), hint=_("a number from 0")
+            )
         word = getattr(demand, "cloud", "")
         if word:
             check_name(word, f"{demand.name}: {word!r} is no cloud")

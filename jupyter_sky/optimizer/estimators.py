@@ -20,6 +20,7 @@ from .. import accelerators
 from ..dag.graph import Estimate, parse_hours
 from ..errors import SkyUsageError
 from ..offers import Offer
+from ..translation import _
 
 if TYPE_CHECKING:
     from ..store.store import Store
@@ -45,13 +46,17 @@ def estimate_hours(estimator: Estimate, offer: Offer, task: str) -> float:
         value = estimator(offer)
     except Exception as error:
         raise SkyUsageError(
-            f"{where} raised {type(error).__name__}: {error}",
-            hint="it gets an Offer and gives hours; inf for a machine that will not do",
+            _("{where} raised {name}: {error}").format(
+                where=where, name=type(error).__name__, error=error
+            ),
+            hint=_("it gets an Offer and gives hours; inf for a machine that will not do"),
         ) from error
     try:
         return parse_hours(value)
     except SkyUsageError as error:
-        raise SkyUsageError(f"{where} gave {error.message}", hint=error.hint) from None
+        raise SkyUsageError(
+            _("{where} gave {message}").format(where=where, message=error.message), hint=error.hint
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,10 @@ def flops(
     """
     for name, value, most in (("tflop", tflop, math.inf), ("utilisation", utilisation, 1.0)):
         if not 0 < value <= most:
-            raise SkyUsageError(f"flops({name}={value!r})", hint="a number above 0")
+            raise SkyUsageError(
+                _("flops({name}={value!r})").format(name=name, value=value),
+                hint=_("a number above 0"),
+            )
     accelerators.accelerator("V100").tflops(precision)  # refuses what is not a precision
     return Flops(tflop, precision, utilisation, cpu_tflops)
 
@@ -169,7 +177,9 @@ def amdahl(hours: float | str, serial: float = 0.0) -> Amdahl:
     2.125
     """
     if not 0 <= serial <= 1:
-        raise SkyUsageError(f"amdahl(serial={serial!r})", hint="a share from 0 to 1")
+        raise SkyUsageError(
+            _("amdahl(serial={serial!r})").format(serial=serial), hint=_("a share from 0 to 1")
+        )
     return Amdahl(parse_hours(hours), serial)
 
 
@@ -223,8 +233,10 @@ def measured(name: str, store: Store | None = None, otherwise: Estimate | None =
     if not times:
         names = sorted({run.name for run in store.runs(status="ok", limit=None) if run.name})
         raise SkyUsageError(
-            f"no run called {name!r} has ended well",
-            hint=f"known: {', '.join(names)}" if names else "name a cell: %%sky --name train",
+            _("no run called {name!r} has ended well").format(name=name),
+            hint=_("known: {names}").format(names=", ".join(names))
+            if names
+            else _("name a cell: %%sky --name train"),
         )
     count = sum(map(len, times.values()))
     return Measured({key: median(found) for key, found in times.items()}, count, otherwise)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,7 +12,10 @@ from ..clouds.launch_support import TPU, is_rented, launch_obstacle
 from ..provider.register import find_facts
 from .constraints import _OfferDemand
 from .market import Market, OfferPool
-from .solver.problem import Flags
+from .solver.problem import Flags, Ints
+
+if TYPE_CHECKING:
+    from ..catalog.tables import CatalogTables
 
 
 @dataclass(frozen=True)
@@ -24,24 +29,40 @@ class Launchable(_OfferDemand):
 
     def allowed(self, market: Market, pool: OfferPool) -> Flags:
         """Return offers that can be launched, by columns: a pool holds 100,000 and more."""
-        table = market.catalog.offers
-        words = dict(enumerate(table.categories("cloud")))
-        clouds = {code: find_facts(word) for code, word in words.items() if is_rented(word)}
-        slices = _prefixed(table.categories("accelerator"), TPU)
         allowed = pool.service < 0
         listed = np.flatnonzero(pool.row >= 0)
-        rows = pool.row[listed]
-        sold = np.isin(table.values("cloud")[rows], list(clouds))
-        sold &= ~np.isin(table.values("accelerator")[rows], slices)
-        for code, facts in clouds.items():
-            if prefix := facts.dedicated_host_prefix:
-                hosts = _prefixed(table.categories("instance_type"), prefix)
-                mine = table.values("cloud")[rows] == code
-                sold &= ~(mine & np.isin(table.values("instance_type")[rows], hosts))
-        allowed[listed] &= sold
+        allowed[listed] &= launchable_rows(market.catalog, pool.row[listed])
         for index in np.flatnonzero(pool.row < 0).tolist():
             allowed[index] &= not launch_obstacle(market.own[-1 - int(pool.row[index])])
         return allowed
+
+
+def launchable_rows(
+    catalog: CatalogTables, rows: Ints, names: Collection[str] | None = None
+) -> Flags:
+    """Return which rows of the catalog's offers can be launched from here.
+
+    Parameters
+    ----------
+    names : collection of str, optional
+        Clouds that count; all that rent machines unless given.
+    """
+    table = catalog.offers
+    words = dict(enumerate(table.categories("cloud")))
+    clouds = {
+        code: find_facts(word)
+        for code, word in words.items()
+        if is_rented(word) and (names is None or word in names)
+    }
+    slices = _prefixed(table.categories("accelerator"), TPU)
+    sold = np.isin(table.values("cloud")[rows], list(clouds))
+    sold &= ~np.isin(table.values("accelerator")[rows], slices)
+    for code, facts in clouds.items():
+        if prefix := facts.dedicated_host_prefix:
+            hosts = _prefixed(table.categories("instance_type"), prefix)
+            mine = table.values("cloud")[rows] == code
+            sold &= ~(mine & np.isin(table.values("instance_type")[rows], hosts))
+    return sold
 
 
 def _prefixed(words: list[str], prefix: str) -> list[int]:

@@ -11,6 +11,7 @@ from ..dag.graph import Graph, TaskSpec
 from ..errors import SkyUsageError, suggest
 from ..quantities import format_duration, parse_duration, parse_usd
 from ..resources import Resources
+from ..translation import _
 from .solver.problem import Objective
 
 _KINDS = ("cost", "time", "time_then_cost", "carbon")
@@ -56,17 +57,21 @@ def build_graph(what: Any, labels: Mapping[str, Any]) -> Graph:
         need = Resources.parse(**labels) if what is None else what
         if what is None and not labels:
             raise SkyUsageError(
-                "what is to be planned?", hint='a Dag, or a request: sky.plan(gpus="A100:8")'
+                _("what is to be planned?"), hint=_('a Dag, or a request: sky.plan(gpus="A100:8")')
             )
         return Graph(need.command_line(), (TaskSpec("task", (need,)),))
     if labels:
         raise SkyUsageError(
-            f"plan() has no {', '.join(labels)}", hint="labels belong to a task: set_resources(...)"
+            _("plan() has no {labels}").format(labels=", ".join(labels)),
+            hint=_("labels belong to a task: set_resources(...)"),
         )
     if isinstance(what, Task):
         if what.dag is not None and len(what.dag) > 1:
             raise SkyUsageError(
-                f"task {what.name!r} is one of {len(what.dag)} in its Dag", hint="plan the Dag"
+                _("task {name!r} is one of {dag_count} in its Dag").format(
+                    name=what.name, dag_count=len(what.dag)
+                ),
+                hint=_("plan the Dag"),
             )
         alone = what.dag or Dag(what.name)
         alone.add(what)
@@ -75,7 +80,9 @@ def build_graph(what: Any, labels: Mapping[str, Any]) -> Graph:
         return what.freeze()
     if isinstance(what, Graph):
         return what
-    raise SkyUsageError(f"{what!r} cannot be planned", hint="give a Dag, a Task or Resources")
+    raise SkyUsageError(
+        _("{what!r} cannot be planned").format(what=what), hint=_("give a Dag, a Task or Resources")
+    )
 
 
 def build_objective(
@@ -94,21 +101,29 @@ def build_objective(
             good = isinstance(value, int | float) and 0 <= value < math.inf
             if key not in OBJECTIVE_WEIGHTS or not good:
                 raise SkyUsageError(
-                    f"minimize={{{key!r}: {value!r}}} is not understood",
-                    hint='weights from 0: {"usd": 1, "hours": 0.5, "grams": 0}',
+                    _("minimize={{{key!r}: {value!r}}} is not understood").format(
+                        key=key, value=value
+                    ),
+                    hint=_('weights from 0: {"usd": 1, "hours": 0.5, "grams": 0}'),
                 )
             weights[OBJECTIVE_WEIGHTS[key]] = float(value)
         weights = dict.fromkeys(OBJECTIVE_WEIGHTS.values(), 0.0) | weights
         if not any(weights.values()):
-            raise SkyUsageError("all weights are 0", hint='such as {"usd": 1, "hours": 0.5}')
+            raise SkyUsageError(_("all weights are 0"), hint=_('such as {"usd": 1, "hours": 0.5}'))
     kind: Any = "weighted" if weights else str(minimize)
     if not weights and kind not in _KINDS:
-        raise SkyUsageError(f"minimize={minimize!r}: not known", hint=suggest(kind, _KINDS))
+        raise SkyUsageError(
+            _("minimize={minimize!r}: not known").format(minimize=minimize),
+            hint=suggest(kind, _KINDS),
+        )
     hours = parse_duration(deadline, "deadline") / 3600 if isinstance(deadline, str) else deadline
     usd = parse_usd(budget, "budget") if isinstance(budget, str) else budget
     for name, value in (("deadline", hours), ("budget", usd), ("carbon_cap", carbon_cap)):
         if value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
-            raise SkyUsageError(f"{name}={value!r}: not a limit", hint="a number from 0")
+            raise SkyUsageError(
+                _("{name}={value!r}: not a limit").format(name=name, value=value),
+                hint=_("a number from 0"),
+            )
     return Objective(kind, **weights, deadline_h=hours, budget_usd=usd, carbon_cap_g=carbon_cap)
 
 

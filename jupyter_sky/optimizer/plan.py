@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..errors import SkyUsageError, suggest
 from ..offers import Offer
+from ..translation import _
 from .plan_values import (
     Alternative,
     Certificate,
@@ -98,7 +99,9 @@ class Plan:
     def __getitem__(self, task: str) -> PlannedTask:
         found = {placed.task: placed for placed in self.tasks}
         if task not in found:
-            raise SkyUsageError(f"there is no task {task!r}", hint=suggest(task, found))
+            raise SkyUsageError(
+                _("there is no task {task!r}").format(task=task), hint=suggest(task, found)
+            )
         return found[task]
 
     @property
@@ -173,8 +176,8 @@ class Plan:
     def _require_planner(self) -> PlanQuestions:
         if self.planner is None:
             raise SkyUsageError(
-                "this plan was read from a file: what it was made from is not there",
-                hint="make it anew: sky.plan(dag, ...)",
+                _("this plan was read from a file: what it was made from is not there"),
+                hint=_("make it anew: sky.plan(dag, ...)"),
             )
         return self.planner
 
@@ -200,8 +203,10 @@ class Plan:
             return cls(**data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SkyUsageError(
-                f"this is not a plan: {type(error).__name__} {error}",
-                hint="give what plan.to_json() wrote",
+                _("this is not a plan: {name} {error}").format(
+                    name=type(error).__name__, error=error
+                ),
+                hint=_("give what plan.to_json() wrote"),
             ) from None
 
     # -- shown -------------------------------------------------------------------------------

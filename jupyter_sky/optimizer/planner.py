@@ -27,6 +27,7 @@ from ..offers import Offer
 from ..preemption.priors import Beliefs
 from ..preemption.recomputation import Recompute, expected_runs
 from ..resources import Resources
+from ..translation import _
 from .constraints import Avoid
 from .market import Market
 from .objectives import OBJECTIVE_WEIGHTS, build_graph, build_objective, describe_objective
@@ -186,8 +187,10 @@ class Planner:
             return solve(problem, objective, **(self.settings | other))
         except ModuleNotFoundError as error:
             raise SkyUsageError(
-                f"this graph needs the model, and {error.name} is not installed",
-                hint="pip install cvxpy highspy",
+                _("this graph needs the model, and {name} is not installed").format(
+                    name=error.name
+                ),
+                hint=_("pip install cvxpy highspy"),
             ) from None
 
     def _explain_infeasible(self) -> SkyError:
@@ -195,8 +198,10 @@ class Planner:
 
         if self.solution is not None and self.solution.status == "unknown":
             return SkyTimeout(
-                f"no plan was found in {self.settings['time_limit']:g} s, and none is excluded",
-                hint="give it longer: time_limit=60",
+                _("no plan was found in {settings:g} s, and none is excluded").format(
+                    settings=self.settings["time_limit"]
+                ),
+                hint=_("give it longer: time_limit=60"),
             )
         return explain_infeasible(self.builder, self.objective, self._solve)
 
@@ -249,7 +254,9 @@ class Planner:
             objective = build_objective(**given)
         unknown = asked.keys() - self.settings.keys()
         if unknown:
-            raise SkyUsageError(f"a plan has no setting {', '.join(sorted(unknown))}")
+            raise SkyUsageError(
+                _("a plan has no setting {unknown}").format(unknown=", ".join(sorted(unknown)))
+            )
         builder = self.builder.with_demands(*demands) if demands else self.builder
         return Planner(builder, objective, self.settings | asked).plan()
 
@@ -275,12 +282,12 @@ class Planner:
     def next_best(self, count: int, by: str, least: int) -> tuple[Plan, ...]:
         """Return the next best plans, each different from all before it."""
         if by not in ("region", "cloud", "place"):
-            raise SkyUsageError(f"by={by!r}", hint="region, cloud or place")
+            raise SkyUsageError(f"by={by!r}", hint=_("region, cloud or place"))
         assert self.tables is not None and self.solution is not None
         assert self.solution.choice is not None
         problem, rows, found = self.tables.problem, list(self._rows), []
         choice = self.solution.choice
-        for _ in range(count):
+        for __ in range(count):
             rows.append(require_difference(problem, choice, by, least))
             other = Planner(self.builder, self.objective, self.settings, _rows=tuple(rows))
             try:

@@ -17,6 +17,7 @@ from ..ledger.billing import DISK_USD_PER_GIB_MONTH, disk_usd_h
 from ..offers import Offer
 from ..preemption.recomputation import Recompute, expected_runs
 from ..provider.register import find_facts
+from ..translation import _
 from . import assumptions, estimators
 from .market import Market, OfferPool
 from .solver.problem import Floats, Ints
@@ -119,10 +120,10 @@ class Pricer:
     def __post_init__(self) -> None:
         self.moves: TransferPrices = get_transfer_prices(self.market.catalog)
         sites = self.market.sites
-        self.regions = np.array([self.moves.region(c, r) for c, r, _ in sites], np.int64)
-        self.clouds = list(dict.fromkeys(cloud for cloud, _, _ in sites))
+        self.regions = np.array([self.moves.region(c, r) for c, r, __ in sites], np.int64)
+        self.clouds = list(dict.fromkeys(cloud for cloud, __, __ in sites))
         number = {cloud: index for index, cloud in enumerate(self.clouds)}
-        self.cloud_of = np.array([number[cloud] for cloud, _, _ in sites], np.int64)
+        self.cloud_of = np.array([number[cloud] for cloud, __, __ in sites], np.int64)
 
     def price_task(self, spec: TaskSpec) -> PricedTask:
         """Return every offer of a task with all that it would cost."""
@@ -187,7 +188,7 @@ class Pricer:
             else:
                 width = len(pool.services) + 1
                 codes = pool.machine[first] * width + pool.service[first] + 1
-                _, one, back = np.unique(codes, return_index=True, return_inverse=True)
+                __, one, back = np.unique(codes, return_index=True, return_inverse=True)
                 kinds = [self.kind(pool, index) for index in first[one].tolist()]
                 each = [estimators.estimate_hours(estimator, kind, spec.name) for kind in kinds]
                 self._hours[key] = np.array(each, np.float64)[back.reshape(-1)]
@@ -289,7 +290,12 @@ class Pricer:
         if region and names and region not in names:
             hint = suggest(region, names)
             hint = hint if hint.startswith("did") else f"such as {', '.join(names[:5])}"
-            raise SkyUsageError(f"{data.uri}: {data.cloud} has no region {region!r}", hint=hint)
+            raise SkyUsageError(
+                _("{uri}: {cloud} has no region {region!r}").format(
+                    uri=data.uri, cloud=data.cloud, region=region
+                ),
+                hint=hint,
+            )
         if not region and (region := find_facts(data.cloud).storage_region):
             note = f"{data.uri} is assumed to be in {region}: say where with region=..."
             self.notes[note] = None

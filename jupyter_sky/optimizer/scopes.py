@@ -10,6 +10,7 @@ from ..offers import Offer
 from ..provider.register import check_name
 from ..tracker.blocks import Scope
 from ..tracker.observations import Place
+from ..translation import _
 
 if TYPE_CHECKING:
     from .market import Market
@@ -45,7 +46,9 @@ def parse_scope(where: Any, market: Market | None = None) -> Scope:
         kind = at.instance_type
         return Scope("capacity", at.cloud, at.region, at.zone, kind, spot=at.spot)
     if not isinstance(where, str) or not where.split():
-        raise SkyUsageError(f"{where!r} is not a place", hint='such as "aws us-east-1a"')
+        raise SkyUsageError(
+            _("{where!r} is not a place").format(where=where), hint=_('such as "aws us-east-1a"')
+        )
     cloud, *words = where.replace("/", " ").split()
     check_name(cloud, f"{where!r}: no cloud is called {cloud}")
     return _parse_words(cloud, words, where, market)
@@ -60,8 +63,8 @@ def _parse_words(cloud: str, words: list[str], text: str, market: Market | None)
     names = [word for word in words if word not in spot]
     sites = market.sites if market else []
     for word in names:
-        regions = {region for c, region, _ in sites if c == cloud}
-        zones = {zone for c, _, zone in sites if c == cloud}
+        regions = {region for c, region, __ in sites if c == cloud}
+        zones = {zone for c, __, zone in sites if c == cloud}
         if word in zones and word not in regions:
             key = "zone"
         elif word in regions or (market is None and "region" not in found):
@@ -75,5 +78,10 @@ def _parse_words(cloud: str, words: list[str], text: str, market: Market | None)
         hint = suggest(kind, known)
         if not hint.startswith("did"):  # all of them would hide what they are meant to show
             hint = f"such as {', '.join(known[:5])}"
-        raise SkyUsageError(f"{text!r}: {cloud} has no place called {kind}", hint=hint)
+        raise SkyUsageError(
+            _("{text!r}: {cloud} has no place called {kind}").format(
+                text=text, cloud=cloud, kind=kind
+            ),
+            hint=hint,
+        )
     return Scope("capacity", cloud, **found)

@@ -16,6 +16,7 @@ from ..engines.node.file_cache import FileTree
 from ..engines.node.files import SKIPPED, is_secret, points_inside
 from ..engines.node.platforms import Platform, parse_version
 from ..errors import SkyTransferError
+from ..translation import _
 from .origins import InstallRecord
 
 METADATA_FILES = ("METADATA", "WHEEL", "entry_points.txt", "top_level.txt")
@@ -59,8 +60,10 @@ class SentPackage:
             return FileTree.of(self.files)
         except OSError as error:
             raise SkyTransferError(
-                f"{self} cannot be sent: {error.filename}: {error.strerror}",
-                hint="make it readable, or install the package anew",
+                _("{self_value} cannot be sent: {filename}: {strerror}").format(
+                    self_value=self, filename=error.filename, strerror=error.strerror
+                ),
+                hint=_("make it readable, or install the package anew"),
             ) from None
 
     @property
@@ -152,8 +155,8 @@ def provides_module(
     if record.source is None:
         return False
     places = _module_paths(module, record.source)
-    roots = {root.resolve() for root, _ in _roots(distribution) if root is not None}
-    mapped = {name for _, names in _roots(distribution) for name in names}
+    roots = {root.resolve() for root, __ in _roots(distribution) if root is not None}
+    mapped = {name for __, names in _roots(distribution) for name in names}
     return bool(places) and (module in mapped or any(p.parent.resolve() in roots for p in places))
 
 

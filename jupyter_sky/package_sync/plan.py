@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from ..errors import SkyUsageError
 from ..remote.package_names import normalized_name, without_credentials
+from ..translation import _
 from .contents import SentPackage, package_files, provides_module
 from .indexes import IndexSettings, is_public, is_reachable, read_settings
 from .lookup import IndexLookup
@@ -280,10 +281,14 @@ def split_requirements(
             sent.append(name)
         elif _is_direct(metadata.distribution(name)):
             raise SkyUsageError(
-                f"{package}: {name} {_version(name)} is installed here, from a folder, an archive "
-                "or a repository, and no index is asked for that name",
-                hint=f"name it without a version to send what is here, or a wheel of it by its "
-                f"path: ./{name.replace('-', '_')}.whl",
+                _(
+                    "{package}: {name} {name2} is installed here, from a folder, an "
+                    "archive or a repository, and no index is asked for that name"
+                ).format(package=package, name=name, name2=_version(name)),
+                hint=_(
+                    "name it without a version to send what is here, or a wheel of it by "
+                    "its path: ./{name}.whl"
+                ).format(name=name.replace("-", "_")),
             )
         else:
             requested.append(package)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..errors import SkyUsageError
+from ..translation import _
 from . import validation
 from .models import Model
 
@@ -39,14 +40,19 @@ class Bag:
 
     def __post_init__(self) -> None:
         if not self.hours:
-            raise SkyUsageError("a bag without jobs", hint="give the run time of each job, hours")
+            raise SkyUsageError(
+                _("a bag without jobs"), hint=_("give the run time of each job, hours")
+            )
         for hours in self.hours:
             validation.check_number(hours, "run time of a job (hours)", above=0)
         if self.needed is not None and validation.check_count(self.needed, "needed") > len(
             self.hours
         ):
             raise SkyUsageError(
-                f"{self.needed} of {len(self.hours)} jobs cannot finish", hint="need fewer"
+                _("{needed} of {hours_count} jobs cannot finish").format(
+                    needed=self.needed, hours_count=len(self.hours)
+                ),
+                hint=_("need fewer"),
             )
 
     @property

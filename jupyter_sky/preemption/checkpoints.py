@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..errors import SkyUsageError
+from ..translation import _
 from . import validation
 from .models import Model
 from .schedules import Schedule, make_grid, solve_schedule, tabulate_policy
@@ -219,8 +220,10 @@ def _checked(
     step = validation.check_number(step, "step (hours)", above=0)
     if work / step > MAX_STEPS:
         raise SkyUsageError(
-            f"a job of {work:g} h in steps of {60 * step:g} min has {work / step:.0f} steps",
-            hint=f"take steps of {work / MAX_STEPS:.2g} h or more (step=...)",
+            _("a job of {work:g} h in steps of {step:g} min has {work2:.0f} steps").format(
+                work=work, step=60 * step, work2=work / step
+            ),
+            hint=_("take steps of {work:.2g} h or more (step=...)").format(work=work / MAX_STEPS),
         )
     return work, cost, restart, step
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import SkyError, SkyUsageError, suggest
+from ..translation import _
 from .kaplan_meier import KaplanMeier
 from .lifetimes import CAP_HOURS, Lifetimes
 from .models import Exponential, FloorHyperbolic, Model, Weibull, log_terms
@@ -54,7 +55,9 @@ def fit(name: str, seen: Lifetimes) -> Model:
     0.0357
     """
     if name not in _FITS:
-        raise SkyUsageError(f"no lifetime model is called {name!r}", hint=suggest(name, _FITS))
+        raise SkyUsageError(
+            _("no lifetime model is called {name!r}").format(name=name), hint=suggest(name, _FITS)
+        )
     least, work = _FITS[name]
     _require_rows(name, seen, least)
     return work(seen)
@@ -100,15 +103,20 @@ def fit_least_squares(name: str, seen: Lifetimes) -> Model:
     }
     if name not in starts:
         raise SkyUsageError(
-            f"{name!r} is not fitted by least squares", hint=suggest(name, list(starts))
+            _("{name!r} is not fitted by least squares").format(name=name),
+            hint=suggest(name, list(starts)),
         )
     make, start, bounds = starts[name]
     ended = np.sort(seen.hours[seen.preempted])
     if len(ended) <= len(start):
         raise SkyUsageError(
-            f"{len(ended)} of {len(seen)} machines were ended by the provider, too few for the "
-            f"{len(start)} parameters of {name}",
-            hint="take more lifetimes, or a prior: preemption.posterior(offer)",
+            _(
+                "{ended_count} of {seen_count} machines were ended by the provider, "
+                "too few for the {start_count} parameters of {name}"
+            ).format(
+                ended_count=len(ended), seen_count=len(seen), start_count=len(start), name=name
+            ),
+            hint=_("take more lifetimes, or a prior: preemption.posterior(offer)"),
         )
     return _fit_curve(make, start, bounds, ended)
 
@@ -249,10 +257,10 @@ def bootstrap(
     """
     if len(np.unique(seen.batch)) < 2:
         raise SkyUsageError(
-            "one batch cannot be resampled", hint="say which machines were launched together"
+            _("one batch cannot be resampled"), hint=_("say which machines were launched together")
         )
     rng, found, failed = np.random.default_rng(seed), [], 0
-    for _ in range(samples):
+    for __ in range(samples):
         try:
             value = float(figure(seen.resampled(rng)))
         except SkyError:
@@ -261,8 +269,10 @@ def bootstrap(
         failed += not math.isfinite(value)
     if failed > samples / 2:
         raise SkyUsageError(
-            f"{failed} of {samples} samples could not be fitted",
-            hint="there are too few preemptions: take a simpler model or more lifetimes",
+            _("{failed} of {samples} samples could not be fitted").format(
+                failed=failed, samples=samples
+            ),
+            hint=_("there are too few preemptions: take a simpler model or more lifetimes"),
         )
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(figure(seen)), float(low), float(high), len(found), failed)
@@ -274,17 +284,29 @@ def _require_rows(name: str, seen: Lifetimes, least: int) -> None:
         return
     stopped, capped = int((~seen.preempted).sum()), int(seen.capped.sum())
     raise SkyUsageError(
-        f"{events} of {len(seen)} machines were preempted below the cap ({stopped} stopped by "
-        f"their owner, {capped} reached the cap); {name} needs {least}",
-        hint="take a simpler model, more lifetimes, or a prior that these move: "
-        "preemption.posterior(offer, observations)",
+        _(
+            "{events} of {seen_count} machines were preempted below the cap "
+            "({stopped} stopped by their owner, {capped} reached the cap); {name} "
+            "needs {least}"
+        ).format(
+            events=events,
+            seen_count=len(seen),
+            stopped=stopped,
+            capped=capped,
+            name=name,
+            least=least,
+        ),
+        hint=_(
+            "take a simpler model, more lifetimes, or a prior that these move: "
+            "preemption.posterior(offer, observations)"
+        ),
     )
 
 
 def _exponential(seen: Lifetimes) -> Exponential:
     hours = np.minimum(seen.hours, seen.cap).sum()
     if hours < MIN_HOURS:
-        raise SkyUsageError("all lifetimes are 0", hint="count hours from the launch")
+        raise SkyUsageError(_("all lifetimes are 0"), hint=_("count hours from the launch"))
     return Exponential(float(seen.events.sum() / hours), seen.cap)
 
 
@@ -319,7 +341,7 @@ def _floor_hyperbolic(seen: Lifetimes) -> FloorHyperbolic:
 
 def _constrained(seen: Lifetimes) -> NormalisedConstrained:
     if seen.cap == math.inf:
-        raise SkyUsageError("equation (1) needs a cap", hint="give Lifetimes with cap=24.0")
+        raise SkyUsageError(_("equation (1) needs a cap"), hint=_("give Lifetimes with cap=24.0"))
 
     def make(point: Sequence[float]) -> NormalisedConstrained:
         tau1, tau2, shift = math.exp(point[0]), math.exp(point[1]), point[2]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .lifetimes import CAP_HOURS, Lifetimes
 from .models import Model
 
@@ -55,8 +56,10 @@ class KaplanMeier(Model):
         """
         if not seen.events.any() and seen.cap == math.inf:
             raise SkyUsageError(
-                f"none of {len(seen)} machines was preempted, and there is no cap",
-                hint="take a prior that these move: preemption.posterior(offer, observations)",
+                _("none of {seen_count} machines was preempted, and there is no cap").format(
+                    seen_count=len(seen)
+                ),
+                hint=_("take a prior that these move: preemption.posterior(offer, observations)"),
             )
         hours = np.maximum(seen.hours, _SECOND)  # whoever ends at 0 was alive for a moment
         # scipy.stats.ecdf has no standard errors but within confidence intervals, and lists the

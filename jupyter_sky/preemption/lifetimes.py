@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import SkyUsageError
+from ..translation import _
 from . import validation
 
 if TYPE_CHECKING:
@@ -126,12 +127,17 @@ class Lifetimes:
         with source.open(newline="") as lines:
             rows = [row for row in csv.DictReader(lines)]
         if not rows:
-            raise SkyUsageError(f"{source} has no rows", hint="give lifetimes, one VM a row")
+            raise SkyUsageError(
+                _("{source} has no rows").format(source=source),
+                hint=_("give lifetimes, one VM a row"),
+            )
         for line, row in enumerate(rows, start=2):
             if row["end_kind"] not in ENDS:
                 raise SkyUsageError(
-                    f"{source}, line {line}: end_kind is {row['end_kind']!r}",
-                    hint=f"write {' or '.join(ENDS)}",
+                    _("{source}, line {line}: end_kind is {row!r}").format(
+                        source=source, line=line, row=row["end_kind"]
+                    ),
+                    hint=_("write {ends}").format(ends=" or ".join(ENDS)),
                 )
         return cls.of(
             (_float(row["lifetime_h"], source) for row in rows),
@@ -151,7 +157,7 @@ class Lifetimes:
         Observations that were folded into one are that many machines of the same age.
         """
         ends = [one for one in seen if one.kind in ("preempted", "ended")]
-        machines = [one for one in ends for _ in range(max(1, one.events))]
+        machines = [one for one in ends for __ in range(max(1, one.events))]
         return cls.of(
             [(one.seconds or 0.0) / 3600 for one in machines],
             [one.kind == "preempted" for one in machines],
@@ -186,7 +192,7 @@ class Lifetimes:
         """Instance types with at least so many rows, the smallest machines first."""
         names, first, counts = np.unique(self.kind, return_index=True, return_counts=True)
         found = sorted(zip(self.vcpus[first], names, counts, strict=True))
-        return [str(name) for _, name, rows in found if rows >= least]
+        return [str(name) for __, name, rows in found if rows >= least]
 
     def resampled(self, rng: np.random.Generator) -> Lifetimes:
         """As many batches, drawn with replacement: one sample of a bootstrap by batch."""
@@ -199,7 +205,10 @@ class Lifetimes:
         names, counts = np.unique(self.batch, return_counts=True)
         if len(names) < parts:
             raise SkyUsageError(
-                f"{parts} folds of {len(names)} batches", hint="take fewer folds, or more batches"
+                _("{parts} folds of {names_count} batches").format(
+                    parts=parts, names_count=len(names)
+                ),
+                hint=_("take fewer folds, or more batches"),
             )
         rng = np.random.default_rng(seed)
         order = rng.permutation(len(names))
@@ -238,7 +247,10 @@ def _column(value: Any, size: int, label: str, dtype: type) -> np.ndarray:
     array = np.full(size, value) if plain else np.array(list(value))
     if len(array) != size:
         raise SkyUsageError(
-            f"{size} lifetimes, but {len(array)} of {label}", hint="give one for each lifetime"
+            _("{size} lifetimes, but {array_count} of {label}").format(
+                size=size, array_count=len(array), label=label
+            ),
+            hint=_("give one for each lifetime"),
         )
     return array.astype(dtype) if size else np.array([], dtype)
 
@@ -246,20 +258,25 @@ def _column(value: Any, size: int, label: str, dtype: type) -> np.ndarray:
 def _check_hours(hours: np.ndarray, cap: float) -> None:
     if not len(hours):
         raise SkyUsageError(
-            "no lifetimes at all", hint="without data, take a prior: preemption.posterior(offer)"
+            _("no lifetimes at all"),
+            hint=_("without data, take a prior: preemption.posterior(offer)"),
         )
     bad = ~np.isfinite(hours) | (hours < 0)
     if bad.any():
         row = int(bad.argmax())
         raise SkyUsageError(
-            f"lifetime {hours[row]} of row {row} ({bad.sum()} such)",
-            hint="give finite hours from 0, counted from the launch",
+            _("lifetime {hours} of row {row} ({sum} such)").format(
+                hours=hours[row], row=row, sum=bad.sum()
+            ),
+            hint=_("give finite hours from 0, counted from the launch"),
         )
     if hours.max() > cap + CAP_SLACK:
         row = int(hours.argmax())
         raise SkyUsageError(
-            f"lifetime {hours[row]:g} h of row {row} lies beyond the cap of {cap:g} h",
-            hint="are these minutes? Else give the provider's cap, or cap=math.inf for none",
+            _("lifetime {hours:g} h of row {row} lies beyond the cap of {cap:g} h").format(
+                hours=hours[row], row=row, cap=cap
+            ),
+            hint=_("are these minutes? Else give the provider's cap, or cap=math.inf for none"),
         )
 
 
@@ -267,7 +284,10 @@ def _float(text: str, source: Path) -> float:
     try:
         return float(text)
     except (TypeError, ValueError):
-        raise SkyUsageError(f"{source}: {text!r} is not a number", hint="mend the file") from None
+        raise SkyUsageError(
+            _("{source}: {text!r} is not a number").format(source=source, text=text),
+            hint=_("mend the file"),
+        ) from None
 
 
 def _file(path: Path) -> Path:
@@ -280,7 +300,9 @@ def _file(path: Path) -> Path:
             fitting.append(one)
     if len(fitting) != 1:
         raise SkyUsageError(
-            f"{path}: {len(fitting)} CSV files with the columns {', '.join(COLUMNS)}",
-            hint="name one such file, or a folder that holds one",
+            _("{path}: {fitting_count} CSV files with the columns {columns}").format(
+                path=path, fitting_count=len(fitting), columns=", ".join(COLUMNS)
+            ),
+            hint=_("name one such file, or a folder that holds one"),
         )
     return fitting[0]

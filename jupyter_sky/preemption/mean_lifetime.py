@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 from .models import Model
 from .scispot_model import Constrained
 
@@ -47,8 +48,10 @@ def expected_lifetime(
         return model.expected_lifetime(upto, age)
     if not isinstance(model, Constrained) or age or upto not in (None, model.cap):
         raise SkyUsageError(
-            f"equation (3) holds for a new machine by equation (1) up to its cap, not for "
-            f"{type(model).__name__} at an age of {age:g} h",
-            hint='take formula="exact"',
+            _(
+                "equation (3) holds for a new machine by equation (1) up to its cap, "
+                "not for {name} at an age of {age:g} h"
+            ).format(name=type(model).__name__, age=age),
+            hint=_('take formula="exact"'),
         )
     return model.expected_lifetime_paper()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import SkyUsageError
+from ..translation import _
 from . import validation
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class Model:
         alive = float(self.survival(validation.check_number(age, "age (hours)"))) if age else 1.0
         if alive <= 0:
             raise SkyUsageError(
-                f"no machine is alive at an age of {age:g} h", hint=f"give one below {self._cap:g}"
+                _("no machine is alive at an age of {age:g} h").format(age=age),
+                hint=_("give one below {cap:g}").format(cap=self._cap),
             )
         return self.survival(np.asarray(hours, float) + age) / alive
 
@@ -159,7 +161,8 @@ class Model:
         alive = float(self.survival(age))
         if alive <= 0:
             raise SkyUsageError(
-                f"no machine is alive at an age of {age:g} h", hint=f"give one below {self._cap:g}"
+                _("no machine is alive at an age of {age:g} h").format(age=age),
+                hint=_("give one below {cap:g}").format(cap=self._cap),
             )
         if end == math.inf:
             return _mean_beyond(self, age)
@@ -189,12 +192,12 @@ class Model:
     def _age_at(self, cumulative: np.ndarray) -> np.ndarray:
         """Ages at which the cumulative hazard reaches a value; the cap where it never does."""
         low, high = np.zeros_like(cumulative), np.full_like(cumulative, min(self._cap, 1.0))
-        for _ in range(60):
+        for __ in range(60):
             short = (self.cumulative_below(high) < cumulative) & (high < min(self._cap, 1e12))
             if not short.any():
                 break
             high = np.where(short, np.minimum(2 * high, self._cap), high)
-        for _ in range(60):
+        for __ in range(60):
             middle = (low + high) / 2
             below = self.cumulative_below(middle) < cumulative
             low, high = np.where(below, middle, low), np.where(below, high, middle)

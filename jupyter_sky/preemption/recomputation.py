@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .models import Exponential, FloorHyperbolic
 
 Floats = np.ndarray
@@ -62,7 +63,9 @@ class Lives:
         """Of models without a cap, those that are not exponential of one scale."""
         shaped = [one for one in models if isinstance(one, FloorHyperbolic)]
         if len({one.scale for one in shaped}) > 1 or any(one.cap < math.inf for one in models):
-            raise SkyUsageError("lifetimes with caps, or of several scales", hint="use turnaround")
+            raise SkyUsageError(
+                _("lifetimes with caps, or of several scales"), hint=_("use turnaround")
+            )
         return cls(
             np.array([one.rate if isinstance(one, Exponential) else one.floor for one in models]),
             np.array([0.0 if isinstance(one, Exponential) else one.early for one in models]),
@@ -162,7 +165,8 @@ def checkpointed(every: float, cost: float = 0.0) -> Recompute:
     """
     if not (every > 0 and 0 <= cost < math.inf):
         raise SkyUsageError(
-            f"checkpointed({every!r}, {cost!r})", hint="hours between saves above 0, cost from 0"
+            _("checkpointed({every!r}, {cost!r})").format(every=every, cost=cost),
+            hint=_("hours between saves above 0, cost from 0"),
         )
 
     def runs(hours: Floats, lives: Lives, restart: Floats) -> Floats:

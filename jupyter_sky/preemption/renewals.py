@@ -21,6 +21,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..errors import SkyUsageError
+from ..translation import _
 from . import validation
 from .models import Exponential, Model
 
@@ -196,7 +197,10 @@ def _attempt(model: Model, work: float, nodes: int, age: float) -> tuple[float, 
     """Return expected hours and chance of success of an attempt on machines of one age."""
     alive = float(model.survival(age)) if age else 1.0
     if alive <= 0:
-        raise SkyUsageError(f"no machine lives to an age of {age:g} h", hint="take a younger one")
+        raise SkyUsageError(
+            _("no machine lives to an age of {age:g} h").format(age=age),
+            hint=_("take a younger one"),
+        )
     through = float(model.survival(age + work)) / alive
     if isinstance(model, Exponential) and age + work < model.cap:
         rate = model.rate * nodes
@@ -248,7 +252,10 @@ def _chances(
 
     alive = float(model.survival(age)) if age else 1.0
     if alive <= 0:
-        raise SkyUsageError(f"no machine lives to an age of {age:g} h", hint="take a younger one")
+        raise SkyUsageError(
+            _("no machine lives to an age of {age:g} h").format(age=age),
+            hint=_("take a younger one"),
+        )
     grid = np.arange(cells + STEPS + 1) * step
     young = np.asarray(model.survival(grid), float)
     young[0] = 1.0

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import SkyUsageError
+from ..translation import _
 from . import validation
 from .models import Model
 
@@ -95,7 +96,10 @@ class Schedule:
         work = math.ceil(remaining / self.step - 1e-6)
         if work >= len(self.hours):
             raise SkyUsageError(
-                f"{remaining:g} h remain of a job of {self.work:g} h", hint="plan a longer job"
+                _("{remaining:g} h remain of a job of {work:g} h").format(
+                    remaining=remaining, work=self.work
+                ),
+                hint=_("plan a longer job"),
             )
         return work, min(round(age / self.step), self.hours.shape[1] - 1)
 
@@ -189,8 +193,10 @@ def _from_new(
     found = float(min(values))
     if not found < math.inf:
         raise SkyUsageError(
-            f"no machine lives long enough for {left * grid.step:g} h of work under this policy",
-            hint="checkpoint more often, or take machines that live longer",
+            _("no machine lives long enough for {left:g} h of work under this policy").format(
+                left=left * grid.step
+            ),
+            hint=_("checkpoint more often, or take machines that live longer"),
         )
     return found
 
@@ -242,9 +248,13 @@ def tabulate_policy(
     if isinstance(policy, Schedule):
         if len(policy.hours) <= grid.work or not math.isclose(policy.step, grid.step, rel_tol=1e-6):
             raise SkyUsageError(
-                f"a schedule for {policy.work:g} h in steps of {policy.step:.4g} h does not fit "
-                f"{grid.work * grid.step:g} h in steps of {grid.step:.4g} h",
-                hint="plan it with the same work and step",
+                _(
+                    "a schedule for {work:g} h in steps of {step:.4g} h does not fit "
+                    "{work2:g} h in steps of {step2:.4g} h"
+                ).format(
+                    work=policy.work, step=policy.step, work2=grid.work * grid.step, step2=grid.step
+                ),
+                hint=_("plan it with the same work and step"),
             )
         columns = np.minimum(ages, policy.choices.shape[1] - 1)
         found = policy.choices[: grid.work + 1][:, columns]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import SkyUsageError
+from ..translation import _
 from . import validation
 from .lifetimes import CAP_HOURS
 from .models import Model
@@ -59,7 +60,7 @@ class Constrained(Model):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.cap == math.inf:
-            raise SkyUsageError("equation (1) without a cap", hint="give cap=24.0")
+            raise SkyUsageError(_("equation (1) without a cap"), hint=_("give cap=24.0"))
         for name in ("scale", "tau1", "tau2"):
             validation.check_number(getattr(self, name), name, above=0)
         validation.check_number(self.b, "b (hours)", least=-math.inf)

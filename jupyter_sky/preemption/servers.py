@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..errors import SkyNoOffer, SkyUsageError, suggest
 from ..offers import Offer
+from ..translation import _
 from . import validation
 from .models import Model
 from .renewals import (
@@ -199,7 +200,9 @@ def cluster_shapes(offers: Iterable[Offer], total: float, resource: str = "vcpus
     """
     known = ("vcpus", "memory", "gpu_count")
     if resource not in known:
-        raise SkyUsageError(f"no resource {resource!r}", hint=suggest(resource, known))
+        raise SkyUsageError(
+            _("no resource {resource!r}").format(resource=resource), hint=suggest(resource, known)
+        )
     total = validation.check_number(total, f"total {resource}", above=0)
     shapes = []
     for offer in offers:
@@ -266,7 +269,9 @@ def _expected(
     if formula == "paper-survival":
         chance = 1 - float(model.survival(work)) ** nodes
         return Turnaround(work + work / 2 * chance, chance, chance), model.expected_lifetime()
-    raise SkyUsageError(f"no formula {formula!r}", hint=suggest(formula, FORMULAS))
+    raise SkyUsageError(
+        _("no formula {formula!r}").format(formula=formula), hint=suggest(formula, FORMULAS)
+    )
 
 
 def select_server(
@@ -336,10 +341,12 @@ def select_server(
         else:
             ranked.append(expectation)
     if not ranked:
-        reasons = "; ".join(sorted({why for _, why in skipped})[:3]) or "no offers were given"
+        reasons = "; ".join(sorted({why for __, why in skipped})[:3]) or "no offers were given"
         raise SkyNoOffer(
-            f"no cluster of exactly {total:g} {resource}: {reasons}",
-            hint="give other offers, run times for more of them, or another total",
+            _("no cluster of exactly {total:g} {resource}: {reasons}").format(
+                total=total, resource=resource, reasons=reasons
+            ),
+            hint=_("give other offers, run times for more of them, or another total"),
         )
     return Choice(tuple(sorted(ranked, key=_order(minimize))), tuple(skipped), minimize, formula)
 

@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Any
 
 from ..errors import SkyUsageError
+from ..translation import _
 
 
 def check_number(
@@ -27,7 +28,10 @@ def check_number(
     wanted = f"above {above:g}" if above is not None else f"of at least {least:g}"
     fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     if not fits or (value <= above if above is not None else value < least):
-        raise SkyUsageError(f"{label} is {value!r}", hint=f"give a finite number {wanted}")
+        raise SkyUsageError(
+            _("{label} is {value!r}").format(label=label, value=value),
+            hint=_("give a finite number {wanted}").format(wanted=wanted),
+        )
     return float(value)
 
 
@@ -41,5 +45,8 @@ def check_count(value: Any, label: str, least: int = 1) -> int:
     """
     known = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     if not known or value != math.floor(value) or value < least:
-        raise SkyUsageError(f"{label} is {value!r}", hint=f"give a whole number from {least}")
+        raise SkyUsageError(
+            _("{label} is {value!r}").format(label=label, value=value),
+            hint=_("give a whole number from {least}").format(least=least),
+        )
     return int(float(value))

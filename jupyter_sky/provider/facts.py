@@ -22,6 +22,8 @@ class CloudFacts:
         As in ``%%sky --cloud``.
     title : str
         As its vendor writes it.
+    short_title : str
+        Title in a word, where the title is long.
     packages : tuple of str
         Top-level modules of its SDK.
     install : str
@@ -70,6 +72,7 @@ class CloudFacts:
 
     name: ClassVar[str]
     title: ClassVar[str] = ""
+    short_title: ClassVar[str] = ""
     packages: ClassVar[tuple[str, ...]] = ()
     install: ClassVar[str] = ""
     note: ClassVar[str] = ""
@@ -111,7 +114,7 @@ class AwsFacts(CloudFacts):
     """
 
     driver = "jupyter_sky.clouds.aws.driver:Aws"
-    name, title = "aws", "Amazon Web Services"
+    name, title, short_title = "aws", "Amazon Web Services", "AWS"
     packages, install = ("boto3", "botocore"), "pip install 'jupyter_sky[aws]'"
     billing, launchable = (1.0, 60.0), True
     dedicated_host_prefix = "mac"
@@ -153,7 +156,7 @@ class AzureFacts(CloudFacts):
     """
 
     driver = "jupyter_sky.clouds.azure.driver:Azure"
-    name, title = "azure", "Microsoft Azure"
+    name, title, short_title = "azure", "Microsoft Azure", "Azure"
     packages, install = ("azure",), "pip install 'jupyter_sky[azure]'"
     billing, launchable = (1.0, 0.0), True
     pue, colour = 1.185, "#1f77c9"

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 from .facts import API_VERSION, BUILT_IN, LONGEST_BILLING_UNIT, CloudFacts
 
 if TYPE_CHECKING:
@@ -96,26 +97,42 @@ def find_provider(name: str) -> type[CloudFacts]:
     """
     point = _entry_points().get(name)
     if point is None:
-        raise SkyUsageError(f"{name!r} is not a known cloud", hint=suggest(name, known_names()))
+        raise SkyUsageError(
+            _("{name!r} is not a known cloud").format(name=name), hint=suggest(name, known_names())
+        )
     try:
         found = point.load()
     except Exception as error:
         raise SkyUsageError(
-            f"{name}: its driver {point.value} cannot be imported: {error}",
-            hint="install its package again, or a version that fits this jupyter_sky",
+            _("{name}: its driver {value} cannot be imported: {error}").format(
+                name=name, value=point.value, error=error
+            ),
+            hint=_("install its package again, or a version that fits this jupyter_sky"),
         ) from error
     if not (isinstance(found, type) and issubclass(found, CloudFacts)):
-        raise SkyUsageError(f"{name}: {point.value} is no subclass of `Provider`")
+        raise SkyUsageError(
+            _("{name}: {value} is no subclass of `Provider`").format(name=name, value=point.value)
+        )
     if found.name != name:
-        raise SkyUsageError(f"{name}: {point.value} calls its cloud {found.name!r}")
+        raise SkyUsageError(
+            _("{name}: {value} calls its cloud {name2!r}").format(
+                name=name, value=point.value, name2=found.name
+            )
+        )
     if found.api_version != API_VERSION:
         raise SkyUsageError(
-            f"{name}: its driver is written for version {found.api_version} of the protocol, "
-            f"and this is version {API_VERSION}",
-            hint="install a version of its package that fits this jupyter_sky",
+            _(
+                "{name}: its driver is written for version {api_version} of the "
+                "protocol, and this is version {api_version2}"
+            ).format(name=name, api_version=found.api_version, api_version2=API_VERSION),
+            hint=_("install a version of its package that fits this jupyter_sky"),
         )
     if max(found.billing) > LONGEST_BILLING_UNIT:
-        raise SkyUsageError(f"{name}: billing {found.billing} exceeds a day; it is in seconds")
+        raise SkyUsageError(
+            _("{name}: billing {billing} exceeds a day; it is in seconds").format(
+                name=name, billing=found.billing
+            )
+        )
     return found
 
 

@@ -32,6 +32,7 @@ from ..errors import (
 from ..offers import Offer
 from ..resources import format_duration
 from ..tracker import Place
+from ..translation import _
 from .launch_stages import LaunchStages
 from .package_archive import prebuild
 from .ssh_launch import STAGES, start_cluster
@@ -61,7 +62,9 @@ class Lease:
     connection: Path
 
 
-def provision(order: LaunchRequest, report: Report, launched: OnLaunched = lambda _: None) -> Lease:
+def provision(
+    order: LaunchRequest, report: Report, launched: OnLaunched = lambda __: None
+) -> Lease:
     """Launch the machines of an order, start the controller there, wait for its controller.
 
     The tracker is told how it went, and a place that it knows to be blocked is not asked.
@@ -131,8 +134,10 @@ def _check_not_blocked(offer: Offer) -> None:
         left = format_duration(max(1.0, block.until - time.time()))
         cause = "it failed" if block.cause == "transient" else f"{block.scope}: no {block.cause}"
         raise SkyNoCapacity(
-            f"{offer.place} is skipped for another {left}: {cause} ({block.why})",
-            hint="to ask there all the same: %sky tracker clear",
+            _("{place} is skipped for another {left}: {cause} ({why})").format(
+                place=offer.place, left=left, cause=cause, why=block.why
+            ),
+            hint=_("to ask there all the same: %sky tracker clear"),
         )
 
 
@@ -151,7 +156,7 @@ def _bring_up(order: LaunchRequest, report: Report, launched: OnLaunched) -> Lea
 
     def tick() -> None:
         if stop.is_set():
-            raise SkyCancelled("it was interrupted")
+            raise SkyCancelled(_("it was interrupted"))
 
     def launch() -> None:
         machines.extend(cloud.launch(order, tick))

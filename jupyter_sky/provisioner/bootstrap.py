@@ -20,6 +20,7 @@ from ..concurrency import run_parallel
 from ..errors import SkyBootstrapError, SkyClusterLost
 from ..remote import ssh
 from ..remote.environment_spec import EnvironmentSpec, environment_spec, package_archive
+from ..translation import _
 from .package_archive import build_archive, tar_option
 from .uv import uv_for_slot
 
@@ -158,9 +159,16 @@ class _NodeBootstrap:
             return
         if node.free < NEEDED_KB:
             raise SkyBootstrapError(
-                f"{node.host} ({node.address.name}): the disk is full: {node.free // 1000} MB are "
-                f"free, an environment needs {NEEDED_KB // 1000}",
-                hint=f"make room below {node.base}",
+                _(
+                    "{host} ({name}): the disk is full: {free} MB are free, an environment "
+                    "needs {needed_kb}"
+                ).format(
+                    host=node.host,
+                    name=node.address.name,
+                    free=node.free // 1000,
+                    needed_kb=NEEDED_KB // 1000,
+                ),
+                hint=_("make room below {base}").format(base=node.base),
             )
         archive = self._prebuilt_archive() if _accepts_wheels(node.glibc) else None
         needs_index = archive is None or (node.packages and not node.offline)
@@ -237,7 +245,11 @@ class _NodeBootstrap:
     def _report_start(self, answer: ssh.CommandResult) -> ssh.CommandResult:
         """Return a result, unless it says that the start command has failed."""
         if answer.code == NOT_STARTED:
-            raise SkyClusterLost(f"{self.node.host}: the cluster cannot be started: {answer.err}")
+            raise SkyClusterLost(
+                _("{host}: the cluster cannot be started: {err}").format(
+                    host=self.node.host, err=answer.err
+                )
+            )
         return answer
 
     def _run_script(
@@ -256,7 +268,9 @@ class _NodeBootstrap:
 
     def _check_cancelled(self) -> None:
         if self._ended.is_set():
-            raise SkyBootstrapError(f"{self.node.host}: given up because another node has failed")
+            raise SkyBootstrapError(
+                _("{host}: given up because another node has failed").format(host=self.node.host)
+            )
 
 
 def _accepts_wheels(glibc: str) -> bool:

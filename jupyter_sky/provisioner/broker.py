@@ -23,6 +23,7 @@ from ..errors import (
 from ..offers import Offer
 from ..resources import Resources, format_duration
 from ..tracker.blocks import block_seconds, make_scope
+from ..translation import _
 from . import Report, cause_of, refusal_scope
 from .placement import Decision, decide_placement
 
@@ -172,8 +173,10 @@ def _no_places_error(attempts: Sequence[Attempt]) -> SkyError:
         return attempts[0].error
     refusals = "".join(f"\n  {attempt}" for attempt in attempts)
     return SkyNoCapacity(
-        f"every place that could take it has refused ({len(attempts)} were asked):{refusals}",
-        hint="ask for less, allow more clouds or spot machines, or wait: --retry-until-up",
+        _(
+            "every place that could take it has refused ({attempts_count} were asked):{refusals}"
+        ).format(attempts_count=len(attempts), refusals=refusals),
+        hint=_("ask for less, allow more clouds or spot machines, or wait: --retry-until-up"),
     )
 
 

@@ -18,6 +18,7 @@ from ..ledger.ledger import format_rate
 from ..offers import Offer
 from ..optimizer.candidates import candidates, no_offer
 from ..resources import Resources
+from ..translation import _
 
 if TYPE_CHECKING:
     from ..optimizer.plan import Plan
@@ -168,7 +169,7 @@ class Decision:
             There is no other, or nothing in it.
         """
         if not self.later:
-            raise SkyNoOffer("nothing else can take it")
+            raise SkyNoOffer(_("nothing else can take it"))
         return _decide_first_stage(self.need, self.later, (*self.passed, self.stage.kind), {})
 
 
@@ -249,8 +250,10 @@ def slot_shortage_error(need: Resources, small: Sequence[Offer]) -> SkyNoOffer:
         for offer in small
     ]
     return SkyNoOffer(
-        f"--nodes {need.nodes}: there are {', '.join(counts)} in all",
-        hint="take fewer nodes, list more machines, or allow clouds: see %sky check",
+        _("--nodes {nodes}: there are {counts} in all").format(
+            nodes=need.nodes, counts=", ".join(counts)
+        ),
+        hint=_("take fewer nodes, list more machines, or allow clouds: see %sky check"),
     )
 
 
@@ -315,7 +318,8 @@ def no_place_error(need: Resources, own: Sequence[Offer]) -> SkyNoOffer | SkyPer
     if renting and set(need.clouds) <= set(renting):
         check = clouds.get(renting[0]).check()  # sends no request: there are no credentials
         return SkyPermission(
-            f"--cloud {','.join(need.clouds)}: {check.found}", hint=check.fix or "see %sky check"
+            _("--cloud {clouds}: {found}").format(clouds=",".join(need.clouds), found=check.found),
+            hint=check.fix or _("see %sky check"),
         )
     on_premises_only = need.clouds and set(need.clouds) <= set(clouds.ON_PREMISES)
     return no_offer(need, own) if on_premises_only else _no_account_error(need)
@@ -341,10 +345,12 @@ def _no_account_error(need: Resources) -> SkyNoOffer:
         return no_offer(need, find_nearest(catalog, need))
     asked = need.command_line()
     return SkyNoOffer(
-        f"{asked} cannot run yet: {no_account_reason(need)}",
-        hint="set an account up: %sky check says how\n"
-        f"the cheapest place on sale: {cheapest.place}, {format_rate(cheapest.price)}; "
-        f"others: %sky plan {asked}",
+        _("{asked} cannot run yet: {need}").format(asked=asked, need=no_account_reason(need)),
+        hint=_(
+            "set an account up: %sky check says how\n"
+            "the cheapest place on sale: {place}, {price}; others: %sky plan "
+            "{asked}"
+        ).format(place=cheapest.place, price=format_rate(cheapest.price), asked=asked),
     )
 
 

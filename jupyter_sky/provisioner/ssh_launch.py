@@ -18,6 +18,7 @@ from ..errors import SkyClusterLost, SkyError
 from ..remote import ssh
 from ..remote.environment_spec import python_minor_version
 from ..remote.supervisor import write_private
+from ..translation import _
 from .bootstrap import NOT_STARTED, prepare
 from .launch_stages import LaunchStages
 
@@ -154,7 +155,11 @@ def _send_controller_address(node: Slot, address: str) -> None:
         node.address, _SEND_FILE_SCRIPT, node.directory, data=data, patience=ssh.RECONNECT_SECONDS
     )
     if answer.code:
-        raise SkyClusterLost(f"{node.host}: could not send the controller's address: {answer.err}")
+        raise SkyClusterLost(
+            _("{host}: could not send the controller's address: {err}").format(
+                host=node.host, err=answer.err
+            )
+        )
 
 
 def _await_file(node: Slot, name: str, meanwhile: Callable[[], None]) -> str:
@@ -174,7 +179,11 @@ def _await_file(node: Slot, name: str, meanwhile: Callable[[], None]) -> str:
     if message.startswith("{"):
         message = json.loads(message).get("reason", message)
     outcome = "has ended" if answer.code == 71 else f"did not start within {START_SECONDS:g} s"
-    raise SkyClusterLost(f"the controller on {node.host} {outcome}: {message}")
+    raise SkyClusterLost(
+        _("the controller on {host} {outcome}: {message}").format(
+            host=node.host, outcome=outcome, message=message
+        )
+    )
 
 
 # -- tunnels ------------------------------------------------------------------------------------
@@ -244,7 +253,9 @@ def _load_slot(record: dict[str, Any], path: Path) -> Slot:
         if not all(isinstance(text, str) for text in texts) or "controller" not in record:
             raise ValueError("not a record of a cluster")
     except (TypeError, ValueError, KeyError, AttributeError):
-        raise SkyClusterLost(f"the record of the cluster cannot be read: {path}") from None
+        raise SkyClusterLost(
+            _("the record of the cluster cannot be read: {path}").format(path=path)
+        ) from None
     return node
 
 

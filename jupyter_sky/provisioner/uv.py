@@ -12,6 +12,7 @@ from typing import Any
 
 from ..clouds.ssh_slot import Slot
 from ..errors import SkyBootstrapError
+from ..translation import _
 
 VERSION = "0.13.9"
 SHA256 = (
@@ -38,8 +39,8 @@ def local_uv() -> str:
         path = shutil.which("uv")
     if path is None:
         raise SkyBootstrapError(
-            "machines reached by SSH are made ready by uv, and it is not installed here",
-            hint='pip install "jupyter_sky[ssh]"',
+            _("machines reached by SSH are made ready by uv, and it is not installed here"),
+            hint=_('pip install "jupyter_sky[ssh]"'),
         )
     return path
 
@@ -95,7 +96,11 @@ def _download(node: Slot, work: Path) -> None:
     )
     if result.returncode:
         raise SkyBootstrapError(
-            f"uv {VERSION} for {node.host} ({node.machine}, {node.libc}) cannot be downloaded:\n"
+            _("uv {version} for {host} ({machine}, {libc}) cannot be downloaded:\n").format(
+                version=VERSION, host=node.host, machine=node.machine, libc=node.libc
+            )
             + result.stderr.strip()[-1000:],
-            hint=f"install uv on {node.host}, or check this machine's package index",
+            hint=_("install uv on {host}, or check this machine's package index").format(
+                host=node.host
+            ),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ..errors import SkyUsageError
+from ..translation import _
 
 _OPTION = re.compile(r"(^|\s)-{1,2}\w")
 _FILE = re.compile(r"(?i)(^|\s*@\s*)file:")
@@ -32,16 +33,21 @@ def check_package(package: str, option: str) -> None:
     given = f"{option} {package!r}"
     if _OPTION.search(package):
         raise SkyUsageError(
-            f"{given}: an option of the installer, not a package",
-            hint="name packages only; the index that pip.conf or uv.toml sets here is used there, "
-            "and an editable package that is installed here is sent when it is imported",
+            _("{given}: an option of the installer, not a package").format(given=given),
+            hint=_(
+                "name packages only; the index that pip.conf or uv.toml sets here is "
+                "used there, and an editable package that is installed here is sent "
+                "when it is imported"
+            ),
         )
     if re.search(r"[\r\n\0]", package):
-        raise SkyUsageError(f"{given}: a line break in the name of a package")
+        raise SkyUsageError(_("{given}: a line break in the name of a package").format(given=given))
     if _FILE.search(package):
         raise SkyUsageError(
-            f"{given}: a file: address, which means another file on each machine",
-            hint="bring the file and name it by its path: --sync acme.whl --pip ./acme.whl",
+            _("{given}: a file: address, which means another file on each machine").format(
+                given=given
+            ),
+            hint=_("bring the file and name it by its path: --sync acme.whl --pip ./acme.whl"),
         )
     if _PATH.search(package) and " @ " not in package:
         return
@@ -50,7 +56,8 @@ def check_package(package: str, option: str) -> None:
     except InvalidRequirement as error:
         why = str(error).splitlines()[0]
         raise SkyUsageError(
-            f"{given}: not a requirement: {why}", hint='such as "torch>=2.4"'
+            _("{given}: not a requirement: {why}").format(given=given, why=why),
+            hint=_('such as "torch>=2.4"'),
         ) from None
 
 

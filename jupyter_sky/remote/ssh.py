@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import SkyUnreachable
+from ..translation import _
 from .ssh_address import Address
 
 TICK_SECONDS = 0.1
@@ -108,8 +109,12 @@ def _run_once(
                 meanwhile()
             if time.monotonic() > deadline:
                 raise SkyUnreachable(
-                    f"{address.name} has not done in {timeout:g} s what it was told",
-                    hint=f"see what it is doing: {manual_command(address)}",
+                    _("{name} has not done in {timeout:g} s what it was told").format(
+                        name=address.name, timeout=timeout
+                    ),
+                    hint=_("see what it is doing: {address}").format(
+                        address=manual_command(address)
+                    ),
                 )
     except BaseException:
         process.kill()
@@ -164,8 +169,8 @@ def _popen(command: Sequence[str], given: IO[bytes] | int) -> subprocess.Popen[b
         )
     except FileNotFoundError:
         raise SkyUnreachable(
-            "machines are reached by the ssh command, and this machine has none",
-            hint="install OpenSSH's client",
+            _("machines are reached by the ssh command, and this machine has none"),
+            hint=_("install OpenSSH's client"),
         ) from None
 
 
@@ -185,14 +190,17 @@ def check_key(address: Address) -> None:
         mode = path.stat().st_mode
     except OSError as error:
         raise SkyUnreachable(
-            f"{address.name}: there is no key file {path} ({error.strerror})",
-            hint="give the path of a private key, or make one: ssh-keygen -t ed25519",
+            _("{name}: there is no key file {path} ({strerror})").format(
+                name=address.name, path=path, strerror=error.strerror
+            ),
+            hint=_("give the path of a private key, or make one: ssh-keygen -t ed25519"),
         ) from None
     if os.name != "nt" and stat.S_IMODE(mode) & 0o077:
         raise SkyUnreachable(
-            f"{address.name}: the key file {path} can be read by others "
-            f"(mode {stat.S_IMODE(mode):04o})",
-            hint=f"chmod 600 {shlex.quote(str(path))}",
+            _("{name}: the key file {path} can be read by others (mode {mode:04o})").format(
+                name=address.name, path=path, mode=stat.S_IMODE(mode)
+            ),
+            hint=_("chmod 600 {path}").format(path=shlex.quote(str(path))),
         )
 
 
@@ -202,26 +210,40 @@ def explain_failure(address: Address, errors: str) -> SkyUnreachable:
     last = errors.splitlines()[-1].strip() if errors else "the connection was closed"
     if "host identification has changed" in low or "host key verification failed" in low:
         return SkyUnreachable(
-            f"{name} answers with another host key than the one that is pinned: "
-            "it is another machine, or somebody is in between",
-            hint="if it was reinstalled: "
-            f"ssh-keygen -R {shlex.quote(address.known_as)} -f {shlex.quote(address.known_hosts)}",
+            _(
+                "{name} answers with another host key than the one that is pinned: it "
+                "is another machine, or somebody is in between"
+            ).format(name=name),
+            hint=_("if it was reinstalled: ssh-keygen -R {known_as} -f {known_hosts}").format(
+                known_as=shlex.quote(address.known_as), known_hosts=shlex.quote(address.known_hosts)
+            ),
         )
     if "permission denied" in low or "too many authentication failures" in low:
         with_key = f"with the key {address.key}" if address.key else "with the available keys"
         user = f"user {address.user!r}" if address.user else "us"
         return SkyUnreachable(
-            f"{name} does not let {user} in {with_key}",
-            hint="is the user right? let the key in: "
-            f"ssh-copy-id {f'-i {address.key} ' if address.key else ''}"
-            f"-p {address.port} {address.user or '$USER'}@{address.host}",
+            _("{name} does not let {user} in {with_key}").format(
+                name=name, user=user, with_key=with_key
+            ),
+            hint=_(
+                "is the user right? let the key in: ssh-copy-id {words}-p {port} {user}@{host}"
+            ).format(
+                words=f"-i {address.key} " if address.key else "",
+                port=address.port,
+                user=address.user or _("$USER"),
+                host=address.host,
+            ),
         )
     if "could not resolve" in low:
         return SkyUnreachable(
-            f"{name}: there is no machine of the name {address.host}", hint="is it spelled right?"
+            _("{name}: there is no machine of the name {host}").format(
+                name=name, host=address.host
+            ),
+            hint=_("is it spelled right?"),
         )
     return SkyUnreachable(
-        f"{name} does not answer: {last}", hint=f"is it up? try: {manual_command(address)}"
+        _("{name} does not answer: {last}").format(name=name, last=last),
+        hint=_("is it up? try: {address}").format(address=manual_command(address)),
     )
 
 

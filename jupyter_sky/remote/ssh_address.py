@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import SkyUsageError
+from ..translation import _
 
 CONNECT_SECONDS = 10
 CONTROL_PERSIST_SECONDS = 20
@@ -59,17 +60,29 @@ class Address:
         for what, text in (("user", self.user), ("host", self.host)):
             if not isinstance(text, str) or text.startswith("-") or _UNSAFE_CHARACTERS.search(text):
                 raise SkyUsageError(
-                    f"{what} {text!r:.80} of a machine is refused: ssh could take it for an option "
-                    "or a command",
-                    hint="write user@host or user@host:port",
+                    _(
+                        "{what} {text!r:.80} of a machine is refused: ssh could take it for an "
+                        "option or a command"
+                    ).format(what=what, text=text),
+                    hint=_("write user@host or user@host:port"),
                 )
         if isinstance(self.port, bool) or not isinstance(self.port, int) or self.port >> 16:
-            raise SkyUsageError(f"port {self.port!r:.40} of {self.host} is not a port")
+            raise SkyUsageError(
+                _("port {port!r:.40} of {host} is not a port").format(
+                    port=self.port, host=self.host
+                )
+            )
         for path in (self.key, self.known_hosts):
             if not isinstance(path, str) or _UNSAFE_PATH_CHARACTERS.search(path):
-                raise SkyUsageError(f"{path!r:.80} is not the path of a file for ssh")
+                raise SkyUsageError(
+                    _("{path!r:.80} is not the path of a file for ssh").format(path=path)
+                )
         if any(not isinstance(w, str) or _CONTROL_CHARACTERS.search(w) for w in self.through):
-            raise SkyUsageError(f"{self.through!r:.80} is not a command that reaches {self.host}")
+            raise SkyUsageError(
+                _("{through!r:.80} is not a command that reaches {host}").format(
+                    through=self.through, host=self.host
+                )
+            )
 
     @property
     def name(self) -> str:

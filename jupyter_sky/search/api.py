@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .measurement import Measure
 from .methods import method as optimizer
 from .offers import on_sale
@@ -83,7 +84,7 @@ def search(
         space = on_sale(**space)
     earlier = [one.history() if isinstance(one, SearchResult) else one for one in history]
     if minimize not in ("cost", "time"):
-        raise SkyUsageError(f"minimize={minimize!r}", hint="give 'cost' or 'time'")
+        raise SkyUsageError(f"minimize={minimize!r}", hint=_("give 'cost' or 'time'"))
     chosen = optimizer(
         method,
         space,
@@ -117,11 +118,14 @@ def search(
 def _make_measure(workload: Workload, measure: Callable[[Any, Point], Any] | None) -> Measure:
     if measure is not None:
         if not callable(measure):
-            raise SkyUsageError(f"measure={measure!r} cannot be called", hint="give a function")
+            raise SkyUsageError(
+                _("measure={measure!r} cannot be called").format(measure=measure),
+                hint=_("give a function"),
+            )
         return lambda point: measure(workload, point)
     if callable(workload):
         return workload
     raise SkyUsageError(
-        "a cell needs something that runs it on a configuration",
-        hint="give measure=f, where f(cell, point) runs the cell and returns seconds",
+        _("a cell needs something that runs it on a configuration"),
+        hint=_("give measure=f, where f(cell, point) runs the cell and returns seconds"),
     )

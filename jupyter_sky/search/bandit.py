@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .components import component
 from .optimizer import Remembering, Seed, Statistic, get_statistic, valid_value
 from .space import Space
@@ -105,9 +106,13 @@ def first_budget(arms: int, budget: int, eta: float = 2, keep: int = 1) -> int:
     least = total_budget(arms, 1, eta, keep)
     if budget < least:
         raise SkyUsageError(
-            f"a budget of {budget} for {arms} arms: CloudBandit with eta={eta:g} needs {least}",
-            hint=f"give {least} or more, or a smaller eta (eta=1 needs "
-            f"{total_budget(arms, 1, 1, keep)}), or method='gp', which needs no more than one",
+            _(
+                "a budget of {budget} for {arms} arms: CloudBandit with eta={eta:g} needs {least}"
+            ).format(budget=budget, arms=arms, eta=eta, least=least),
+            hint=_(
+                "give {least} or more, or a smaller eta (eta=1 needs {arms}), or "
+                "method='gp', which needs no more than one"
+            ).format(least=least, arms=total_budget(arms, 1, 1, keep)),
         )
     b1 = 1
     while total_budget(arms, b1 + 1, eta, keep) <= budget:
@@ -117,13 +122,19 @@ def first_budget(arms: int, budget: int, eta: float = 2, keep: int = 1) -> int:
 
 def _check(arms: int, b1: int, eta: float, keep: int) -> None:
     if b1 < 1 or b1 != int(b1):
-        raise SkyUsageError(f"b1={b1}: every arm is pulled once at least", hint="give 1 or more")
+        raise SkyUsageError(
+            _("b1={b1}: every arm is pulled once at least").format(b1=b1), hint=_("give 1 or more")
+        )
     if not 1 <= eta < float("inf"):
         raise SkyUsageError(
-            f"eta={eta}: the budget of a round may not shrink", hint="give 1 or more; 2 is usual"
+            _("eta={eta}: the budget of a round may not shrink").format(eta=eta),
+            hint=_("give 1 or more; 2 is usual"),
         )
     if not 1 <= keep <= arms:
-        raise SkyUsageError(f"keep={keep} of {arms} arms", hint=f"give a number from 1 to {arms}")
+        raise SkyUsageError(
+            _("keep={keep} of {arms} arms").format(keep=keep, arms=arms),
+            hint=_("give a number from 1 to {arms}").format(arms=arms),
+        )
 
 
 @dataclass
@@ -192,7 +203,7 @@ class CloudBandit:
         **options: Any,
     ) -> None:
         if mode not in ("continuous", "intermittent"):
-            raise SkyUsageError(f"mode={mode!r}", hint="give 'continuous' or 'intermittent'")
+            raise SkyUsageError(f"mode={mode!r}", hint=_("give 'continuous' or 'intermittent'"))
         self.space, self.mode, self.keep = space, mode, keep
         self.budgets = round_budgets(len(space.arms), b1, eta, keep)
         self.budget = total_budget(len(space.arms), b1, eta, keep) + spare
@@ -235,7 +246,10 @@ class CloudBandit:
         """Record the value of a point; None when the try failed."""
         if not 0 <= index < len(self.space):
             raise SkyUsageError(
-                f"point {index} of a space of {len(self.space)}", hint="tell what ask gave"
+                _("point {index} of a space of {space_count}").format(
+                    index=index, space_count=len(self.space)
+                ),
+                hint=_("tell what ask gave"),
             )
         arm = self._arms[int(self.space.arm_of[index])]
         assert arm.optimizer is not None
@@ -304,7 +318,7 @@ class CloudBandit:
             index, value = found if found else (None, float("inf"))
             rows.append((arm.out if arm.out is not None else len(self.budgets), value, arm, index))
         rows.sort(key=lambda row: (-row[0], row[1]))
-        return [(arm.name, index, value) for _, value, arm, index in rows]
+        return [(arm.name, index, value) for __, value, arm, index in rows]
 
     @property
     def arm(self) -> str:
@@ -314,5 +328,5 @@ class CloudBandit:
     @property
     def best(self) -> tuple[int, float] | None:
         """The best configuration of the best arm, and its value; None when nothing succeeded."""
-        _, index, value = self.ranking[0]
+        __, index, value = self.ranking[0]
         return None if index is None else (index, value)

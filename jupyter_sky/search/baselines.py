@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .components import component
 from .optimizer import Remembering, Seed, Statistic
 from .space import Space
@@ -79,8 +80,12 @@ class Independent(_PerArmOptimizer):
         super().__init__(space, component, seed, statistic, options)
         if budget < len(space.arms):
             raise SkyUsageError(
-                f"a budget of {budget} for {len(space.arms)} arms: each needs one evaluation",
-                hint=f"give {len(space.arms)} or more, or method='gp', which needs one",
+                _("a budget of {budget} for {arms_count} arms: each needs one evaluation").format(
+                    budget=budget, arms_count=len(space.arms)
+                ),
+                hint=_("give {arms_count} or more, or method='gp', which needs one").format(
+                    arms_count=len(space.arms)
+                ),
             )
         share, more = divmod(budget, len(space.arms))
         self._shares = {arm: share + (n < more) for n, arm in enumerate(space.arms)}
@@ -141,8 +146,12 @@ class RisingBandits(_PerArmOptimizer):
         super().__init__(space, component, seed, statistic, options)
         if budget < len(space.arms) or window < 1:
             raise SkyUsageError(
-                f"a budget of {budget} for {len(space.arms)} arms, a window of {window}",
-                hint=f"give a budget of {len(space.arms)} or more, and a window of 1 or more",
+                _("a budget of {budget} for {arms_count} arms, a window of {window}").format(
+                    budget=budget, arms_count=len(space.arms), window=window
+                ),
+                hint=_("give a budget of {arms_count} or more, and a window of 1 or more").format(
+                    arms_count=len(space.arms)
+                ),
             )
         self._budget, self._window = budget, window
         self._curves: dict[str, list[float]] = {arm: [] for arm in space.arms}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 from .optimizer import Remembering, Seed, Statistic, expected_improvement, fill_failures
 from .space import Space
 
@@ -289,12 +290,14 @@ def component(
     """
     kinds = _components()
     if isinstance(name, str) and name not in kinds:
-        raise SkyUsageError(f"there is no component {name!r}", hint=suggest(name, kinds))
+        raise SkyUsageError(
+            _("there is no component {name!r}").format(name=name), hint=suggest(name, kinds)
+        )
     kind: Any = kinds[name] if isinstance(name, str) else name
     try:
         return kind(space, members, seed, statistic, **options)
     except TypeError as error:
-        raise SkyUsageError(f"{name}: {error}", hint="see the parameters of its class") from None
+        raise SkyUsageError(f"{name}: {error}", hint=_("see the parameters of its class")) from None
 
 
 COMPONENTS = ("random", "random-repeats", "cheapest", "rbf", "bo-gp", "bo-rf", "tpe")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .kernels import KernelSettings, SpaceKernel
 from .optimizer import Remembering, Seed, Statistic, expected_improvement, log_values
 from .space import Space
@@ -76,7 +77,7 @@ class FlatGP(Remembering):
     ) -> None:
         super().__init__(space, members, seed, statistic)
         if minimize not in ("cost", "time"):
-            raise SkyUsageError(f"minimize={minimize!r}", hint="give 'cost' or 'time'")
+            raise SkyUsageError(f"minimize={minimize!r}", hint=_("give 'cost' or 'time'"))
         known = space.prices > 0  # a missing price is NaN, and no logarithm has a price of 0
         self.by_price = prices and minimize == "cost" and bool(known.all())
         self._offset = np.log(space.prices) if self.by_price else np.zeros(len(space))
@@ -116,7 +117,7 @@ class FlatGP(Remembering):
         ]
         mean, spread = (np.stack(part, axis=1) for part in list(zip(*found, strict=True))[:2])
         gains = expected_improvement(y.min(), mean + self._offset[left, None], spread)
-        return average_gains(gains, np.array([likely for *_, likely in found]))
+        return average_gains(gains, np.array([likely for *__, likely in found]))
 
     def _predict(
         self,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .measurement import Measurement
 
 _VERSION = 1
@@ -49,7 +50,8 @@ class SearchLog:
                 self._write(line)
         except (OSError, UnicodeDecodeError) as error:
             raise SkyUsageError(
-                f"log={str(self.path)!r}: {error}", hint="give the path of a file in a folder"
+                _("log={path!r}: {error}").format(path=str(self.path), error=error),
+                hint=_("give the path of a file in a folder"),
             ) from None
 
     def _whole_lines(self, text: str) -> list[dict[str, Any]]:
@@ -64,8 +66,10 @@ class SearchLog:
                 if number and number == len(text.splitlines()) - 1:
                     break
                 raise SkyUsageError(
-                    f"{self.path}, line {number + 1} is not of a search",
-                    hint="give the log of a search, or a path where there is no file yet",
+                    _("{path}, line {number} is not of a search").format(
+                        path=self.path, number=number + 1
+                    ),
+                    hint=_("give the log of a search, or a path where there is no file yet"),
                 ) from None
         return lines
 
@@ -77,8 +81,10 @@ class SearchLog:
         if differ:
             words = [f"{key} {found.get(key)!r}, not {wanted.get(key)!r}" for key in differ]
             raise SkyUsageError(
-                f"{self.path} is the log of another search: {'; '.join(words)}",
-                hint="ask for the same search, or give another file",
+                _("{path} is the log of another search: {words}").format(
+                    path=self.path, words="; ".join(words)
+                ),
+                hint=_("ask for the same search, or give another file"),
             )
 
     def _write(self, event: Mapping[str, Any]) -> None:
@@ -108,8 +114,10 @@ class SearchLog:
                     yield int(event["run"]), run
             except (KeyError, TypeError, ValueError):
                 raise SkyUsageError(
-                    f"{self.path}: {event} is no event of a search",
-                    hint="give another file and begin anew",
+                    _("{path}: {event} is no event of a search").format(
+                        path=self.path, event=event
+                    ),
+                    hint=_("give another file and begin anew"),
                 ) from None
 
     def close(self) -> None:

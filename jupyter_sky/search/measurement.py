@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .space import Point
 
 Measure = Callable[[Point], Any]
@@ -104,9 +105,9 @@ class MeasurementWorkers:
 
     def __init__(self, measure: Measure, parallel: int = 1, timeout: float | None = None) -> None:
         if parallel < 1 or parallel != int(parallel):
-            raise SkyUsageError(f"parallel={parallel}", hint="give a whole number, 1 or more")
+            raise SkyUsageError(f"parallel={parallel}", hint=_("give a whole number, 1 or more"))
         if timeout is not None and not timeout > 0:
-            raise SkyUsageError(f"timeout={timeout}", hint="give seconds above 0, or None")
+            raise SkyUsageError(f"timeout={timeout}", hint=_("give seconds above 0, or None"))
         self._measure, self._parallel, self._timeout = measure, parallel, timeout
         self._done: queue.SimpleQueue[tuple[int, Measurement]] = queue.SimpleQueue()
         self._running: dict[int, tuple[Point, float]] = {}
@@ -158,7 +159,7 @@ class MeasurementWorkers:
     def _wait_seconds(self) -> float | None:
         if self._timeout is None:
             return None
-        first = min(begun for _, begun in self._running.values())
+        first = min(begun for __, begun in self._running.values())
         return max(0.0, first + self._timeout - time.monotonic())
 
     def _find_timed_out(self) -> tuple[int, Measurement] | None:

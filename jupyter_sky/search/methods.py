@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 from .bandit import CloudBandit
 from .baselines import Independent, RisingBandits
 from .components import COMPONENTS, component
@@ -72,15 +73,17 @@ def method(
     'CloudBandit'
     """
     if not isinstance(budget, int) or budget < 1:
-        raise SkyUsageError(f"budget={budget!r}", hint="give a whole number, 1 or more")
+        raise SkyUsageError(f"budget={budget!r}", hint=_("give a whole number, 1 or more"))
     if name not in METHODS:
-        raise SkyUsageError(f"there is no method {name!r}", hint=suggest(name, METHODS))
+        raise SkyUsageError(
+            _("there is no method {name!r}").format(name=name), hint=suggest(name, METHODS)
+        )
     if name == "auto":
         name = "transfer" if history else "gp"
     if history and name != "transfer":
         raise SkyUsageError(
-            f"the method {name!r} learns nothing from a history",
-            hint="leave the history out, or choose method='transfer'",
+            _("the method {name!r} learns nothing from a history").format(name=name),
+            hint=_("leave the history out, or choose method='transfer'"),
         )
     options |= {"seed": seed, "statistic": statistic}
     if name not in _WHOLE_SPACE:
@@ -93,5 +96,6 @@ def method(
         return _WHOLE_SPACE[name](space, budget, **options)
     except TypeError as error:
         raise SkyUsageError(
-            f"method {name!r}: {error}", hint="see the parameters of its class"
+            _("method {name!r}: {error}").format(name=name, error=error),
+            hint=_("see the parameters of its class"),
         ) from None

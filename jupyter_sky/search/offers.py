@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import SkyUsageError
 from ..offers import Offer
 from ..provider.register import find_facts
+from ..translation import _
 from .space import Point, Space, Value
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def on_sale(
     """
     counts = _counts(nodes)
     if types < 1:
-        raise SkyUsageError(f"types={types}", hint="give 1 or more")
+        raise SkyUsageError(f"types={types}", hint=_("give 1 or more"))
     points: list[Point] = []
     for offer in _cheapest(catalog, labels, types):
         values: dict[str, Value] = {
@@ -93,7 +94,7 @@ def on_sale(
 def _counts(nodes: int | Iterable[int]) -> list[int]:
     counts = [nodes] if isinstance(nodes, int) else list(nodes)
     if not counts or any(isinstance(n, bool) or n != int(n) or n < 1 for n in counts):
-        raise SkyUsageError(f"nodes={nodes!r}", hint="give numbers of nodes, each 1 or more")
+        raise SkyUsageError(f"nodes={nodes!r}", hint=_("give numbers of nodes, each 1 or more"))
     return list(dict.fromkeys(int(n) for n in counts))
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 from .space import Space
 
 Seed = int | Sequence[int]
@@ -78,7 +79,9 @@ def get_statistic(name: Statistic) -> Callable[[np.ndarray], float]:
     if callable(name):
         return name
     if name not in STATISTICS:
-        raise SkyUsageError(f"statistic {name!r} is not known", hint=suggest(name, STATISTICS))
+        raise SkyUsageError(
+            _("statistic {name!r} is not known").format(name=name), hint=suggest(name, STATISTICS)
+        )
     return STATISTICS[name]
 
 
@@ -136,8 +139,10 @@ class Remembering:
         """Record the value of a point; None when the try failed."""
         if index not in self._place:
             raise SkyUsageError(
-                f"point {index} is none of the {len(self.members)} that are searched",
-                hint="tell what ask gave",
+                _("point {index} is none of the {members_count} that are searched").format(
+                    index=index, members_count=len(self.members)
+                ),
+                hint=_("tell what ask gave"),
             )
         if self._pending[index]:
             self._pending[index] -= 1

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from ..errors import SkyUsageError
+from ..translation import _
 
 
 def import_optional(module: str, what: str) -> Any:
@@ -21,6 +22,8 @@ def import_optional(module: str, what: str) -> Any:
     except ImportError as error:
         package = {"sklearn": "scikit-learn"}.get(module, module)
         raise SkyUsageError(
-            f"{what} needs {package}, which cannot be imported: {error}",
-            hint=f"pip install {package}, or choose another one",
+            _("{what} needs {package}, which cannot be imported: {error}").format(
+                what=what, package=package, error=error
+            ),
+            hint=_("pip install {package}, or choose another one").format(package=package),
         ) from None

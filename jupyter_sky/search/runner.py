@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .log import SearchLog
 from .measurement import Measure, Measurement, MeasurementWorkers
 from .optimizer import Optimizer, Statistic, get_statistic
@@ -48,7 +49,10 @@ class Stop:
         for name in ("target", "patience", "gain", "usd"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise SkyUsageError(f"stop: {name}={value}", hint="give a number above 0")
+                raise SkyUsageError(
+                    _("stop: {name}={value}").format(name=name, value=value),
+                    hint=_("give a number above 0"),
+                )
 
     def reason(self, result: SearchResult, optimizer: Optimizer) -> str:
         """Return the reason to stop now; empty to continue."""
@@ -121,9 +125,9 @@ class Search:
     ) -> None:
         for name, number in (("budget", budget), ("repeats", repeats)):
             if not isinstance(number, int | np.integer) or number < 1:
-                raise SkyUsageError(f"{name}={number!r}", hint="give a whole number, 1 or more")
+                raise SkyUsageError(f"{name}={number!r}", hint=_("give a whole number, 1 or more"))
         if minimize not in ("cost", "time"):
-            raise SkyUsageError(f"minimize={minimize!r}", hint="give 'cost' or 'time'")
+            raise SkyUsageError(f"minimize={minimize!r}", hint=_("give 'cost' or 'time'"))
         space: Space = optimizer.space
         self._optimizer, self._repeats, self._amount = optimizer, repeats, get_statistic(statistic)
         self._workers = MeasurementWorkers(measure, parallel, timeout)
@@ -229,7 +233,9 @@ class Search:
             asked = self._optimizer.ask()
             if asked != event:
                 raise SkyUsageError(
-                    f"{log.path}: try {number} was point {event}, and now {asked} is asked for",
-                    hint="the log is of another version or seed; give another file",
+                    _(
+                        "{path}: try {number} was point {event}, and now {asked} is asked for"
+                    ).format(path=log.path, number=number, event=event, asked=asked),
+                    hint=_("the log is of another version or seed; give another file"),
                 )
             self._begin(event)

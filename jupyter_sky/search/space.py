@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 
 if TYPE_CHECKING:
     from ..offers import Offer
@@ -86,18 +87,21 @@ class Space:
 
     def __post_init__(self) -> None:
         if not self.points:
-            raise SkyUsageError("a space without any configuration", hint="give one point or more")
+            raise SkyUsageError(
+                _("a space without any configuration"), hint=_("give one point or more")
+            )
         seen: set[str] = set()
         for point in self.points:
             if str(point) in seen:
                 raise SkyUsageError(
-                    f"{point}: this configuration is in the space twice", hint="give it once"
+                    _("{point}: this configuration is in the space twice").format(point=point),
+                    hint=_("give it once"),
                 )
             seen.add(str(point))
             if point.price is not None and not 0 <= point.price < float("inf"):
                 raise SkyUsageError(
-                    f"{point}: a price of {point.price} USD/h",
-                    hint="a price is 0 or more, and None when not known",
+                    _("{point}: a price of {price} USD/h").format(point=point, price=point.price),
+                    hint=_("a price is 0 or more, and None when not known"),
                 )
 
     @classmethod
@@ -148,7 +152,9 @@ class Space:
             For an arm that the space lacks.
         """
         if arm not in self.arms:
-            raise SkyUsageError(f"the space has no arm {arm!r}", hint=suggest(arm, self.arms))
+            raise SkyUsageError(
+                _("the space has no arm {arm!r}").format(arm=arm), hint=suggest(arm, self.arms)
+            )
         return np.flatnonzero(self.arm_of == self.arms.index(arm))
 
     @cached_property

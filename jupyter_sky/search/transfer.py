@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .gaussian_process import FlatGP, Target, average_gains, predict
 from .kernels import KernelSettings
 from .optimizer import Seed, Statistic, expected_improvement, log_values
@@ -76,17 +77,19 @@ class Transfer(FlatGP):
         )
         if minimize == "cost" and not self.by_price:
             raise SkyUsageError(
-                "earlier run times say nothing of cost where prices are not known",
-                hint="give every point a price above 0, or minimize='time'",
+                _("earlier run times say nothing of cost where prices are not known"),
+                hint=_("give every point a price above 0, or minimize='time'"),
             )
         table = _table(space, history)
         seen = np.isfinite(table)
         useful = seen.sum(1) >= 2
         if not useful.any():
             raise SkyUsageError(
-                f"none of {len(history)} earlier workloads shares two successful configurations "
-                "with the space",
-                hint="give histories of the same space, or method='gp'",
+                _(
+                    "none of {history_count} earlier workloads shares two successful "
+                    "configurations with the space"
+                ).format(history_count=len(history)),
+                hint=_("give histories of the same space, or method='gp'"),
             )
         self._starts, self._order = [], None
         kernel = np.stack([self._like.column(i, _SETTING) for i in range(len(space))], axis=1)
@@ -160,7 +163,7 @@ def _prior(table: np.ndarray, kernel: np.ndarray) -> tuple[np.ndarray, np.ndarra
     count = seen.sum(0)
     mean = np.zeros(table.shape[1])
     level = np.zeros(len(table))
-    for _ in range(20):  # alternating means: the least squares fit of rows plus columns
+    for __ in range(20):  # alternating means: the least squares fit of rows plus columns
         level = np.where(seen, table - mean, 0).sum(1) / seen.sum(1)
         mean = np.where(seen, table - level[:, None], 0).sum(0) / np.maximum(count, 1)
     rest = np.where(seen, table - level[:, None] - mean, 0.0)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..translation import _
+
 PREFIX = "jupyter-sky"
 
 
@@ -16,7 +18,7 @@ def load(server_app: Any) -> None:
     """Add the handlers to a Jupyter server."""
     from jupyter_server.utils import url_path_join
 
-    from . import clusters, cost, form, notebook_runs, offers, overview, runs
+    from . import clusters, cost, files, form, notebook_runs, offers, overview, runs
     from .poller import SCHEMA
     from .service import SkyService
 
@@ -31,7 +33,7 @@ def load(server_app: Any) -> None:
         ".*$",
         [
             (url_path_join(base, PREFIX, path), handler)
-            for module in (overview, clusters, runs, notebook_runs, offers, form, cost)
+            for module in (overview, clusters, files, runs, notebook_runs, offers, form, cost)
             for path, handler in module.HANDLERS
         ],
     )
@@ -46,7 +48,8 @@ def missing_panel_reason() -> str:
     folders = jupyter_path("labextensions")
     if any(Path(folder, PREFIX, "package.json").exists() for folder in folders):
         return ""
-    return (
-        "jupyter_sky was installed from source without npm, so JupyterLab has no Sky panel. "
-        "Install Node.js 20 or later and jupyter_sky again, or a released wheel."
+    return _(
+        "jupyter_sky was installed from source without npm, so JupyterLab has "
+        "no Sky panel. Install Node.js 20 or later and jupyter_sky again, or a "
+        "released wheel."
     )

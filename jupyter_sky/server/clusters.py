@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyError, SkyUsageError
+from ..translation import _
 from .handler import SkyHandler, StateConflict, authorized
 
 if TYPE_CHECKING:
@@ -28,19 +29,21 @@ def end_cluster(service: SkyService, name: str) -> dict[str, Any]:
     with service.ending(name):
         if any(found["name"] == name for found in service.snapshot.orphans):
             _end_orphaned_machines(service, name)
-            return {"ended": name, "place": "not in the store"}
+            return {"ended": name, "place": _("not in the store")}
         row = service.cluster(name)
         if row.state not in ("up", "starting"):
             service.live_cluster(name)  # says why it is not
         # one of its own: several may be ended at once
         known = ClusterRegistry(session.store, session.notebook, session.id)
-        known.records.end_initiator = "in the panel"
+        known.records.end_initiator = _("in the panel")
         try:
             ended = known.terminate(name)
         except SkyUsageError as error:
             raise StateConflict(
-                f"cluster {name} is being launched now: {error.message}",
-                hint="stop the cell that launches it",
+                _("cluster {name} is being launched now: {message}").format(
+                    name=name, message=error.message
+                ),
+                hint=_("stop the cell that launches it"),
             ) from None
         return {"ended": name, "place": describe_place(ended)}
 
@@ -62,7 +65,9 @@ def extend_cluster(service: SkyService, name: str, time: Any) -> dict[str, Any]:
     from ..resources import parse_duration
 
     if not isinstance(time, str):
-        raise SkyUsageError(f"time {time!r} is not understood", hint='such as {"time": "1h"}')
+        raise SkyUsageError(
+            _("time {time!r} is not understood").format(time=time), hint=_('such as {"time": "1h"}')
+        )
     seconds = parse_duration(time, "time")
     row = service.live_cluster(name)
     left = extend_cluster(
@@ -80,12 +85,15 @@ def get_ssh_command(service: SkyService, name: str) -> dict[str, Any]:
     if row.cloud == "local":
         folder = path.parents[1]
         raise StateConflict(
-            f"cluster {name} is on this machine: {folder}", hint="open a terminal here"
+            _("cluster {name} is on this machine: {folder}").format(name=name, folder=folder),
+            hint=_("open a terminal here"),
         )
     try:
         return {"command": shell_command(path)}
     except (OSError, ValueError, KeyError):
-        raise SkyError(f"what is noted of cluster {name} cannot be read: {path}") from None
+        raise SkyError(
+            _("what is noted of cluster {name} cannot be read: {path}").format(name=name, path=path)
+        ) from None
 
 
 def get_launch_log(service: SkyService, name: str) -> dict[str, Any]:
@@ -102,7 +110,7 @@ def get_launch_log(service: SkyService, name: str) -> dict[str, Any]:
     text = format_stages(folder / STAGES)
     if not text and row.cloud == "local":
         text = f"cluster {name} had no stages: it is on this machine\n"
-    return {"text": text or "no stage has begun yet\n"}
+    return {"text": text or _("no stage has begun yet\n")}
 
 
 class MetricsHandler(SkyHandler):

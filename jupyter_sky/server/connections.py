@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost
+from ..translation import _
 
 if TYPE_CHECKING:
     from ..engines.client.observer import Observer
@@ -51,6 +52,12 @@ class ConnectionPool:
         SkyClusterLost, SkyUnreachable
             It does not answer.
         """
+        return self.ask_with_buffers(row, op, **content)[0]
+
+    def ask_with_buffers(
+        self, row: ClusterRow, op: str, **content: Any
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """Ask as `ask` does; return the bytes that came with the answer, too."""
         with self._lock:
             found = self._connections.setdefault((row.name, row.created), _Connection())
             found.used = time.monotonic()
@@ -62,7 +69,7 @@ class ConnectionPool:
             observer = found.observer
         assert observer is not None
         try:
-            return observer.ask(op, **content)
+            return observer.ask_with_buffers(op, **content)
         except SkyClusterLost:
             with found.lock:
                 found.close()  # the next question tries it anew
@@ -106,7 +113,9 @@ def _connect(found: _Connection, row: ClusterRow) -> None:
         known = tunnel.connection if tunnel else connection_file.read(path, row.name)
     except (OSError, ValueError, TypeError, KeyError):
         raise SkyClusterLost(
-            f"cluster {row.name} does not answer: what is noted of it cannot be read",
-            hint=f"end what is left of it: %sky down {row.name}",
+            _("cluster {name} does not answer: what is noted of it cannot be read").format(
+                name=row.name
+            ),
+            hint=_("end what is left of it: %sky down {name}").format(name=row.name),
         ) from None
     found.observer = Observer(row.name, known)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyError
+from ..translation import _
 from .handler import SkyHandler, authorized
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class BudgetHandler(SkyHandler):
         from ..ledger import budget
 
         usd = budget.parse_budget(self.body())
-        self.service.session.clusters.budget_monitor.set_budget(usd, "the Cost panel")
+        self.service.session.clusters.budget_monitor.set_budget(usd, _("the Cost panel"))
         return self._found()
 
     def _found(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyStoreError, SkyUsageError, suggest
+from ..translation import _
 from .handler import NotFound, SkyHandler, authorized
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class FormHandler(SkyHandler):
             try:
                 asked["fields"] = json.loads(asked["fields"])
             except ValueError:
-                raise SkyUsageError("fields: no JSON", hint='fields={"values": {}}') from None
+                raise SkyUsageError(_("fields: no JSON"), hint=_('fields={"values": {}}')) from None
         return asked
 
     def _answered(self, kind: str, asked: Any) -> dict[str, Any]:
@@ -43,7 +44,7 @@ class FormHandler(SkyHandler):
 
         known = make_handlers(self._known)
         if kind not in known:
-            raise NotFound(f"form/{kind}: not known", hint=suggest(kind, known))
+            raise NotFound(_("form/{kind}: not known").format(kind=kind), hint=suggest(kind, known))
         return known[kind](asked())
 
     def _known(self, asked: dict[str, Any]) -> CompletionContext:

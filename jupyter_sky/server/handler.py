@@ -11,6 +11,7 @@ from jupyter_server.auth import decorator
 from jupyter_server.base.handlers import APIHandler
 
 from ..errors import SkyBudget, SkyError, SkyNoOffer, SkyStoreError, SkyUsageError
+from ..translation import _
 
 if TYPE_CHECKING:
     from .service import SkyService
@@ -102,7 +103,9 @@ class SkyHandler(APIHandler):
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise SkyUsageError("what was sent is no JSON object", hint='such as {"time": "1h"}')
+            raise SkyUsageError(
+                _("what was sent is no JSON object"), hint=_('such as {"time": "1h"}')
+            )
         return found
 
     def number(self, name: str, default: int, least: int = 0) -> int:
@@ -115,5 +118,8 @@ class SkyHandler(APIHandler):
         """
         text = self.get_query_argument(name, str(default))
         if not text.isdecimal() or int(text) < least:
-            raise SkyUsageError(f"{name}={text}: not a count", hint=f"such as {name}={default}")
+            raise SkyUsageError(
+                _("{name}={text}: not a count").format(name=name, text=text),
+                hint=_("such as {name}={default}").format(name=name, default=default),
+            )
         return int(text)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..translation import _
 from .handler import SkyHandler, authorized
 
 if TYPE_CHECKING:
@@ -60,9 +61,10 @@ def latest_runs(service: SkyService, path: str) -> dict[str, Any]:
     there are told, too.
     """
     store = service.session.store
-    moved = [run for run in store.runs(limit=100) if not Path(run.notebook).exists()]
+    recent = store.runs(limit=100, unsent=True)
+    moved = [run for run in recent if not Path(run.notebook).exists()]
     found: dict[str, RunRow] = {}
-    for run in [*store.runs(notebook=path, limit=LATEST), *moved]:
+    for run in [*store.runs(notebook=path, limit=LATEST, unsent=True), *moved]:
         known = found.get(run.cell_id) if run.cell_id else run
         if run.cell_id and (known is None or known.started < run.started):
             found[run.cell_id] = run
@@ -105,9 +107,6 @@ def _status(service: SkyService, row: RunRow, about: dict[str, Any]) -> RunStatu
     stage: Stage = about["stage"] or "running"
     if ended is not None:
         stage = _STAGES.get(about["status"]) or about["status"]
-    notes = [f"stopped {row.stop}"] if row.stop and ended is not None else []
-    if about["status"] == "lost":
-        notes.append("lost: its cluster ended before it did")
     return RunStatus(
         stage=stage,
         seconds=max(0.0, (ended or time.time()) - row.started),
@@ -116,14 +115,31 @@ def _status(service: SkyService, row: RunRow, about: dict[str, Any]) -> RunStatu
         price=row.price,
         cell_usd=about["usd"] if row.nodes else None,
         notebook_usd=session.ledger.notebook_usd(row.notebook),
-        notes=tuple(notes),
+        notes=_notes(row, about),
         run_id=row.run_id,
-        price_from=_source(cluster),
+        price_from=_price_origin(cluster),
     )
 
 
-def _source(cluster: ClusterRow | None) -> str:
-    return f"{cluster.price_source} {cluster.price_date}".strip() if cluster else ""
+def _notes(row: RunRow, about: dict[str, Any]) -> tuple[str, ...]:
+    """Return the sentences below the status line of a run that has ended."""
+    if about["ended"] is None:
+        return ()
+    from ..executor.earlier_run import describe_outputs
+
+    notes = [f"stopped {row.stop}"] if row.stop else []
+    if about["status"] == "lost":
+        unsent = _("lost: its kernel ended before it was sent to a cluster")
+        notes.append(_("lost: its cluster ended before it did") if row.nodes else unsent)
+    if about["status"] == "ok" and (left := describe_outputs(row)):
+        notes.append(left)
+    return tuple(notes)
+
+
+def _price_origin(cluster: ClusterRow | None) -> str:
+    from ..catalog.price_origin import describe_origin
+
+    return describe_origin(cluster.price_source, cluster.price_date).text if cluster else ""
 
 
 class NotebookHandler(SkyHandler):

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from .handler import SkyHandler, authorized
 
+if TYPE_CHECKING:
+    from ..provisioner.launch_order import LaunchTier
+    from ..widgets.offers import OfferLine, Offers
+
 LIMIT = 20
+POPULAR = ("T4", "L4", "A10G", "V100", "A100", "A100-80GB", "H100")
+"""Accelerators of which the cheapest offer is shown where none is asked for."""
 _FLAGS = {"true": True, "false": False}
 
 
 def offers(what: str | None, limit: int, labels: dict[str, Any]) -> dict[str, Any]:
-    """Return the cheapest offers, and how many there are.
+    """Return offers, and how many there are; those that can be launched now come first.
+
+    Each group is ordered by price. Without a request, the answer is the first offer of each of the
+    `POPULAR` accelerators.
 
     Parameters
     ----------
@@ -21,31 +31,65 @@ def offers(what: str | None, limit: int, labels: dict[str, Any]) -> dict[str, An
     labels
         Resources, spelled as the options are; ``true`` and ``false`` are flags.
     """
-    from ..api.planning import offers
-
     asked: dict[str, Any] = {
         name: _FLAGS.get(text.lower(), text) for name, text in labels.items() if text
     }
-    found = offers(what or None, limit=limit, **asked)
-    lines = found.lines()
-    sources = dict.fromkeys(line.offer.source for line in lines if line.offer.source)
+    popular = not what and not set(asked) - {"spot", "region"}
+    if popular:
+        lines = list(_popular_lines(asked))
+        total, notes = len(lines), []
+    else:
+        from ..api.planning import offers
+
+        found = offers(what or None, limit=limit, **asked)
+        lines = list(_launchable_first(found))[:limit]
+        total, notes = found.line_count, found.notes([line for line, _ in lines])
     return {
-        "offers": [_describe_offer(line) for line in lines],
-        "total": len(found),
+        "offers": [_describe_offer(*line) for line in lines],
+        "total": total,
+        "popular": popular,
         "at": time.time(),
-        "source": ", ".join(sources),
-        "notes": found.notes(lines),
+        "notes": notes,
     }
 
 
-def _describe_offer(line: Any) -> dict[str, Any]:
+def _launchable_first(found: Offers) -> Iterator[tuple[OfferLine, LaunchTier]]:
+    """Yield the lines of offers with what stands in the way of their launch, the least first."""
+    from dataclasses import replace
+
+    from ..provisioner.launch_order import split_by_launchability
+
+    for tier, selection in split_by_launchability(found.selection):
+        for line in replace(found, selection=selection).lines():
+            yield line, tier
+
+
+def _popular_lines(labels: dict[str, Any]) -> Iterator[tuple[OfferLine, LaunchTier]]:
+    from ..api.planning import offers
+    from ..errors import SkyNoOffer
+
+    for name in POPULAR:
+        try:
+            found = offers(f"{name}:1", limit=1, **labels)
+        except SkyNoOffer:
+            continue  # not sold there
+        yield from list(_launchable_first(found))[:1]
+
+
+def _describe_offer(line: OfferLine, tier: LaunchTier) -> dict[str, Any]:
+    from ..catalog.price_origin import describe_origin
+    from ..clouds import launch_obstacle
     from ..resources import Resources
 
     offer = line.offer
     taken = "cloud region instance_type spot price country source date note".split()
     request = Resources.parse(
-        cloud=offer.cloud, region=offer.region, instance_type=offer.instance_type, spot=offer.spot
+        cloud=offer.cloud,
+        region=offer.region or None,  # some clouds have none
+        instance_type=offer.instance_type,
+        spot=offer.spot,
     )
+    origin = describe_origin(offer.source, offer.date)
     return {
         **{name: getattr(offer, name) for name in taken},
         "zones": list(line.zones),
@@ -53,6 +97,11 @@ def _describe_offer(line: Any) -> dict[str, Any]:
         "memory": offer.memory or None,
         "gpus": f"{offer.gpu}:{offer.gpu_count:g}" if offer.gpu else "",
         "line": request.command_line(),
+        "launch": tier,
+        "obstacle": launch_obstacle(offer),
+        "place": offer.region if origin.publishers else f"{offer.cloud} {offer.region}".strip(),
+        "origin": origin.short,
+        "origin_detail": origin.detail,
     }
 
 

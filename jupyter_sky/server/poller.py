@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..errors import SkyError
@@ -27,6 +27,39 @@ SCHEMA: dict[str, Any] = {
 VIEWER_SECONDS = 60.0
 TICK_SECONDS = 0.5
 RECONCILE_SECONDS = 30.0
+UNWATCHED_RUNS_SECONDS = 1.0
+"""Period at which the runs of kernels that are gone are looked at."""
+
+
+class PeriodicJob:
+    """Work in a thread of its own, begun once its period has passed and the last one is over."""
+
+    def __init__(self, name: str, seconds: float, work: Callable[[], None]) -> None:
+        self._name, self._seconds, self._work = name, seconds, work
+        self._begun_at = -seconds
+        self._thread: threading.Thread | None = None
+
+    def start_if_due(self) -> None:
+        """Begin it if its time has come."""
+        is_due = time.monotonic() - self._begun_at > self._seconds
+        if not is_due or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._begun_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._thread.start()
+
+    def make_due(self) -> None:
+        """Let it begin at the next tick."""
+        self._begun_at = -self._seconds
+
+    def join(self, seconds: float) -> None:
+        """Wait until the present work is over."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        with log_errors():
+            self._work()
 
 
 class ChangePoller:
@@ -39,7 +72,9 @@ class ChangePoller:
     notify
         Called after a change.
     reconcile
-        Takes its time: it asks clouds. It has a thread of its own.
+        Asks clouds and clusters, every `RECONCILE_SECONDS`.
+    check_runs
+        Looks at runs that no kernel watches, every `UNWATCHED_RUNS_SECONDS`.
     on_tick
         Called every tick.
     """
@@ -49,19 +84,15 @@ class ChangePoller:
         change_marker: Callable[[], str],
         notify: Callable[[], None],
         reconcile: Callable[[], None],
+        check_runs: Callable[[], None],
         on_tick: Callable[[], None],
     ) -> None:
-        self._change_marker, self._notify, self._reconcile, self._on_tick = (
-            change_marker,
-            notify,
-            reconcile,
-            on_tick,
-        )
+        self._change_marker, self._notify, self._on_tick = change_marker, notify, on_tick
+        self._reconciliation = PeriodicJob("sky-reconcile", RECONCILE_SECONDS, reconcile)
+        self._run_check = PeriodicJob("sky-runs", UNWATCHED_RUNS_SECONDS, check_runs)
         self._lock = threading.Lock()
         self._touched_at = 0.0
         self._thread: threading.Thread | None = None
-        self._reconciler: threading.Thread | None = None
-        self._reconciled_at = 0.0
         self._closed = threading.Event()
 
     def touch(self) -> None:
@@ -74,29 +105,30 @@ class ChangePoller:
 
     def reconcile_soon(self) -> None:
         """Reconcile at the next tick."""
-        self._reconciled_at = 0.0
+        self._reconciliation.make_due()
 
     def close(self) -> None:
         """End, and wait until it has ended."""
         self._closed.set()
-        for thread in (self._thread, self._reconciler):
-            if thread is not None and thread is not threading.current_thread():
-                thread.join(10.0)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(10.0)
+        for job in (self._reconciliation, self._run_check):
+            job.join(10.0)
 
     def _poll(self) -> None:
         known = ""
         while not self._closed.wait(TICK_SECONDS):
             if self._stop_if_unwatched():
                 return
-            with self._log_errors():
+            with log_errors():
                 marker = self._change_marker()
                 if known and marker != known:
                     self._notify()
                 known = marker
-            with self._log_errors():
+            with log_errors():
                 self._on_tick()
-            if time.monotonic() - self._reconciled_at > RECONCILE_SECONDS:
-                self._start_reconciliation()
+            self._reconciliation.start_if_due()
+            self._run_check.start_if_due()
 
     def _stop_if_unwatched(self) -> bool:
         """Return whether no front end is left; this thread then polls no more."""
@@ -106,24 +138,13 @@ class ChangePoller:
                 self._thread = None
             return left
 
-    def _start_reconciliation(self) -> None:
-        if self._reconciler is not None and self._reconciler.is_alive():
-            return
-        self._reconciled_at = time.monotonic()
 
-        def go() -> None:
-            with self._log_errors():
-                self._reconcile()
-
-        self._reconciler = threading.Thread(target=go, name="sky-reconcile", daemon=True)
-        self._reconciler.start()
-
-    @staticmethod
-    @contextlib.contextmanager
-    def _log_errors() -> Any:
-        try:
-            yield
-        except SkyError:  # whoever asks for the state is told; the next tick may do better
-            pass
-        except Exception:
-            _log.exception("jupyter_sky could not poll for changes")
+@contextlib.contextmanager
+def log_errors() -> Iterator[None]:
+    """Log unexpected errors of periodic work, which goes on."""
+    try:
+        yield
+    except SkyError:  # a front end is told when it asks for the state; the next tick may do better
+        pass
+    except Exception:
+        _log.exception("jupyter_sky could not poll for changes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyError
+from ..translation import _
 from .snapshot import describe_orphan
 
 if TYPE_CHECKING:
@@ -17,24 +18,21 @@ JOURNAL_END = 2**53
 """Entry number behind the end of any journal, to read the state of a run alone."""
 
 
-def reconcile(session: Session, connections: ConnectionPool) -> dict[str, Any]:
+def reconcile(session: Session) -> dict[str, Any]:
     """Compare the store with what clouds and clusters say; return the changes of the `Snapshot`.
 
     A cluster that has ended unseen is closed in the store, with the reason. What no cluster has is
     only shown: to end it is for its owner to say.
     """
-    session.clusters.records.close_unsent_runs()
     notices: list[str] = []
-    up: list[ClusterRow] = []
     orphans: dict[str, list[Machine]] = {}
     try:
-        up = session.clusters.records.reconcile()
+        session.clusters.records.reconcile()
         orphans = orphaned_machines(session)
     except SkyError as error:
-        notices.append(f"a cloud cannot be asked now: {error.message}")
+        notices.append(_("a cloud cannot be asked now: {message}").format(message=error.message))
     return {
         "orphans": tuple(describe_orphan(name, machines) for name, machines in orphans.items()),
-        "ends": _find_ends(session, connections, up),
         "notices": tuple(notices),
     }
 
@@ -53,25 +51,24 @@ def orphaned_machines(session: Session) -> dict[str, list[Machine]]:
     }
 
 
-def _find_ends(
-    session: Session, connections: ConnectionPool, up: list[ClusterRow]
-) -> dict[str, tuple[str, float]]:
-    """Return the ends of runs whose kernel is gone; the next kernel closes them in the store.
+def check_unwatched_runs(session: Session, connections: ConnectionPool) -> dict[str, Any]:
+    """Look at the runs whose kernel is gone; return the changes of the `Snapshot`.
 
     To ask costs a connection: a cluster elsewhere is asked only where there is one already.
     """
-    found: dict[str, tuple[str, float]] = {}
-    rows = {row.name: row for row in up}
-    for run in session.store.runs(status="running", limit=None):
-        row = rows.get(run.cluster)
-        if row is None or run.is_monitored():
+    session.clusters.records.close_unsent_runs()
+    running = session.store.runs(status="running", limit=None)
+    unwatched = [run for run in running if not run.is_monitored()]
+    up = {row.name: row for row in session.store.clusters()} if unwatched else {}
+    ends: dict[str, tuple[str, float]] = {}
+    for run in unwatched:
+        row = up.get(run.cluster)
+        if row is None or (row.cloud != "local" and not connections.is_open(row)):
             continue
-        if row.cloud != "local" and not connections.is_open(row):
-            continue
-        end = _find_end(connections, row, run)
+        end = _find_end(connections, row, run)  # the next kernel closes it in the store
         if end is not None:
-            found[run.run_id] = end
-    return found
+            ends[run.run_id] = end
+    return {"ends": ends, "unwatched": frozenset(run.run_id for run in unwatched)}
 
 
 def _find_end(

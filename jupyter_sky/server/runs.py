@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyError
+from ..translation import _
 from .handler import NotFound, SkyHandler, StateConflict, authorized
 from .run_output import Entry, lines, outputs
 
@@ -36,7 +37,9 @@ def request_stop(service: SkyService, run_id: str) -> dict[str, Any]:
     row = service.run(run_id)
     told = service.describe(row)
     if told["ended"] is not None:
-        raise StateConflict(f"run {run_id} has ended already: {told['status']}")
+        raise StateConflict(
+            _("run {run_id} has ended already: {told}").format(run_id=run_id, told=told["status"])
+        )
     service.session.store.request_stop(run_id, STOP_REQUESTER)
     if row.is_monitored():
         wait = STOP_RESPONSE_SECONDS
@@ -84,7 +87,7 @@ def _stop_on_cluster(service: SkyService, row: RunRow, op: str) -> None:
     """Stop a run on its cluster; close the row of one that has no cluster and no kernel."""
     cluster = service.session.store.cluster(row.cluster)
     if cluster is not None and cluster.state == "up" and row.nodes:
-        why = f"it was stopped {STOP_REQUESTER}"
+        why = _("it was stopped {stop_requester}").format(stop_requester=STOP_REQUESTER)
         service.ask(cluster, op, run=row.run_id, ranks=list(range(cluster.nodes)), why=why)
     elif not row.is_monitored():
         service.session.store.close_run_at_heartbeat(
@@ -115,8 +118,8 @@ def read_journal(service: SkyService, row: RunRow, since: int) -> tuple[list[Ent
         return service.journals.read(file, since)
     if row.ended is not None and row.nodes:
         raise NotFound(
-            f"what run {row.run_id} has printed is no longer kept",
-            hint="it is kept for a week after the end of its cluster",
+            _("what run {run_id} has printed is no longer kept").format(run_id=row.run_id),
+            hint=_("it is kept for a week after the end of its cluster"),
         )
     return [], since
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import project_file
 from ..errors import SkyError
+from ..translation import _
 from .connections import ConnectionPool
 from .handler import NotFound, StateConflict
 from .poller import SCHEMA, ChangePoller
@@ -62,7 +63,11 @@ class SkyService:
         self._reading = threading.Lock()
         self.closed = threading.Event()
         self.poller = ChangePoller(
-            self.change_marker, self._notify, self.reconcile, self.connections.close_unused
+            change_marker=self.change_marker,
+            notify=self._notify,
+            reconcile=self.reconcile,
+            check_runs=self.check_runs,
+            on_tick=self.connections.close_unused,
         )
 
     # -- work --------------------------------------------------------------------------------
@@ -88,7 +93,7 @@ class SkyService:
                 from ..executor import session as sessions
 
                 self.configure()
-                name = str(Path(self._app.root_dir) / "Jupyter server")
+                name = str(Path(self._app.root_dir) / _("Jupyter server"))
                 self._session = sessions._session or sessions.open_session(
                     {}, name, lasting=True, everywhere=True
                 )
@@ -163,7 +168,7 @@ class SkyService:
         """
         with self._reading:
             if name in self.snapshot.ending:
-                raise StateConflict(f"cluster {name} is being ended already")
+                raise StateConflict(_("cluster {name} is being ended already").format(name=name))
             self.snapshot = replace(self.snapshot, ending=self.snapshot.ending | {name})
             self._serial += 1
         try:
@@ -183,12 +188,18 @@ class SkyService:
         """Ask clouds and clusters how they are."""
         from .reconciliation import reconcile
 
-        self.update_snapshot(**reconcile(self.session, self.connections))
+        self.update_snapshot(**reconcile(self.session))
         for row in self.session.store.clusters():
             # a new connection to a machine elsewhere is for those who look at that cluster
             if row.cloud == "local" or self.connections.is_open(row):
                 with contextlib.suppress(SkyError):
                     self.ask(row, "use")
+
+    def check_runs(self) -> None:
+        """Find out whether runs go on that no kernel watches."""
+        from .reconciliation import check_unwatched_runs
+
+        self.update_snapshot(**check_unwatched_runs(self.session, self.connections))
 
     def _notify(self) -> None:
         """Notify front ends of a change."""
@@ -213,7 +224,10 @@ class SkyService:
         row = self.session.store.cluster(name)
         if row is None:
             names = ", ".join(row.name for row in self.session.store.clusters()) or "none"
-            raise NotFound(f"no cluster {name!r} is known", hint=f"up now: {names}")
+            raise NotFound(
+                _("no cluster {name!r} is known").format(name=name),
+                hint=_("up now: {names}").format(names=names),
+            )
         return row
 
     def live_cluster(self, name: str) -> ClusterRow:
@@ -226,11 +240,15 @@ class SkyService:
         """
         row = self.cluster(name)
         if row.state == "starting":
-            raise StateConflict(f"cluster {name} is still coming up", hint="wait until it is up")
+            raise StateConflict(
+                _("cluster {name} is still coming up").format(name=name),
+                hint=_("wait until it is up"),
+            )
         if row.state != "up":
             why = f" ({row.note})" if row.note else ""
             raise StateConflict(
-                f"cluster {name} has ended{why}", hint="a %%sky cell starts another"
+                _("cluster {name} has ended{why}").format(name=name, why=why),
+                hint=_("a %%sky cell starts another"),
             )
         return row
 
@@ -244,7 +262,10 @@ class SkyService:
         """
         row = self.session.store.run(run_id)
         if row is None:
-            raise NotFound(f"no run {run_id!r} is known", hint="the state lists the latest runs")
+            raise NotFound(
+                _("no run {run_id!r} is known").format(run_id=run_id),
+                hint=_("the state lists the latest runs"),
+            )
         return row
 
     def describe(self, row: RunRow) -> dict[str, Any]:
@@ -255,12 +276,18 @@ class SkyService:
 
     def ask(self, row: ClusterRow, op: str, **content: Any) -> dict[str, Any]:
         """Ask the controller of a cluster that is up, and note the time of its end."""
+        return self.ask_with_buffers(row, op, **content)[0]
+
+    def ask_with_buffers(
+        self, row: ClusterRow, op: str, **content: Any
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """Ask as `ask` does; return the bytes that came with the answer, too."""
         try:
-            answer = self.connections.ask(row, op, **content)
+            answer, buffers = self.connections.ask_with_buffers(row, op, **content)
         except SkyError:
             self.poller.reconcile_soon()  # it may be gone
             raise
         if "idle_left" in answer:
             left, users = answer["idle_left"], tuple(answer.get("users", ()))
             self.idle_reports[row.name, row.created] = IdleReport(left, time.time(), users)
-        return answer
+        return answer, buffers

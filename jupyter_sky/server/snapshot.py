@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from ..translation import _
+
 USE_VALID_SECONDS = 60.0
 """Time for which a cluster is taken to be in use after a report that it was."""
 
@@ -54,6 +56,8 @@ class Snapshot:
         Machines of this user that no cluster has, as clusters.
     ends : dict
         Outcomes and times of ends of runs that no kernel follows, by id.
+    unwatched : frozenset of str
+        Runs whose kernel is gone.
     notices : tuple of str
         Sentences for the user.
     """
@@ -61,6 +65,7 @@ class Snapshot:
     ending: frozenset[str] = frozenset()
     orphans: tuple[dict[str, Any], ...] = ()
     ends: dict[str, tuple[str, float]] = field(default_factory=dict)
+    unwatched: frozenset[str] = frozenset()
     notices: tuple[str, ...] = ()
 
 
@@ -91,6 +96,8 @@ def describe_orphan(name: str, machines: Iterable[Any]) -> dict[str, Any]:
         "price": None,
         "price_source": "",
         "price_date": "",
+        "price_origin": "",
+        "price_detail": "",
         "notebook": "",
         "created": min(machine.started for machine in found),
         "idle": 0.0,
@@ -100,6 +107,6 @@ def describe_orphan(name: str, machines: Iterable[Any]) -> dict[str, Any]:
         "running": 0,
         "usd": None,
         "resources": "",
-        "note": "no notebook knows of it, and it may cost money: end it",
+        "note": _("no notebook knows of it, and it may cost money: end it"),
         "orphan": True,
     }

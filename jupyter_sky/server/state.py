@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from .._version import __version__
+from ..catalog.price_origin import describe_origin
 from ..ledger import budget
 from ..ledger.billing import billed_seconds_sql
 from ..ledger.lines import run_usd
@@ -20,6 +21,7 @@ from ..provider.facts import LONGEST_BILLING_UNIT
 from ..remote.processes import is_alive
 from ..store.database import Database
 from ..store.store import IntervalRow, RunRow, Store
+from ..translation import _
 from .snapshot import USE_VALID_SECONDS, IdleReport, IdleReports, Snapshot, midnight
 
 RUNS = 100
@@ -39,24 +41,22 @@ _SHOWN = """
             WHERE later.name = clusters.name AND later.created > clusters.created))
     ORDER BY created
 """
-# as `ledger.lines.billed_until`: steps and minimum of billing count from start to end of a cluster
-_SPANS = """
-    SELECT cluster_id, cloud, intervals.price AS price, started,
-        max(started, ifnull(intervals.ended, :now)) AS ended,
-        (SELECT min(started) FROM intervals AS other
-            WHERE other.cluster_id = intervals.cluster_id) AS begun,
-        NOT EXISTS (SELECT 1 FROM intervals AS other WHERE other.cluster_id = intervals.cluster_id
-            AND other.started > intervals.started) AS is_last
-    FROM intervals JOIN clusters ON clusters.id = cluster_id
-"""
+# As `ledger.lines.billed_until`: steps and minimum of billing count from start to end of a cluster;
+# what is billed after its last interval is a line of its own.
 _LINES = """
-    WITH lines AS (SELECT cluster_id, price, started,
-        CASE WHEN is_last THEN max(ended, begun + {billed}) ELSE ended END AS ended
-        FROM ({spans} {where}))
+    WITH spans AS (SELECT intervals.id AS id, cluster_id, cloud, intervals.price AS price, started,
+        max(started, ifnull(intervals.ended, :now)) AS ended
+        FROM intervals JOIN clusters ON clusters.id = cluster_id {where}),
+    last AS (SELECT id, cluster_id, cloud, price, max(started), ended,
+        (SELECT min(started) FROM intervals WHERE cluster_id = spans.cluster_id) AS begun
+        FROM spans GROUP BY cluster_id),
+    lines AS (SELECT id, cluster_id, price, started, ended FROM spans UNION ALL
+        SELECT id, cluster_id, price, ended, max(ended, begun + {billed}) FROM last)
 """
 _OF_CLUSTERS = """
     SELECT cluster_id, total(price * (ended - started)) / 3600 AS usd,
-        sum(price IS NULL AND ended > started) AS unknown FROM lines GROUP BY cluster_id
+        count(DISTINCT CASE WHEN price IS NULL AND ended > started THEN id END) AS unknown
+        FROM lines GROUP BY cluster_id
     UNION ALL
     SELECT cluster_id, total(usd), sum(usd IS NULL) FROM spend
     WHERE cluster_id IN ({ids}) GROUP BY cluster_id
@@ -64,7 +64,8 @@ _OF_CLUSTERS = """
 _RECENT = f"WHERE intervals.ended IS NULL OR intervals.ended > :since - {LONGEST_BILLING_UNIT}"
 _SINCE = """
     SELECT total(price * (ended - max(started, :since))) / 3600 AS usd,
-        ifnull(sum(price IS NULL), 0) AS unknown FROM lines WHERE ended > max(started, :since)
+        count(DISTINCT CASE WHEN price IS NULL THEN id END) AS unknown
+        FROM lines WHERE ended > max(started, :since)
     UNION ALL
     SELECT total(usd), ifnull(sum(usd IS NULL), 0) FROM spend WHERE at >= :since
 """
@@ -166,7 +167,7 @@ class PanelState:
         """Return the head of a query: intervals as they are billed, as the table ``lines``."""
         clouds = [row["cloud"] for row in self._db.read("SELECT DISTINCT cloud FROM clusters")]
         billed = billed_seconds_sql("cloud", "(ended - begun)", clouds)
-        return _LINES.format(billed=billed, spans=_SPANS, where=where)
+        return _LINES.format(billed=billed, where=where)
 
     def _today(self, now: float) -> dict[str, Any]:
         parts = self._db.read(self._lines(_RECENT) + _SINCE, {"now": now, "since": midnight(now)})
@@ -233,13 +234,18 @@ def _cluster(
         state = "ending"
     launcher = json.loads(row["connection"]) if state == "starting" else {}
     if launcher and not is_alive(launcher.get("launcher", {}), row["renewed"], now):
-        note = "its notebook was killed while it launched it; end it to be sure that nothing is up"
+        note = _(
+            "its notebook was killed while it launched it; end it to be sure that nothing is up"
+        )
     said = idle_reports.get((name, row["created"]))
     users = said.users if said and now - said.at < USE_VALID_SECONDS else ()
+    origin = describe_origin(row["price_source"], row["price_date"])
     taken = "name state cloud region instance_type nodes price price_source price_date notebook"
     return {
         **{key: row[key] for key in taken.split()},
         **{key: row[key] for key in ("created", "idle", "resources")},
+        "price_origin": origin.short,
+        "price_detail": origin.detail,
         "state": state,
         "where": _place_text(row["offer"], row["nodes"]),
         "spot": bool(row["spot"]),
@@ -290,7 +296,9 @@ def _run(row: RunRow, usd: float | None, snapshot: Snapshot) -> dict[str, Any]:
     stoppable = found["ended"] is None and not row.stop
     if row.stop and found["ended"] is None:
         found["stage"] = "interrupting"
-    return {**found, "cluster": row.cluster or None, "usd": usd, "stoppable": stoppable}
+    unwatched = row.ended is None and not row.is_monitored()
+    shown = {"cluster": row.cluster or None, "usd": usd, "unwatched": unwatched}
+    return {**found, **shown, "stoppable": stoppable}
 
 
 def _sum_known(usd: float, unknown: int, parts: int) -> float | None:

@@ -18,6 +18,7 @@ from functools import cache
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from ..translation import _
 from .errors import SkyConnectionLost
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
@@ -104,7 +105,9 @@ class Connections:
                 if is_kept and connection and connection.is_silent:
                     continue
                 reason = str(error) or type(error).__name__
-                raise SkyConnectionLost(f"{origin} broke off: {reason}") from error
+                raise SkyConnectionLost(
+                    _("{origin} broke off: {reason}").format(origin=origin, reason=reason)
+                ) from error
             finally:
                 if connection and connection.is_ended:
                     connection.close()
@@ -174,9 +177,9 @@ class _Connection:
         first, *lines = data[:end].decode("latin-1").split("\r\n")
         headers = Headers()
         for line in lines:
-            name, _, value = line.partition(":")
+            name, __, value = line.partition(":")
             headers[name.lower()] = value.strip()
-        version, status, *_ = first.split(" ", 2)
+        version, status, *__ = first.split(" ", 2)
         if version != "HTTP/1.1":
             self.is_ended = True
         return int(status), headers
@@ -214,7 +217,7 @@ class _Connection:
             if not more:
                 raise ConnectionError("closed inside of the answer")
             self._rest += more
-        line, _, self._rest = self._rest.partition(b"\r\n")
+        line, __, self._rest = self._rest.partition(b"\r\n")
         return line
 
     def _read_chunks(self) -> bytes:
@@ -245,7 +248,7 @@ def _connect(origin: str) -> socket.socket:
     """Return a socket, through the proxy of the environment where there is one."""
     from urllib.request import getproxies, proxy_bypass
 
-    scheme, host, *_ = urlsplit(origin)
+    scheme, host, *__ = urlsplit(origin)
     port = 443 if scheme == "https" else 80
     proxy = None if proxy_bypass(host) else getproxies().get(scheme)
     address = urlsplit(proxy if proxy else origin)

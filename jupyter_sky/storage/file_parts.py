@@ -6,6 +6,7 @@ import errno
 import os
 from pathlib import Path
 
+from ..translation import _
 from .checksums import crc32c, crc_to_hex
 from .connections import Bytes
 from .errors import (
@@ -67,13 +68,15 @@ def read_file_part(request: PartRequest, into: bytearray | None = None) -> Bytes
             data = _read_span(descriptor, request.span, into)
             # looked at after the bytes were read: a change before or meanwhile is seen
             if wanted and file_version(os.fstat(descriptor)) != wanted:
-                raise SkySourceChanged(f"{path} has changed since it was listed")
+                raise SkySourceChanged(
+                    _("{path} has changed since it was listed").format(path=path)
+                )
         finally:
             os.close(descriptor)
     except OSError as error:
         raise file_error(error, path) from error
     if len(data) != request.span.size:
-        raise SkySourceChanged(f"{path} is shorter than it was")
+        raise SkySourceChanged(_("{path} is shorter than it was").format(path=path))
     return data
 
 

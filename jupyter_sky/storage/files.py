@@ -9,7 +9,9 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 
+from ..translation import _
 from .checksums import crc32c, crc_to_hex
 from .errors import SkyDiskFull, SkyInvalidKey, SkyObjectMissing, SkyTargetExists, SkyUploadMissing
 from .file_parts import (
@@ -72,13 +74,16 @@ class FilesStore:
         """Return size and version of a file."""
         path = self.path(key)
         try:
-            return _stored(key, path.stat())
+            status = path.stat()
         except OSError as error:
             raise file_error(error, str(path)) from error
+        if not S_ISREG(status.st_mode):
+            raise SkyObjectMissing(_("{path} is a folder, and no file").format(path=path))
+        return _stored(key, status)
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[StoredObject]:
         """Yield files in the order of their keys; links are followed within the prefix's folder."""
-        folder, _, _ = prefix.rpartition("/")
+        folder, __, __ = prefix.rpartition("/")
         base = self.path(folder) if folder else self.root
         if not base.is_dir():
             return
@@ -129,7 +134,9 @@ class FilesStore:
             _publish(upload)
             done_path(upload.part_path).unlink(missing_ok=True)
         except FileNotFoundError as error:
-            raise SkyUploadMissing(f"{upload.part_path} is gone") from error
+            raise SkyUploadMissing(
+                _("{part_path} is gone").format(part_path=upload.part_path)
+            ) from error
         except OSError as error:
             raise file_error(error, str(upload.path)) from error
         sums = {} if crc is None else {"crc32c": crc_to_hex(crc)}
@@ -147,9 +154,11 @@ class FilesStore:
     def _checked(self, key: str) -> str:
         """Return the path of a key as text."""
         if not key or _INVALID_PART.search(key):
-            raise SkyInvalidKey(f"the key {key!r} cannot be a path of a file")
+            raise SkyInvalidKey(_("the key {key!r} cannot be a path of a file").format(key=key))
         if len(key) > 63 and any(len(os.fsencode(part)) > 255 for part in key.split("/")):
-            raise SkyInvalidKey(f"the key {key!r} has a name of more than 255 bytes")
+            raise SkyInvalidKey(
+                _("the key {key!r} has a name of more than 255 bytes").format(key=key)
+            )
         return self._prefix + key
 
     def can_copy_from(self, other: Store) -> bool:
@@ -187,10 +196,12 @@ class FileUpload:
         except FileNotFoundError:
             if self.part_path.exists():
                 return {}
-            raise SkyUploadMissing(f"{self.part_path} is gone") from None
+            raise SkyUploadMissing(
+                _("{part_path} is gone").format(part_path=self.part_path)
+            ) from None
         parts: dict[int, Part] = {}
         for line in lines:
-            number, _, tag = line.partition(" ")
+            number, __, tag = line.partition(" ")
             if len(tag) != 8 or not number.isdigit():
                 continue  # the last line of a process that was killed
             span = part_span(int(number), self.size, self.part_size)
@@ -219,7 +230,9 @@ def _walk(
     """Yield keys and states of files below a folder, in the order of whole keys."""
     real = os.path.realpath(folder)
     if real in above:
-        raise SkyInvalidKey(f"{folder} is a link that leads back to a folder above it")
+        raise SkyInvalidKey(
+            _("{folder} is a link that leads back to a folder above it").format(folder=folder)
+        )
     try:
         entries = [(entry.name + "/" * entry.is_dir(), entry) for entry in os.scandir(folder)]
     except OSError as error:
@@ -232,7 +245,9 @@ def _walk(
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise SkyInvalidKey(f"the name {name!r} in {folder} is not UTF-8") from None
+            raise SkyInvalidKey(
+                _("the name {name!r} in {folder} is not UTF-8").format(name=name, folder=folder)
+            ) from None
         if name.endswith("/"):
             yield from _walk(Path(entry.path), prefix + name, root, (*above, real))
         elif entry.is_file():
@@ -243,9 +258,17 @@ def _check_link(entry: os.DirEntry[str], root: Path) -> None:
     """Refuse a link that leads out of the folder that is listed, or nowhere."""
     target = Path(os.path.realpath(entry.path))
     if not target.is_relative_to(root):
-        raise SkyInvalidKey(f"{entry.path} is a link to {target}, outside of {root}")
+        raise SkyInvalidKey(
+            _("{path} is a link to {target}, outside of {root}").format(
+                path=entry.path, target=target, root=root
+            )
+        )
     if not target.exists():
-        raise SkyObjectMissing(f"{entry.path} is a link to {target}, which does not exist")
+        raise SkyObjectMissing(
+            _("{path} is a link to {target}, which does not exist").format(
+                path=entry.path, target=target
+            )
+        )
 
 
 def _reserve(path: Path, size: int) -> None:
@@ -253,7 +276,11 @@ def _reserve(path: Path, size: int) -> None:
     free = shutil.disk_usage(path.parent).free
     if size > free:
         need, have = f"{size / 1e9:.1f} GB", f"{free / 1e9:.1f} GB"
-        raise SkyDiskFull(f"{path.parent} needs room for {need} and has {have}")
+        raise SkyDiskFull(
+            _("{parent} needs room for {need} and has {have}").format(
+                parent=path.parent, need=need, have=have
+            )
+        )
     with path.open("xb") as file:
         file.truncate(size)
 
@@ -265,11 +292,11 @@ def _publish(upload: FileUpload) -> None:
         try:
             os.link(upload.part_path, path)  # refuses a name that is taken, unlike a rename
         except FileExistsError:
-            raise SkyTargetExists(f"{path} exists") from None
+            raise SkyTargetExists(_("{path} exists").format(path=path)) from None
         upload.part_path.unlink()
         return
     if condition.version:
         there = file_version(path.stat()) if path.exists() else ""
         if there != condition.version:
-            raise SkyTargetExists(f"{path} has been written by another")
+            raise SkyTargetExists(_("{path} has been written by another").format(path=path))
     os.replace(upload.part_path, path)

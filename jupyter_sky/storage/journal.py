@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..remote.processes import identity, is_alive
 from ..store.database import Database
+from ..translation import _
 from .errors import SkyTransferRunning
 
 MIGRATIONS = (
@@ -89,8 +90,10 @@ class Journal:
             owner = json.loads(row["owner"])
             if row["owner"] != self._owner and is_alive(owner, row["beat"]):
                 raise SkyTransferRunning(
-                    f"process {owner.get('pid')} is writing {target}",
-                    hint="wait for it, or end that process",
+                    _("process {owner} is writing {target}").format(
+                        owner=owner.get("pid"), target=target
+                    ),
+                    hint=_("wait for it, or end that process"),
                 )
             sql = "UPDATE uploads SET owner = ?, beat = ? WHERE target = ?"
             db.execute(sql, (self._owner, time.time(), target))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
+from ..translation import _
 from .checksums import crc_to_hex
 from .errors import SkyChecksumMismatch, SkyObjectMissing, SkyUploadConflict, SkyUploadMissing
 from .journal import Journal, JournalEntry
@@ -160,7 +161,9 @@ def end_object(transfer: ObjectTransfer, target: Store, *, look: bool) -> Stored
     parts = [transfer.parts[number] for number in sorted(transfer.parts)]
     told, crc32c = source.sums.get("crc32c"), combined_crc32c(parts)
     if told and crc32c is not None and told != crc_to_hex(crc32c):
-        raise SkyUploadConflict(f"what was read of {source.key} has another checksum")
+        raise SkyUploadConflict(
+            _("what was read of {key} has another checksum").format(key=source.key)
+        )
     try:
         written = target.end(upload, parts)
     except SkyChecksumMismatch as error:
@@ -169,7 +172,9 @@ def end_object(transfer: ObjectTransfer, target: Store, *, look: bool) -> Stored
         written = target.stat(written.key)
         if written.sums.get("crc32c", told) != told:
             target.remove([written.key])
-            raise SkyUploadConflict(f"the copy of {source.key} has another checksum")
+            raise SkyUploadConflict(
+                _("the copy of {key} has another checksum").format(key=source.key)
+            )
     return written
 
 

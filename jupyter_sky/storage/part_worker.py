@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol
 
+from ..translation import _
 from .answers import error_of
 from .checksums import crc32c, crc_from_base64
 from .connections import Bytes, Connections, HttpAnswer
@@ -122,7 +123,7 @@ class PartWorker:
 
     def close(self) -> None:
         """End the threads when the jobs that were submitted have ended."""
-        for _ in self._threads:
+        for __ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
             thread.join()
@@ -154,7 +155,9 @@ def carry_part(
         sums = Checksums(crc32c(data), _md5(data) if job.md5 else b"")
         if job.crc32c not in (None, sums.crc32c):
             raise SkyChecksumMismatch(
-                f"{job.read.subject} returned other bytes than the source has"
+                _("{subject} returned other bytes than the source has").format(
+                    subject=job.read.subject
+                )
             )
         request = sign_write(sums)
         sent = len(data)
@@ -193,7 +196,9 @@ def read_part(
         return read_file_part(request, into)
     answer = connections.request(request.method, request.url, request.headers, into=into)
     if answer.status == 412:
-        raise SkySourceChanged(f"{request.subject} reads an object that has changed")
+        raise SkySourceChanged(
+            _("{subject} reads an object that has changed").format(subject=request.subject)
+        )
     if answer.status == 416 and request.span.size == 0:
         return b""
     if answer.status not in (200, 206):
@@ -202,7 +207,11 @@ def read_part(
     if answer.status == 200 and len(data) > request.span.size and "Range" in request.headers:
         data = data[request.span.start : request.span.stop]  # a store that ignores ranges
     if len(data) != request.span.size:
-        raise SkyConnectionLost(f"{request.subject} returned {len(data)} bytes")
+        raise SkyConnectionLost(
+            _("{subject} returned {data_count} bytes").format(
+                subject=request.subject, data_count=len(data)
+            )
+        )
     _compare_with_header(request, answer, data)
     return data
 
@@ -213,7 +222,9 @@ def write_part(request: PartRequest, data: Bytes, connections: Connections) -> s
         return write_file_part(request, data)
     answer = connections.request(request.method, request.url, request.headers, data)
     if answer.status == 412:
-        raise SkyTargetExists(f"{request.subject}: another has written it")
+        raise SkyTargetExists(
+            _("{subject}: another has written it").format(subject=request.subject)
+        )
     if answer.status >= 300:
         raise error_of(answer, request.subject)
     headers = answer.headers
@@ -229,7 +240,9 @@ def _compare_with_header(request: PartRequest, answer: HttpAnswer, data: Bytes) 
         google = answer.headers.get("x-goog-hash") or ""
         text = google.partition("crc32c=")[2].partition(",")[0]
     if text and "-" not in text and crc_from_base64(text) != crc32c(data):
-        raise SkyChecksumMismatch(f"{request.subject} returned other bytes than the store has")
+        raise SkyChecksumMismatch(
+            _("{subject} returned other bytes than the store has").format(subject=request.subject)
+        )
 
 
 def _md5(data: Bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..translation import _
 from .errors import SkyStorageError
 from .store import MIB, Capability, Part, Span
 
@@ -28,7 +29,11 @@ def choose_part_size(size: int, capability: Capability, wanted: int = PART_SIZE)
     """
     if size > capability.max_object:
         limit = capability.max_object / 1e12
-        raise SkyStorageError(f"an object of {size / 1e12:.1f} TB is more than {limit:.1f} TB")
+        raise SkyStorageError(
+            _("an object of {size:.1f} TB is more than {limit:.1f} TB").format(
+                size=size / 1000000000000.0, limit=limit
+            )
+        )
     spare = capability.max_parts - max(1, capability.max_parts // 1000)
     needed = -(-size // spare)
     whole = -(-max(wanted, needed) // MIB) * MIB

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from xml.sax.saxutils import escape
 
+from ..translation import _
 from .answers import raise_for_status
 from .connections import Bytes, Connections, Headers, HttpAnswer
 from .dialects import CompatibleDialect
@@ -154,7 +155,9 @@ class S3Store:
         told = self.dialect.sums(answer.headers).get("crc32c")
         if told and written.sums.get("crc32c", told) != told:
             self.remove([upload.key])
-            raise SkyChecksumMismatch(f"{self.uri.child(upload.key)} differs from what was sent")
+            raise SkyChecksumMismatch(
+                _("{key} differs from what was sent").format(key=self.uri.child(upload.key))
+            )
         return written
 
     def remove(self, keys: Iterable[str]) -> None:
@@ -289,5 +292,5 @@ def _field(body: Bytes, name: str) -> str:
     text = bytes(body).decode()
     start, end = text.find(f"<{name}>"), text.find(f"</{name}>")
     if start < 0 or end < 0:
-        raise SkyStorageError(f"the answer of the store has no {name}")
+        raise SkyStorageError(_("the answer of the store has no {name}").format(name=name))
     return unescape(text[start + len(name) + 2 : end])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from html import unescape
 from typing import TYPE_CHECKING
 
+from ..translation import _
 from .connections import Bytes
 from .errors import SkySourceChanged, SkyTargetExists, SkyUploadMissing
 from .parts import part_span
@@ -69,7 +70,9 @@ class S3Upload:
             answer = self.store.call("PUT", self.key, query, headers)
         except SkyTargetExists as error:
             if self.id or self._is_absent():
-                raise SkySourceChanged(f"{source.uri.child(obj.key)} has changed") from error
+                raise SkySourceChanged(
+                    _("{key} has changed").format(key=source.uri.child(obj.key))
+                ) from error
             raise
         tag = dialect.version(answer.headers) or _etag(answer.body)
         return Part(number, span, None, tag)

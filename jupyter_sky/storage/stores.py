@@ -8,6 +8,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from ..errors import SkyUsageError
+from ..translation import _
 from .dialects import AmazonDialect, CompatibleDialect, GoogleDialect
 from .files import FilesStore
 from .s3 import S3Store
@@ -47,7 +48,9 @@ def open_store(uri: StorageUri | str, endpoints: Mapping[str, str] | None = None
         return s3_store(uri, origin, "auto", amazon_credentials, CompatibleDialect())
     if uri.scheme == "gs":
         return google_store(uri, endpoint or GOOGLE, google_token)
-    raise SkyUsageError(f"{uri}: there is no store yet for {uri.scheme}://")
+    raise SkyUsageError(
+        _("{uri}: there is no store yet for {scheme}://").format(uri=uri, scheme=uri.scheme)
+    )
 
 
 def s3_store(
@@ -75,7 +78,7 @@ def google_store(uri: StorageUri, endpoint: str, token: Callable[[], BearerToken
     """Return a store of Google by its XML interface."""
     origin = endpoint.rstrip("/")
     signer = BearerSigner(token, Clock())
-    return S3Store(uri, lambda _: (origin, f"/{uri.bucket}"), signer, GoogleDialect())
+    return S3Store(uri, lambda __: (origin, f"/{uri.bucket}"), signer, GoogleDialect())
 
 
 def _amazon(uri: StorageUri, endpoint: str) -> S3Store:
@@ -106,12 +109,12 @@ def _boto_credentials():
         import boto3
     except ImportError:
         raise SkyUsageError(
-            "no credentials for S3 in the environment, and boto3 is missing",
-            hint='pip install "jupyter_sky[aws]"',
+            _("no credentials for S3 in the environment, and boto3 is missing"),
+            hint=_('pip install "jupyter_sky[aws]"'),
         ) from None
     credentials = boto3.Session().get_credentials()
     if credentials is None:
-        raise SkyUsageError("no credentials for S3", hint=hint)
+        raise SkyUsageError(_("no credentials for S3"), hint=hint)
     return credentials
 
 
@@ -136,10 +139,10 @@ def _google_credentials():
         from google.auth.exceptions import DefaultCredentialsError
     except ImportError:
         hint = 'pip install "jupyter_sky[gcp]"'
-        raise SkyUsageError("google-auth is missing", hint=hint) from None
+        raise SkyUsageError(_("google-auth is missing"), hint=hint) from None
     scopes = ["https://www.googleapis.com/auth/devstorage.read_write"]
     try:
         return google.auth.default(scopes=scopes)[0]
     except DefaultCredentialsError:
         hint = "run gcloud auth application-default login"
-        raise SkyUsageError("no credentials for Google Cloud Storage", hint=hint) from None
+        raise SkyUsageError(_("no credentials for Google Cloud Storage"), hint=hint) from None

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ..errors import SkyCancelled
+from ..translation import _
 from .errors import SkyDiskFull, SkyStorageError
 from .events import Events, Failable, attempt
 from .flights import Flight, Flights
@@ -136,7 +137,7 @@ class Transfer:
 
         def stop() -> None:
             self._abort = self._abort or abort
-            self._stop = self._stop or SkyCancelled("the transfer was cancelled")
+            self._stop = self._stop or SkyCancelled(_("the transfer was cancelled"))
 
         self._events.put(stop)
 
@@ -352,7 +353,7 @@ class Transfer:
         transfer.missing.clear()
         upload, transfer.upload = transfer.upload, None
         if upload:
-            self._events.ask(upload.abort, lambda _: None)
+            self._events.ask(upload.abort, lambda __: None)
 
     # -- end
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from ..errors import SkyUsageError, suggest
+from ..translation import _
 
 ALIASES = {"gcs": "gs", "azure": "az", "abfs": "az", "s3a": "s3"}
 WITH_ACCOUNT = {"az", "r2"}
@@ -80,7 +81,7 @@ class StorageUri:
             return _local(str(text), base)
         text = text.strip()
         if not text:
-            raise SkyUsageError("an address of data is empty", hint=_HINT)
+            raise SkyUsageError(_("an address of data is empty"), hint=_HINT)
         scheme_match = _SCHEME_PATTERN.match(text)
         if not scheme_match:
             return _local(text, base)
@@ -91,7 +92,9 @@ class StorageUri:
             return _local(unquote(path), base)
         if scheme not in SCHEMES:
             known = suggest(scheme, SCHEMES)
-            raise SkyUsageError(f"{text} has no scheme that is known", hint=f"{known}; {_HINT}")
+            raise SkyUsageError(
+                _("{text} has no scheme that is known").format(text=text), hint=f"{known}; {_HINT}"
+            )
         return _remote(scheme, text, text[scheme_match.end() :])
 
     @property
@@ -146,20 +149,27 @@ def _local(text: str, base: Path | None) -> StorageUri:
 
 def _remote(scheme: str, text: str, rest: str) -> StorageUri:
     if not rest.startswith("//"):
-        raise SkyUsageError(f"{text}: two slashes follow {scheme}:", hint=_HINT)
+        raise SkyUsageError(
+            _("{text}: two slashes follow {scheme}:").format(text=text, scheme=scheme), hint=_HINT
+        )
     rest, options = rest[2:], {}
     if match := _OPTIONS_PATTERN.search(rest):
         rest, options = rest[: match.start()], dict(parse_qsl(match[1]))
     account = ""
     if scheme in WITH_ACCOUNT:
-        account, _, rest = rest.partition("/")
-    bucket, _, key = rest.partition("/")
+        account, __, rest = rest.partition("/")
+    bucket, __, key = rest.partition("/")
     if not bucket or (scheme in WITH_ACCOUNT and not account):
         shape = f"{scheme}://account/bucket/key" if scheme in WITH_ACCOUNT else f"{scheme}://bucket"
-        raise SkyUsageError(f"{text} names no bucket", hint=f"write {shape}")
+        raise SkyUsageError(
+            _("{text} names no bucket").format(text=text),
+            hint=_("write {shape}").format(shape=shape),
+        )
     if scheme != "ssh" and not re.fullmatch(r"[a-z0-9A-Z][a-z0-9A-Z._-]{1,221}", bucket):
         raise SkyUsageError(
-            f"{bucket!r} in {text} cannot be the name of a bucket",
-            hint="letters, digits, dots and dashes, three or more",
+            _("{bucket!r} in {text} cannot be the name of a bucket").format(
+                bucket=bucket, text=text
+            ),
+            hint=_("letters, digits, dots and dashes, three or more"),
         )
     return StorageUri(scheme, bucket, key, account, options)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any
 
+from ..translation import _
 from .answers import describe_error, restore_error
 from .errors import SkyStorageError, SkyWorkerLost
 from .part_worker import PartJob, PartOutcome, PartWorker, SignWrite
@@ -72,7 +73,7 @@ class MessageWorker:
         self._send({"id": number} | _encode_sums(sums))
         value = self._writes[number].get()
         if value is None:
-            raise SkyStorageError("the process that signs requests is gone")
+            raise SkyStorageError(_("the process that signs requests is gone"))
         return decode_request(value)
 
     def _report(self, outcome: PartOutcome) -> None:
@@ -179,7 +180,7 @@ class WorkerProcess:
 
     def _fail(self, number: int) -> None:
         """Report a job as lost with the process."""
-        error = SkyWorkerLost("the process of the worker ended")
+        error = SkyWorkerLost(_("the process of the worker ended"))
         self._report_once(PartOutcome(number, error=error))
 
     def _report_once(self, outcome: PartOutcome) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import SkyStoreError
+from ..translation import _
 from . import sqlite_errors
 from .sqlite_errors import BUSY_CODES, CORRUPT_CODES, primary_code
 
@@ -93,8 +94,10 @@ def _version(db: sqlite3.Connection) -> int:
 def _refuse_newer(db: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
     if _version(db) > len(migrations):
         raise SkyStoreError(
-            f"{path} was written by a newer jupyter_sky (schema {_version(db)})",
-            hint="upgrade with: pip install -U jupyter_sky",
+            _("{path} was written by a newer jupyter_sky (schema {db})").format(
+                path=path, db=_version(db)
+            ),
+            hint=_("upgrade with: pip install -U jupyter_sky"),
         )
 
 

@@ -75,4 +75,13 @@ MIGRATIONS = (
     UPDATE intervals SET ended = last_beat WHERE ended IS NULL AND cluster_id IN
         (SELECT id FROM clusters WHERE state NOT IN ('starting', 'up'))
     """,
+    # start and end of a cluster are looked up for each of its intervals
+    """
+    DROP INDEX intervals_cluster;
+    CREATE INDEX intervals_cluster ON intervals (cluster_id, started)
+    """,
+    # values and files of a run that its notebook was to have, and that have not been brought
+    """
+    ALTER TABLE runs ADD COLUMN outputs TEXT NOT NULL DEFAULT ''
+    """,
 )

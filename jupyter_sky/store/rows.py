@@ -116,7 +116,7 @@ class RunRow:
     cell: int  # execution count
     name: str | None
     cluster: str
-    code: str  # the first 200 characters
+    code: str  # its beginning: see `executor.run_record.recorded_code`
     price: float | None  # USD/h of the whole cluster when the run began
     nodes: int  # that have it; 0 as long as it has reached none, and costs nothing
     started: float  # when it was sent to them; before, when its cell began
@@ -129,6 +129,7 @@ class RunRow:
     stop: str = ""  # requester of its stop, such as 'in the browser'
     allowed: float | None = None  # seconds that it may take, by --timeout and --max-cost
     owner: str = "{}"  # identity of the process that watches it, as JSON: see `processes.identity`
+    outputs: str = ""  # names and paths of -o that are still on the cluster, with commas
 
     def is_monitored(self, now: float | None = None) -> bool:
         """Return whether the process that watches it lives."""

@@ -10,6 +10,9 @@ from .database import Database
 from .rows import RunRow
 from .statements import BEGIN_RUN, GUEST_CONDITION, RUN_COLUMNS, STAGES, UPDATE_RUN
 
+MAX_CODE_CHARACTERS = 2000
+"""Most of a cell's code that is kept."""
+
 
 class RunRecords:
     """Part of the store with the runs of cells.
@@ -111,4 +114,6 @@ class RunRecords:
 
 
 def _run_values(row: RunRow) -> dict[str, Any]:
-    return {f.name: getattr(row, f.name) for f in fields(row)} | {"code": row.code[:200]}
+    return {f.name: getattr(row, f.name) for f in fields(row)} | {
+        "code": row.code[:MAX_CODE_CHARACTERS]
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from ..errors import SkyStoreError
+from ..translation import _
 
 LOCK_TIMEOUT_SECONDS = 3.0
 """Time that one statement waits for another process."""
@@ -27,8 +28,12 @@ def primary_code(error: sqlite3.Error) -> int:
 def unrecorded_error(why: str) -> SkyStoreError:
     """Return the error of a durable write that is not possible now."""
     return SkyStoreError(
-        f"the store cannot be written now ({why}); what costs money is not started unrecorded",
-        hint="make room on its disk, close what holds it, or set another folder: SKY_DATA_DIR=...",
+        _(
+            "the store cannot be written now ({why}); what costs money is not started unrecorded"
+        ).format(why=why),
+        hint=_(
+            "make room on its disk, close what holds it, or set another folder: SKY_DATA_DIR=..."
+        ),
     )
 
 
@@ -36,8 +41,15 @@ def store_error(error: sqlite3.Error, where: str = "the store") -> SkyStoreError
     """Return the error that users are shown in place of one of SQLite's."""
     if primary_code(error) in BUSY_CODES:
         hint = "another process holds it: close that one or try again"
-        return SkyStoreError(f"{where} stayed locked for {LOCK_TIMEOUT_SECONDS:.0f} s", hint=hint)
+        return SkyStoreError(
+            _("{where} stayed locked for {lock_timeout_seconds:.0f} s").format(
+                where=where, lock_timeout_seconds=LOCK_TIMEOUT_SECONDS
+            ),
+            hint=hint,
+        )
     if primary_code(error) in CORRUPT_CODES:
         hint = "restart the kernel: the broken file is kept and a new one started"
-        return SkyStoreError(f"{where} is corrupt: {error}", hint=hint)
+        return SkyStoreError(
+            _("{where} is corrupt: {error}").format(where=where, error=error), hint=hint
+        )
     return SkyStoreError(f"{where}: {error}")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SkyNameTaken, SkyStoreError
+from ..translation import _
 from .database import Database
 from .migrations import MIGRATIONS
 from .rows import ClusterId, ClusterRow, IntervalRow, RunRow, SpendRow
@@ -274,7 +275,11 @@ class Store(RunRecords):
         values = self._cluster_key(cluster, interval=interval, price=price, at=at, bounded=False)
         counts = self._db.write((CLOSE, values), (OPEN, values))
         if counts is not None and not counts[-1]:
-            raise SkyStoreError(f"no cluster named {cluster.name} of that time is up or starting")
+            raise SkyStoreError(
+                _("no cluster named {name} of that time is up or starting").format(
+                    name=cluster.name
+                )
+            )
         return interval
 
     def add_late_interval(
@@ -376,7 +381,7 @@ def _interval(row: sqlite3.Row) -> IntervalRow:
 
 def _name_taken_error(name: str) -> SkyNameTaken:
     hint = "take it down first or choose another name"
-    return SkyNameTaken(f"a cluster named {name} is up already", hint=hint)
+    return SkyNameTaken(_("a cluster named {name} is up already").format(name=name), hint=hint)
 
 
 def _cluster_values(row: ClusterRow) -> dict[str, Any]:

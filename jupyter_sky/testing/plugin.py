@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..translation import _
+
 if TYPE_CHECKING:
     import pytest
 
@@ -13,5 +15,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--provider`` and ``--world``, unless another plugin has them."""
     group = parser.getgroup("jupyter_sky", "conformance of a driver to jupyter_sky.provider")
     with suppress(ValueError):
-        group.addoption("--provider", metavar="MODULE:CLASS", help="the driver to be checked")
-        group.addoption("--world", metavar="MODULE:CLASS", help="its account, for the checks")
+        group.addoption("--provider", metavar="MODULE:CLASS", help=_("the driver to be checked"))
+        group.addoption("--world", metavar="MODULE:CLASS", help=_("its account, for the checks"))

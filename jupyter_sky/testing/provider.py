@@ -30,6 +30,8 @@ from jupyter_sky.remote import ssh
 from jupyter_sky.testing.harness import Account, load, wait_until
 from jupyter_sky.testing.world import OPERATIONS, Operation, World
 
+from ..translation import _
+
 IMPORT_SECONDS = 0.05
 STOP_SECONDS = 2.0
 CAUSES: tuple[ErrorCause, ...] = ("capacity", "quota", "permission", "invalid", "throttled")
@@ -87,7 +89,7 @@ def test_01_facts_are_complete_and_read_without_the_sdk(provider_path: str) -> N
     )
     paths = os.pathsep.join(path for path in sys.path if path)
     seconds, modules = IMPORT_SECONDS, list[str]()
-    for _ in range(3):  # other load on the machine may slow one down
+    for __ in range(3):  # other load on the machine may slow one down
         done = subprocess.run(
             [sys.executable, "-c", code],
             env=os.environ | {"PYTHONPATH": paths},
@@ -114,7 +116,7 @@ def test_02_credentials_are_found_without_the_network(
 ) -> None:
     """Find credentials offline; a refused request says how to get others."""
 
-    def connect(*_: object) -> None:
+    def connect(*__: object) -> None:
         pytest.fail("`configured` uses the network")
 
     with monkeypatch.context() as patch:
@@ -194,7 +196,7 @@ def test_06_same_request_gives_the_same_machines(account: Account) -> None:
             answers.append(account.launch(request))
 
     account.config(request)
-    threads = [threading.Thread(target=send) for _ in range(2)]
+    threads = [threading.Thread(target=send) for __ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -225,7 +227,7 @@ def test_08_launch_is_given_up_at_once(account: Account) -> None:
 
     def give_up() -> None:
         if time.monotonic() - begun > 0.5:
-            raise SkyCancelled("the check has given up")
+            raise SkyCancelled(_("the check has given up"))
 
     with pytest.raises(SkyCancelled):
         account.managed.launch(account.request(nodes=2), give_up)

@@ -9,6 +9,7 @@ from numbers import Real
 from ..errors import SkyUsageError, suggest
 from ..offers import Offer
 from ..provider.register import find_facts
+from ..translation import _
 
 KINDS = ("launched", "refused", "preempted", "ended", "price", "cleared")
 """``ended`` is a machine that was alive when its user gave it back; ``cleared`` a block that its
@@ -54,11 +55,11 @@ class Place:
             where = cls(where.cloud, where.region, zone, where.instance_type, where.spot)
         if not isinstance(where, Place):
             raise SkyUsageError(
-                f"{where!r} is not a place",
-                hint='give an offer, or Place("aws", "us-east-1", "us-east-1a", "g5.xlarge")',
+                _("{where!r} is not a place").format(where=where),
+                hint=_('give an offer, or Place("aws", "us-east-1", "us-east-1a", "g5.xlarge")'),
             )
         if not where.cloud:
-            raise SkyUsageError("a place needs a cloud at least", hint='such as Place("aws")')
+            raise SkyUsageError(_("a place needs a cloud at least"), hint=_('such as Place("aws")'))
         return where
 
     def covers(self, other: Place) -> bool:
@@ -129,26 +130,41 @@ def check_observation(seen: Observation) -> Observation:
     """
     kind, where = seen.kind, Place.of(seen.place)
     if kind not in KINDS:
-        raise SkyUsageError(f"{kind!r} is not something to observe", hint=suggest(kind, KINDS))
+        raise SkyUsageError(
+            _("{kind!r} is not something to observe").format(kind=kind), hint=suggest(kind, KINDS)
+        )
     if kind in ("refused", "cleared") and seen.cause not in CAUSES:
         raise SkyUsageError(
-            f"{kind} at {where}: {seen.cause!r} is not a cause", hint=suggest(seen.cause, CAUSES)
+            _("{kind} at {where}: {cause!r} is not a cause").format(
+                kind=kind, where=where, cause=seen.cause
+            ),
+            hint=suggest(seen.cause, CAUSES),
         )
     if kind in _NEEDS_MACHINE and not (where.region and where.instance_type):
         raise SkyUsageError(
-            f"{kind} at {where}: the region and the instance type are missing",
-            hint='such as Place("aws", "us-east-1", "us-east-1a", "g5.xlarge")',
+            _("{kind} at {where}: the region and the instance type are missing").format(
+                kind=kind, where=where
+            ),
+            hint=_('such as Place("aws", "us-east-1", "us-east-1a", "g5.xlarge")'),
         )
     if kind in _NEEDS_SECONDS and seen.seconds is None:
-        raise SkyUsageError(f"{kind} at {where}: the machine's age is missing", hint="seconds=5400")
+        raise SkyUsageError(
+            _("{kind} at {where}: the machine's age is missing").format(kind=kind, where=where),
+            hint="seconds=5400",
+        )
     if kind == "price" and (seen.usd is None or not where.spot):
         raise SkyUsageError(
-            f"price at {where}: it takes USD/h and a spot place",
-            hint="on-demand prices belong to the catalog: jupyter sky catalog refresh",
+            _("price at {where}: it takes USD/h and a spot place").format(where=where),
+            hint=_("on-demand prices belong to the catalog: jupyter sky catalog refresh"),
         )
     for name, value in (("at", seen.at), ("seconds", seen.seconds), ("usd", seen.usd)):
         if value is not None and not (_is_number(value) and 0 <= value < math.inf):
-            raise SkyUsageError(f"{kind} at {where}: {name}={value} cannot be", hint="0 or more")
+            raise SkyUsageError(
+                _("{kind} at {where}: {name}={value} cannot be").format(
+                    kind=kind, where=where, name=name, value=value
+                ),
+                hint=_("0 or more"),
+            )
     return seen
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from ..errors import SkyUsageError, suggest
 from ..offers import Offer
 from ..store.database import Database, Statement
+from ..translation import _
 from . import compaction
 from .blocks import Block
 from .knowledge import Bands, Knowledge, no_bands
@@ -123,7 +124,9 @@ class Tracker:
         if wanted and not matching:
             names = sorted(set().union(*map(_block_words, blocks)))
             hint = suggest(wanted[-1], names) if names else "nothing is blocked"
-            raise SkyUsageError(f"{' '.join(wanted)}: no such place is blocked", hint=hint)
+            raise SkyUsageError(
+                _("{wanted}: no such place is blocked").format(wanted=" ".join(wanted)), hint=hint
+            )
         self.record(*(Observation("cleared", b.place, now, cause=b.cause) for b in matching))
         return matching
 

@@ -16,6 +16,7 @@ from ..ledger import budget
 from ..ledger.ledger import By
 from ..ledger.report import CostReport, parse_by, text_row
 from ..tables import NO_MATHJAX_CLASSES, TABLE, Table
+from ..translation import _
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -76,10 +77,10 @@ class Cost:
         """Spending by the grouping of the report."""
         by = self.bill.by
         return Table(
-            f"Cost by {by}",
-            (by, "time", "price", "cost", "price from"),
+            _("Cost by {by}").format(by=by),
+            (by, "time", "price", "cost", _("price from")),
             tuple(map(text_row, self.bill.lines)),
-            empty="nothing has run yet",
+            empty=_("nothing has run yet"),
         )
 
     def __iter__(self) -> Iterator[tuple[object, ...]]:
@@ -117,7 +118,11 @@ class Cost:
         try:
             Path(path).expanduser().write_text(text, encoding="utf-8", newline="")
         except OSError as error:
-            raise SkyUsageError(f"{path}: cannot be written: {error.strerror or error}") from error
+            raise SkyUsageError(
+                _("{path}: cannot be written: {strerror}").format(
+                    path=path, strerror=error.strerror or error
+                )
+            ) from error
         return None
 
     # -- static forms ------------------------------------------------------------------------

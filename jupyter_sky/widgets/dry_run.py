@@ -8,6 +8,7 @@ from typing import Any
 from ..ledger.ledger import format_usd
 from ..optimizer.plan import Plan
 from ..tables import Table
+from ..translation import _
 from .plan import block, folded, footer, machine, place, rate, request_table, scrollable_table
 from .plan_format import format_clock
 
@@ -36,17 +37,30 @@ class DryRun:
         (one,) = self.plan.tasks
         kind, asked = machine(one.offer), self.plan.name
         where = place(one.offer, one.nodes) + (f" ({kind})" if kind else "")
-        ready = f", ready after {format_clock(one.spin_up_hours)}" if one.spin_up_hours else ""
-        return (
-            f"Dry run{f' of {asked}' if asked else ''}: would run on {where} "
-            f"at {rate(one.offer, one.nodes)}: {format_usd(self.plan.usd)} for an hour of work "
-            f"(est.){ready}"
+        ready = (
+            _(", ready after {spin_up_hours}").format(spin_up_hours=format_clock(one.spin_up_hours))
+            if one.spin_up_hours
+            else ""
+        )
+        return _(
+            "Dry run{words}: would run on {where} at {offer}: {usd} for an hour of "
+            "work (est.){ready}"
+        ).format(
+            words=_(" of {asked}").format(asked=asked) if asked else "",
+            where=where,
+            offer=rate(one.offer, one.nodes),
+            usd=format_usd(self.plan.usd),
+            ready=ready,
         )
 
     @property
     def details(self) -> str:
         """Notes, data that would be copied, and that nothing was launched."""
-        told = (*self.notes, f"would be copied: {self.copies or 'nothing'}", "nothing was launched")
+        told = (
+            *self.notes,
+            _("would be copied: {copies}").format(copies=self.copies or "nothing"),
+            _("nothing was launched"),
+        )
         return "; ".join(told)
 
     def table(self) -> Table:
@@ -63,4 +77,4 @@ class DryRun:
     def _repr_html_(self) -> str:
         notes = "".join(block(line) for line in footer(self.plan))
         head = block(self.sentence, "font-weight: 600") + block(self.details)
-        return head + scrollable_table(self.table()) + folded("what it rests on", notes)
+        return head + scrollable_table(self.table()) + folded(_("Sources and assumptions"), notes)

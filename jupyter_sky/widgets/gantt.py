@@ -11,6 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..optimizer.explain.timeline import TaskBar, TaskPhase, critical_path, timeline
+from ..translation import _
 from .plan_format import format_clock, format_size
 from .svg import EDGE, PAGE, QUIET, TEXT, make_figure, text_width
 
@@ -61,8 +62,14 @@ def summarize(plan: Plan) -> str:
     path = " > ".join(bar.task for bar in chain)
     named = path if len(path) <= 90 else f"the {len(chain)} tasks marked as critical"
     more = max(0, len(bars) - MAX_BARS)
-    left = f"; {more} of {len(bars)} tasks are not drawn" if more else ""
-    return f"{format_clock(plan.hours)} from start to end (est.), decided by {named}{left}"
+    left = (
+        _("; {more} of {bars_count} tasks are not drawn").format(more=more, bars_count=len(bars))
+        if more
+        else ""
+    )
+    return _("{hours} from start to end (est.), decided by {named}{left}").format(
+        hours=format_clock(plan.hours), named=named, left=left
+    )
 
 
 # -- text ---------------------------------------------------------------------------------------
@@ -83,18 +90,22 @@ def to_text(plan: Plan) -> str:
         line = _bar_text(bar, span)
         if limit is not None:
             line[min(limit, COLUMNS)] = "|"
-        times = f"{format_clock(bar.start_h)} to {format_clock(bar.end_h)}"
+        times = _("{start_h} to {end_h}").format(
+            start_h=format_clock(bar.start_h), end_h=format_clock(bar.end_h)
+        )
         rows.append(f"{name:<{width}}  {''.join(line)} {times}".rstrip())
     axis = [f"{'':<{width}}  {_scale(span)}"]
     kinds = {part.kind for bar in bars for part in bar.parts if part.hours}
     legend = [f"{_SIGNS[kind]} {words}" for kind, words in _WORDS.items() if kind in kinds]
-    legend.append("* critical path")
+    legend.append(_("* critical path"))
     if plan.deadline_h is not None:
         legend.append(
-            f"| deadline {format_clock(plan.deadline_h)}"
+            _("| deadline {deadline_h}").format(deadline_h=format_clock(plan.deadline_h))
             + ("" if _shows_deadline(plan) else " (later)")
         )
-    return "\n".join([f"Time: {summarize(plan)}", *rows, *axis, "  ".join(legend)])
+    return "\n".join(
+        [_("Time: {plan}").format(plan=summarize(plan)), *rows, *axis, "  ".join(legend)]
+    )
 
 
 def _bar_text(bar: TaskBar, span: float) -> list[str]:
@@ -135,7 +146,7 @@ def draw_gantt(plan: Plan) -> str:
     bars, span = shown_bars(plan), _span(plan)
     if not bars or span <= 0:
         return ""
-    left = 22 + text_width(max((_short(bar.task) for bar in bars), key=len))
+    left = 26 + 1.1 * text_width(max((_short(bar.task) for bar in bars), key=len))  # bold
     bottom = _TOP + len(bars) * _ROW
 
     def x(hours: float) -> float:
@@ -152,10 +163,10 @@ def draw_gantt(plan: Plan) -> str:
     return make_figure(
         left + _PLOT + 150,
         height,
-        f"Time chart of the plan: {summarize(plan)}.",
+        _("Time chart of the plan: {plan}.").format(plan=summarize(plan)),
         "; ".join(said) + ".",
         "".join(parts),
-        "time chart of the plan",
+        _("time chart of the plan"),
     )
 
 
@@ -170,7 +181,7 @@ def _describe_bar(bar: TaskBar) -> str:
         f"{_WORDS[part.kind]} {format_clock(part.hours)}" for part in bar.parts if part.hours
     )
     times = f"from {format_clock(bar.start_h)} to {format_clock(bar.end_h)}"
-    return f"{times}{' on the critical path' if bar.critical else ''}: {steps}"
+    return f"{times}{_(' on the critical path') if bar.critical else ''}: {steps}"
 
 
 def _axis(x: _Scale, span: float, bottom: float) -> str:
@@ -273,7 +284,7 @@ def _legend(bars: Sequence[TaskBar], left: float, y: float) -> str:
     shown.append(
         f'<rect x="{at:.1f}" y="{y - 11:.1f}" width="18" height="14" '
         f'style="fill: none; stroke: {TEXT}; stroke-width: 1.6"/>'
-        + _label(at + 24, y, "◆ critical path")
+        + _label(at + 24, y, _("◆ critical path"))
     )
     return "".join(shown)
 
@@ -318,7 +329,7 @@ def format_time(hours: float) -> str:
         return f"{seconds // 3600} h"
     if seconds > 3600:
         return f"{seconds // 3600}:{seconds % 3600 // 60:02} h"
-    return f"{seconds // 60} min" if seconds % 60 == 0 else f"{seconds} s"
+    return _("{seconds} min").format(seconds=seconds // 60) if seconds % 60 == 0 else f"{seconds} s"
 
 
 def _short(name: str) -> str:

@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..tables import NO_MATHJAX_CLASSES
+from ..translation import _
 
 if TYPE_CHECKING:
     from ..executor.run_history import RunHistory
@@ -48,7 +49,7 @@ class Log(str):
         """Read the log of a run."""
         log = cls(history.log_text(run.run_id))
         log.history, log.run = history, run
-        log.caption = f"log of {run.name or f'cell {run.cell}'}"
+        log.caption = _("log of {name}").format(name=run.name or f"cell {run.cell}")
         return log
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -117,7 +118,7 @@ def static_html(text: str, title: str, which: str) -> str:
         lines.pop()
     left = len(lines) - SHOWN_LINES
     note = f"{title}: the last {SHOWN_LINES} of {len(lines):,} lines; all: %sky logs {which}"
-    body = "\n".join(map(escape, lines[-SHOWN_LINES:])) or "nothing was printed"
+    body = "\n".join(map(escape, lines[-SHOWN_LINES:])) or _("nothing was printed")
     head = escape(note if left > 0 else title)
     return (
         f'<div class="{NO_MATHJAX_CLASSES}"><div style="{_NOTE}">{head}</div>'

@@ -29,7 +29,7 @@
     heads.forEach(function (head, column) {
       head.tabIndex = 0;
       head.style.cursor = "pointer";
-      head.title = "sort by " + head.textContent;
+      head.title = table.dataset.sortBy.replace("%1", head.textContent);
       function click() {
         const down = head.getAttribute("aria-sort") === "ascending";
         heads.forEach(function (other) {

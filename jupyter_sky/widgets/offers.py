@@ -8,16 +8,19 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
-from ..catalog.regions import STALE_DAYS
+from ..catalog.price_origin import PriceOrigin, describe_origin, format_date
+from ..catalog.regions import STALE_DAYS, days_since
 from ..offers import Offer
 from ..tables import CAPTION, LINE, NO_MATHJAX_CLASSES, TABLE, Table
+from ..translation import _, ngettext
+from .svg import make_scrollable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..catalog import Selection
 
-_CLIP = 30  # characters of a source that a line has room for
+_CLIP = 30  # characters that a line has room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +33,12 @@ class OfferLine:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """Column of the table: name, text of a cell, and number to sort by."""
+    """Column of the table: name, text of a cell, number to sort by, and its tooltip."""
 
     name: str
     text: Any
     value: Any = None
+    tooltip: Any = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,12 +96,17 @@ class Offers:
 
     # -- display -----------------------------------------------------------------------------
 
+    @property
+    def line_count(self) -> int:
+        """Number of lines of all offers; zones with the same offer share a line."""
+        return self.selection.count_without_zones()
+
     def lines(self) -> list[OfferLine]:
         """Return the first lines; zones with the same offer share a line."""
         found: dict[tuple, tuple[Offer, list[str]]] = {}
         for offer in self.selection.offers(self.limit * 12):
             key = (offer.cloud, offer.region, offer.instance_type, offer.spot, offer.price)
-            _, zones = found.setdefault((*key, offer.service), (offer, []))
+            __, zones = found.setdefault((*key, offer.service), (offer, []))
             if offer.zone:
                 zones.append(offer.zone)
             if len(found) > self.limit:
@@ -109,17 +118,24 @@ class Offers:
     def notes(self, lines: Sequence[OfferLine]) -> list[str]:
         """Return remarks on the prices: their age, and offers that are not shown."""
         notes = []
-        shown = sum(max(1, len(line.zones)) for line in lines)
-        if len(self) > shown:
-            notes.append(f"{len(self) - shown:,} more offers: to_pandas() has them all")
+        more = self.line_count - len(lines)
+        if more > 0:
+            notes.append(_("{count:,} more offers: to_pandas() has them all").format(count=more))
         age = self.selection.age() if len(self) else None
         if age is not None and age > STALE_DAYS:
-            notes.append(f"prices are up to {age:,} days old: jupyter sky catalog refresh")
+            oldest = min(day for day in self.selection.dates() if days_since(day) == age)
+            notes.append(
+                _("prices go back to {day}; newer ones: jupyter sky catalog refresh").format(
+                    day=format_date(oldest)
+                )
+            )
         if any(not line.offer.date for line in lines):
-            notes.append("prices without a date are of unknown age")
+            notes.append(_("prices without a date are of unknown age"))
         if self.selection.flagged:
             notes.append(
-                f"{self.selection.flagged} spot offers that cost more than on-demand are left out"
+                _("{flagged} spot offers that cost more than on-demand are left out").format(
+                    flagged=self.selection.flagged
+                )
             )
         notes += sorted({line.offer.note for line in lines if line.offer.note})
         return [*notes, *self.problems]
@@ -127,11 +143,15 @@ class Offers:
     def table(self) -> Table:
         """Return the lines as a plain table."""
         lines = self.lines()
-        columns = _columns(lines)
+        columns, count = _columns(lines), self.line_count
         rows = tuple(tuple(_clipped(c.text(line)) for c in columns) for line in lines)
-        title = f"{len(self):,} offers" + (f" for {self.asked}" if self.asked else "")
+        title = ngettext("{count:,} offer", "{count:,} offers", count).format(count=count)
+        if self.asked:
+            title = _("{title} for {request}").format(title=title, request=self.asked)
         names = tuple(column.name for column in columns)
-        return Table(title, names, rows, "\n".join(self.notes(lines)), "nothing on sale meets this")
+        return Table(
+            title, names, rows, "\n".join(self.notes(lines)), _("nothing on sale meets this")
+        )
 
     def __str__(self) -> str:
         return str(self.table())
@@ -148,7 +168,7 @@ class Offers:
         numeric = [column.value is not None for column in columns]
         styles = [
             f"padding: 2px 8px; text-align: {'right' if right else 'left'}; background: none"
-            + ("" if column.name in _LONG else "; white-space: nowrap")
+            "; white-space: nowrap"
             for column, right in zip(columns, numeric, strict=True)
         ]
         head = "".join(
@@ -161,12 +181,14 @@ class Offers:
             f'style="{TABLE}; padding: 2px 8px">{escape(note)}</div>'
             for note in self.notes(lines)
         )
-        return (
-            f"<style>{_STYLE}</style>"
+        content = (
             f'<table class="{NO_MATHJAX_CLASSES} jupyter-sky-offers" data-sortable="no" '
-            f'style="{TABLE}">'
+            f'data-sort-by="{escape(_("sort by %1"))}" style="{TABLE}">'
             f'<caption style="{CAPTION}">{escape(table.title)}</caption>'
             f'<thead><tr style="background: none">{head}</tr></thead><tbody>{body}</tbody></table>'
+        )
+        return (
+            f"<style>{_STYLE}</style>{make_scrollable(content, _('offers'))}"
             f"{notes}<script>{_script()}</script>"
         )
 
@@ -188,26 +210,25 @@ def _columns(lines: Sequence[OfferLine]) -> list[_Column]:
         _Column("region", lambda line: line.offer.region),
         _Column("zones", lambda line: _zones(line.zones)),
         _Column("country", lambda line: line.offer.country),
-        _Column("instance type", lambda line: line.offer.instance_type),
+        _Column(_("instance type"), lambda line: line.offer.instance_type),
         _Column("vCPUs", lambda line: _plain(line.offer.vcpus), lambda line: line.offer.vcpus),
         _Column("GiB", lambda line: _plain(line.offer.memory), lambda line: line.offer.memory),
         _Column("GPUs", lambda line: _gpus(line.offer)),
         _Column("market", lambda line: "spot" if line.offer.spot else "on-demand"),
         _Column("USD/h", lambda line: _usd(line.offer.price), lambda line: line.offer.price),
         _Column(
-            "USD/h per GPU",
+            _("USD/h per GPU"),
             lambda line: _usd(line.offer.gpu_price, bool(line.offer.gpu)),
             lambda line: line.offer.gpu_price,
         ),
         _Column("service", lambda line: " ".join(line.offer.packages)),
-        _Column("date", lambda line: line.offer.date),
-        _Column("source", lambda line: line.offer.source),
+        _Column(
+            _("price from"),
+            lambda line: _origin(line).short,
+            tooltip=lambda line: _origin(line).detail,
+        ),
     ]
     return [column for column in columns if any(column.text(line) for line in lines)]
-
-
-_LONG = ("zones", "source")
-"""Columns that may be broken into lines where the page is narrow."""
 
 
 def _row(line: OfferLine, columns: Sequence[_Column], styles: Sequence[str]) -> str:
@@ -217,15 +238,21 @@ def _row(line: OfferLine, columns: Sequence[_Column], styles: Sequence[str]) -> 
         value = column.value(line) if column.value else None
         number = f' data-value="{value:.12g}"' if value else ""
         short = _clipped(text)
-        whole = f' title="{escape(text)}"' if short != text else ""
+        said = column.tooltip(line) if column.tooltip else ""
+        said = said or (text if short != text else "")
+        whole = f' title="{escape(said)}"' if said else ""
         cells.append(f'<td style="{style}"{number}{whole}>{escape(short)}</td>')
     return f'<tr style="background: none">{"".join(cells)}</tr>'
+
+
+def _origin(line: OfferLine) -> PriceOrigin:
+    return describe_origin(line.offer.source, line.offer.date)
 
 
 def _zones(zones: Sequence[str]) -> str:
     if len(zones) < 3:
         return ", ".join(zones)
-    return f"{zones[0]} and {len(zones) - 1} more"
+    return _("{zones} and {zones_count} more").format(zones=zones[0], zones_count=len(zones) - 1)
 
 
 def _gpus(offer: Offer) -> str:

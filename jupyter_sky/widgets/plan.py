@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from ..catalog.price_origin import describe_origin
 from ..ledger.ledger import format_rate, format_usd
 from ..optimizer.plan import Plan, PlanView, register_view
 from ..tables import NO_MATHJAX_CLASSES, TABLE, Table
+from ..translation import _
 from .gantt import draw_gantt, summarize
 from .gantt import to_text as gantt_text
 from .plan_format import (
@@ -29,9 +31,8 @@ MAX_ROWS = 200
 """Largest number of rows of a table; `plan.tasks` and `plan.moves` have all."""
 _MAX_TASKS = 12  # largest plan for which a display solves alternatives
 _MAX_SECONDS = 0.3  # largest solver time of such a plan
-_CLIP = 44
 SMALL = "font-size: 0.85em; opacity: 0.85"
-_BLOCK = f"{TABLE}; padding: 2px 8px"
+_BLOCK = f"{TABLE}; padding: 2px 8px; overflow-wrap: anywhere"
 
 
 def to_text(plan: Plan) -> str:
@@ -51,7 +52,8 @@ def to_html(plan: Plan) -> str:
     _compute_explanations(plan)
     notes = "".join(block(line) for line in footer(plan))
     if len(plan) == 1 and not plan.moves:
-        return scrollable_table(request_table(plan)) + folded("what it rests on", notes)
+        fold = folded(_("Sources and assumptions"), notes)
+        return scrollable_table(request_table(plan)) + fold
     moved = [move for move in plan.moves if move.gb]
     parts = [
         block(headline(plan), "font-weight: 600"),
@@ -64,9 +66,9 @@ def to_html(plan: Plan) -> str:
         parts.append(folded(_nearest(plan), "".join(map(scrollable_table, tables))))
     if why := _reasons_html(plan):
         items = "".join(f"<li>{escape(line)}</li>" for line in why)
-        parts.append(folded("why there", f'<ul style="margin: 0">{items}</ul>'))
+        parts.append(folded(_("why there"), f'<ul style="margin: 0">{items}</ul>'))
     if moved:
-        parts.append(folded("what moves", scrollable_table(moves_table(plan))))
+        parts.append(folded(_("what moves"), scrollable_table(moves_table(plan))))
     return "".join(parts) + notes
 
 
@@ -123,10 +125,12 @@ def _arrows(moved: Sequence[PlannedTransfer]) -> str:
     if not moved:
         return ""
     if len(moved) > MAX_LABELS:
-        return f"{len(moved)} transfers: their size, cost and time are under “what moves”"
+        return _(
+            "{moved_count} transfers: their size, cost and time are under “what moves”"
+        ).format(moved_count=len(moved))
     guess = any(move.basis not in ("listed", "free") for move in moved)
-    return "arrows: size, cost and time of what moves (est.)" + (
-        "; ~ where no price is listed" if guess else ""
+    return _("arrows: size, cost and time of what moves (est.)") + (
+        _("; ~ where no price is listed") if guess else ""
     )
 
 
@@ -136,7 +140,9 @@ def _arrows(moved: Sequence[PlannedTransfer]) -> str:
 def headline(plan: Plan) -> str:
     """Return name, objective and totals in a line."""
     name = f"Plan {plan.name}".rstrip()
-    return f"{name}: {plan.objective}: {totals(plan.usd, plan.hours, plan.gco2)} (estimates)"
+    return _("{name}: {objective}: {usd} (estimates)").format(
+        name=name, objective=plan.objective, usd=totals(plan.usd, plan.hours, plan.gco2)
+    )
 
 
 def totals(usd: float, hours: float, gco2: float) -> str:
@@ -148,7 +154,9 @@ def totals(usd: float, hours: float, gco2: float) -> str:
     '$57.20, 5:24:00, 3.20 kg CO2'
     """
     carbon = f"{gco2 / 1000:.3g}" if gco2 >= 1e6 else f"{gco2 / 1000:.2f}"
-    return f"{format_usd(usd)}, {format_clock(hours)}, {carbon} kg CO2"
+    return _("{usd}, {hours}, {carbon} kg CO2").format(
+        usd=format_usd(usd), hours=format_clock(hours), carbon=carbon
+    )
 
 
 def summary_sentence(plan: Plan) -> str:
@@ -163,7 +171,9 @@ def summary_sentence(plan: Plan) -> str:
         return ""
     usd, cloud = min(alone)
     more = f"{format_usd_difference(usd - plan.usd)}, {format_share(usd - plan.usd, plan.usd)}"
-    return f"The best on one cloud alone, {cloud}, costs {format_usd(usd)} ({more})."
+    return _("The best on one cloud alone, {cloud}, costs {usd} ({more}).").format(
+        cloud=cloud, usd=format_usd(usd), more=more
+    )
 
 
 def _nearest(plan: Plan) -> str:
@@ -173,39 +183,38 @@ def _nearest(plan: Plan) -> str:
         return "alternatives"
     one = min(nearest, key=lambda one: (one.usd, one.hours))
     part = format_share(one.usd, plan.usd)
-    costs = f"{format_usd(one.usd)} more{f' ({part})' if part else ''}"
+    costs = _("{usd} more{words}").format(
+        usd=format_usd(one.usd), words=f" ({part})" if part else ""
+    )
     if format_usd_difference(one.usd) == "same":
-        costs = "as much"
-    return (
-        f"alternatives: the next best, {one.task} on {place(one.offer, one.nodes)}, costs {costs}"
+        costs = _("as much")
+    return _("alternatives: the next best, {task} on {offer}, costs {costs}").format(
+        task=one.task, offer=place(one.offer, one.nodes), costs=costs
     )
 
 
 def footer(plan: Plan) -> Sequence[str]:
     """Return certificate and notes, and the calls that compute alternatives."""
-    more = "what else could be done, and what it costs: plan.compared(), plan.alternatives()"
+    more = _("what else could be done, and what it costs: plan.compared(), plan.alternatives()")
     asked = plan.planner is None or plan.alternatives_ is not None
     return [str(plan.certificate), *plan.notes, *([] if asked else [more])]
 
 
 def prices_from(offers: Iterable[Offer]) -> str:
-    """Return date and source of the prices of each cloud, shortened."""
-    clouds: dict[str, dict[str, None]] = {}
-    for offer in offers:
-        read = f"{offer.date} {offer.source}".strip() or "not known"
-        read = read if len(read) <= _CLIP else f"{read[: _CLIP - 1]}…"
-        clouds.setdefault(offer.cloud, {})[read] = None
-    parts = [f"{cloud} {' and '.join(read)}" for cloud, read in sorted(clouds.items())]
-    return f"prices: {'; '.join(parts)}"
+    """Return publisher and dates of the prices."""
+    found = dict.fromkeys(
+        describe_origin(offer.source, offer.date).short or _("not known") for offer in offers
+    )
+    return _("prices: {origins}").format(origins="; ".join(sorted(found)))
 
 
 def machine(offer: Offer) -> str:
     """Return accelerators, processors and memory of one node."""
     parts = [f"{offer.gpu}:{offer.gpu_count:g}"] if offer.gpu else []
     if offer.vcpus:
-        parts.append(f"{offer.vcpus:g} vCPUs")
+        parts.append(_("{vcpus:g} vCPUs").format(vcpus=offer.vcpus))
     if offer.memory:
-        parts.append(f"{offer.memory:g} GiB")
+        parts.append(_("{memory:g} GiB").format(memory=offer.memory))
     return ", ".join(parts)
 
 
@@ -221,9 +230,13 @@ def rate(offer: Offer, nodes: int) -> str:
 
 def basis(move: PlannedTransfer) -> str:
     """Return the sources of a transfer's price and rate."""
-    price = {"listed": "listed price", "estimate": "estimated price", "free": "free"}
+    price = {"listed": _("listed price"), "estimate": _("estimated price"), "free": "free"}
     words = price.get(move.basis, "assumed price")
-    return f"{words}, {move.rate_basis} rate" if move.rate_basis else words
+    return (
+        _("{words}, {rate_basis} rate").format(words=words, rate_basis=move.rate_basis)
+        if move.rate_basis
+        else words
+    )
 
 
 # -- tables --------------------------------------------------------------------------------------
@@ -247,7 +260,7 @@ def tasks_table(plan: Plan, title: str | None = None) -> Table:
         )
         for one in plan.tasks[:MAX_ROWS]
     )
-    columns = ("task", "where", "machine", "price", "time", "starts at", "cost")
+    columns = ("task", "where", "machine", "price", "time", _("starts at"), "cost")
     note = prices_from(one.offer for one in plan.tasks)
     if len(plan) > MAX_ROWS:
         note = f"and {len(plan) - MAX_ROWS:,} more: plan.tasks; {note}"
@@ -298,14 +311,14 @@ def moves_table(plan: Plan) -> Table:
         )
         for move in moved[:MAX_ROWS]
     )
-    columns = ("from", "to", "size", "cost", "time", "known by")
+    columns = ("from", "to", "size", "cost", "time", _("known by"))
     more = f"and {len(moved) - MAX_ROWS:,} more: plan.moves" if len(moved) > MAX_ROWS else ""
-    return Table("What moves", columns, rows, more, heads=True)
+    return Table(_("What moves"), columns, rows, more, heads=True)
 
 
 def compared_table(plan: Plan) -> Table:
     """Return a table of the plan and of plans under other conditions."""
-    rows = [("this plan", format_usd(plan.usd), "", format_clock(plan.hours), "", _clouds(plan))]
+    rows = [(_("this plan"), format_usd(plan.usd), "", format_clock(plan.hours), "", _clouds(plan))]
     for one in plan.compared_ or ():
         if one.usd is None or one.hours is None:
             rows.append((one.condition, "", "", "", "", one.error))
@@ -320,8 +333,8 @@ def compared_table(plan: Plan) -> Table:
                 one.where,
             )
         )
-    columns = ("the whole plan", "cost", "more", "time", "longer", "where")
-    return Table("Other plans (estimates)", columns, tuple(rows), heads=True)
+    columns = (_("the whole plan"), "cost", "more", "time", "longer", "where")
+    return Table(_("Other plans (estimates)"), columns, tuple(rows), heads=True)
 
 
 def _clouds(plan: Plan) -> str:
@@ -343,9 +356,9 @@ def alternatives_table(plan: Plan) -> Table:
         )
         for one in told
     )
-    columns = ("task", "instead", "where", "more", "longer", "plan costs", "price")
+    columns = ("task", "instead", "where", "more", "longer", _("plan costs"), "price")
     note = prices_from(one.offer for one in told)
-    return Table("One task elsewhere (estimates)", columns, rows, note, heads=True)
+    return Table(_("One task elsewhere (estimates)"), columns, rows, note, heads=True)
 
 
 register_view(PlanView(to_text, to_html))

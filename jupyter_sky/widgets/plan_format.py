@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..ledger.ledger import format_usd
 from ..quantities import format_duration
+from ..translation import _
 
 
 def format_clock(hours: float) -> str:
@@ -28,8 +29,12 @@ def format_size(gb: float) -> str:
     ['150 GB', '256 MB', '20 TB', '0 GB']
     """
     if gb >= 1000:
-        return f"{gb / 1024:.3g} TB"
-    return f"{gb:.3g} GB" if gb >= 1 or not gb else f"{gb * 1024:.3g} MB"
+        return _("{gb:.3g} TB").format(gb=gb / 1024)
+    return (
+        _("{gb:.3g} GB").format(gb=gb)
+        if gb >= 1 or not gb
+        else _("{gb:.3g} MB").format(gb=gb * 1024)
+    )
 
 
 def format_usd_difference(usd: float) -> str:

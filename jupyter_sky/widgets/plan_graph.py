@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ..ledger.ledger import format_usd
 from ..provider.register import find_facts
 from ..tables import NO_MATHJAX_CLASSES
+from ..translation import _
 from .plan_format import format_clock, format_size
 from .svg import BOX, CHAR, EDGE, PAGE, QUIET, TEXT, make_figure, text_width
 
@@ -68,7 +69,9 @@ class _Arrow:
 def draw_graph(plan: Plan) -> str:
     """Return the SVG of a plan, or a sentence for too many tasks."""
     if len(plan) > MAX_TASKS:
-        sentence = f"{len(plan)} tasks: a graph of so many is not drawn"
+        sentence = _("{plan_count} tasks: a graph of so many is not drawn").format(
+            plan_count=len(plan)
+        )
         return f'<div class="{NO_MATHJAX_CLASSES}">{sentence}</div>'
     boxes, arrows = _parts(plan)
     _level(boxes, arrows)
@@ -79,18 +82,25 @@ def draw_graph(plan: Plan) -> str:
     body = "".join(map(_line, arrows)) + "".join(_box(box) for box in boxes if box.lines)
     if sum(bool(arrow.move.gb) for arrow in arrows) <= MAX_LABELS:
         body += "".join(_labels(arrows))
-    title = (
-        f"Graph of the plan: {len(plan)} tasks, {format_usd(plan.usd)}, {format_clock(plan.hours)}."
+    title = _("Graph of the plan: {plan_count} tasks, {usd}, {hours}.").format(
+        plan_count=len(plan), usd=format_usd(plan.usd), hours=format_clock(plan.hours)
     )
-    return make_figure(width, height, title, _alt_text(plan), body, "graph of the plan")
+    return make_figure(width, height, title, _alt_text(plan), body, _("graph of the plan"))
 
 
 def _alt_text(plan: Plan) -> str:
     """Return the graph in words, for screen readers."""
-    placed = "; ".join(f"{one.task} on {one.offer.place}" for one in plan.tasks)
+    placed = "; ".join(
+        _("{task} on {place}").format(task=one.task, place=one.offer.place) for one in plan.tasks
+    )
     moved = "; ".join(
-        f"{format_size(move.gb)} from {move.source} to {move.target} "
-        f"for {amount(move)} in {format_clock(move.hours)}"
+        _("{gb} from {source} to {target} for {move} in {hours}").format(
+            gb=format_size(move.gb),
+            source=move.source,
+            target=move.target,
+            move=amount(move),
+            hours=format_clock(move.hours),
+        )
         for move in plan.moves
         if move.gb
     )
@@ -144,7 +154,7 @@ def _short(uri: str) -> str:
 
 def _level(boxes: Sequence[_Box], arrows: Sequence[_Arrow]) -> None:
     """Assign columns by the longest path; an input stands right before its task."""
-    for _ in boxes:
+    for __ in boxes:
         moved = False
         for a, b in (arrow.stops for arrow in arrows):
             if b.level <= a.level:
@@ -236,7 +246,9 @@ def _line(arrow: _Arrow) -> str:
             path.append(f"H{x:.1f}")
     thick = 2.2 if move.usd >= 0.01 else 1.2
     dash = "" if move.gb else "stroke-dasharray: 4 3; "
-    said = f"{move.source} to {move.target}: {_label(move) or 'no data moves'}"
+    said = _("{source} to {target}: {move}").format(
+        source=move.source, target=move.target, move=_label(move) or _("no data moves")
+    )
     return (
         f'<path d="{" ".join(path)}" '
         f'style="fill: none; {dash}stroke: {EDGE}; stroke-width: {thick}">'

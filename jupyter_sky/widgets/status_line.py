@@ -10,6 +10,7 @@ from ..executor.display import RunStatus
 from ..ledger.ledger import format_usd
 from ..resources import format_elapsed
 from ..tables import NO_MATHJAX_CLASSES
+from ..translation import _
 
 # JupyterLab sets the variables; the fallbacks have contrast on white and on black alike.
 _WAITING = "var(--jp-ui-font-color2, #808080)"
@@ -54,14 +55,20 @@ def to_text(status: RunStatus) -> str:
 def to_html(status: RunStatus) -> str:
     """Return the status as HTML for light and dark themes, legible without styles."""
     colour = _COLOURS.get(status.stage, _WAITING)
+    # in a notebook that is not trusted, JupyterLab removes variables and keeps plain colours
+    plain = colour.partition(", ")[2].rstrip(")")
     facts = "".join(f" · {escape(fact)}" for fact in _facts(status))
     notes = "".join(f'<div style="{_NOTE}">{escape(note)}</div>' for note in status.notes)
     # A screen reader announces the end of the cell, not every second before.
     live = "polite" if status.is_final else "off"
-    source = f' title="price from {escape(status.price_from)}"' if status.price_from else ""
+    source = (
+        _(' title="price from {price_from}"').format(price_from=escape(status.price_from))
+        if status.price_from
+        else ""
+    )
     return (
         f'<div class="{NO_MATHJAX_CLASSES}" role="status" aria-live="{live}" style="{_LINE}">'
-        f'<span aria-hidden="true" style="color: {colour}">●</span> '
+        f'<span aria-hidden="true" style="color: {plain}; color: {colour}">●</span> '
         f"<b>{escape(status.stage)}</b> {format_elapsed(status.seconds)}"
         f'<span style="{_QUIET}"{source}>{facts}</span>{notes}</div>'
     )
@@ -105,8 +112,8 @@ def output_metadata(status: RunStatus) -> dict[str, Any]:
 
 def _facts(status: RunStatus) -> list[str]:
     """Return the parts after stage and time; unknown ones are left out."""
-    costs = [(status.cell_usd, "this cell"), (status.notebook_usd, "this notebook")]
+    costs = [(status.cell_usd, _("this cell")), (status.notebook_usd, _("this notebook"))]
     spent = [f"{format_usd(usd)} {whose}" for usd, whose in costs if usd is not None]
     where = " on ".join(part for part in (status.cluster, status.place) if part)
-    price = "price unknown" if status.price is None else f"{format_usd(status.price)}/h"
+    price = _("price unknown") if status.price is None else f"{format_usd(status.price)}/h"
     return [*filter(None, [status.detail]), *spent, *([f"{where} {price}"] if where else [])]

@@ -49,9 +49,28 @@ def make_figure(width: float, height: float, title: str, said: str, body: str, n
     )
 
 
+# Scroll bars that systems hide until somebody scrolls are shown: else a picture seems cut off.
+_SCROLL_BAR = (
+    "<style>.jsky-scroll::-webkit-scrollbar { height: 10px } "
+    ".jsky-scroll::-webkit-scrollbar-thumb { border-radius: 5px; "
+    "background: rgba(128, 128, 128, 0.6) }</style>"
+)
+
+
+# A shadow at each edge beyond which there is more; the page's colour covers it at the ends.
+_SHADOWS = (
+    f"background: linear-gradient(to right, {PAGE} 30%, transparent) left / 40px 100% local, "
+    f"linear-gradient(to left, {PAGE} 30%, transparent) right / 40px 100% local, "
+    "linear-gradient(to right, rgba(128, 128, 128, 0.5), transparent) left / 10px 100% scroll, "
+    "linear-gradient(to left, rgba(128, 128, 128, 0.5), transparent) right / 10px 100% scroll; "
+    "background-repeat: no-repeat"
+)
+
+
 def make_scrollable(html: str, name: str) -> str:
-    """Return HTML in a box that scrolls if its content is too wide."""
+    """Return HTML in a box that scrolls, with a bar and shadows, if its content is too wide."""
     return (
-        f'<div class="{NO_MATHJAX_CLASSES}" role="region" aria-label="{escape(name)}" tabindex="0" '
-        f'style="overflow-x: auto; padding: 2px 8px">{html}</div>'
+        f'{_SCROLL_BAR}<div class="{NO_MATHJAX_CLASSES} jsky-scroll" role="region" '
+        f'aria-label="{escape(name)}" tabindex="0" '
+        f'style="overflow-x: auto; padding: 2px 8px; {_SHADOWS}">{html}</div>'
     )

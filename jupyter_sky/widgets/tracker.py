@@ -11,6 +11,7 @@ from ..ledger.ledger import format_rate
 from ..resources import format_duration, format_elapsed
 from ..tables import Table
 from ..tracker import Place, Tracker
+from ..translation import _
 
 PARTS = ("blocked", "launches", "lifetimes", "prices")
 MAX_PRICES = 40
@@ -104,11 +105,11 @@ def _blocked(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
         if not clouds or block.scope.cloud in clouds
     )
     return Table(
-        "Blocked now",
-        ("place", "why", "times", "until", "left", "what the cloud said"),
+        _("Blocked now"),
+        ("place", "why", "times", "until", "left", _("what the cloud said")),
         rows,
-        note="ask there again before that: %sky tracker clear [PLACE]" if rows else "",
-        empty="no place is blocked",
+        note=_("ask there again before that: %sky tracker clear [PLACE]") if rows else "",
+        empty=_("no place is blocked"),
     )
 
 
@@ -121,7 +122,7 @@ def _launches(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
         chance = known.chance(place)
         low, high = chance.interval()
         took = format_elapsed(chance.seconds) if chance.seconds is not None else ""
-        between = f"{100 * low:.0f} to {100 * high:.0f} %"
+        between = _("{low:.0f} to {high:.0f} %").format(low=100 * low, high=100 * high)
         rows.append(
             (str(place), tally.tried, f"{100 * chance.mean:.0f} %", between, took, _ago(last, now))
         )
@@ -129,8 +130,8 @@ def _launches(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
         "Launches",
         ("place", "tried", "chance", "80 % interval", "takes", "last"),
         tuple(rows),
-        note="chance that a launch works there; older launches count for less" if rows else "",
-        empty="no launch has been seen",
+        note=_("chance that a launch works there; older launches count for less") if rows else "",
+        empty=_("no launch has been seen"),
     )
 
 
@@ -142,15 +143,17 @@ def _lifetimes(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
             continue
         life = known.lifetime(place)
         low, high = life.interval()
-        between = f"{format_hours(low)} to {format_hours(high)}"
+        between = _("{low} to {high}").format(low=format_hours(low), high=format_hours(high))
         mean = format_hours(life.hours)
         rows.append((str(place), tally.machines, mean, between, _ago(last, now)))
     return Table(
         "Lifetimes",
-        ("place", "machines", "mean life", "80 % interval", "last end"),
+        ("place", "machines", _("mean life"), "80 % interval", _("last end")),
         tuple(rows),
-        note="until the cloud takes a machine back; those given back alive count" if rows else "",
-        empty="no machine has been seen to end",
+        note=_("until the cloud takes a machine back; those given back alive count")
+        if rows
+        else "",
+        empty=_("no machine has been seen to end"),
     )
 
 
@@ -164,7 +167,9 @@ def _prices(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
     )
     more = len(wanted) - len(rows)
     note = f"and {more:,} more: sky.tracker.current().prices(time.time())" if more else ""
-    return Table("Spot prices", ("place", "price", "seen"), rows, note, "no spot price was seen")
+    return Table(
+        _("Spot prices"), ("place", "price", "seen"), rows, note, _("no spot price was seen")
+    )
 
 
 def _last_seen(
@@ -188,21 +193,29 @@ def format_hours(hours: float) -> str:
     ('30 min', '32 h', '14 days', '1.0 years')
     """
     if hours < 1:
-        return f"{hours * 60:.0f} min"
+        return _("{hours:.0f} min").format(hours=hours * 60)
     if hours < 48:
         return f"{hours:.1f} h" if hours < 9.95 else f"{hours:.0f} h"
     days = hours / 24
-    return f"{days:.0f} days" if days < 365 else f"{days / 365.25:,.1f} years"
+    return (
+        _("{days:.0f} days").format(days=days)
+        if days < 365
+        else _("{days:,.1f} years").format(days=days / 365.25)
+    )
 
 
 def _ago(at: float, now: float) -> str:
     seconds = max(0.0, now - at)
     if seconds < 90:
-        return "just now"
+        return _("just now")
     if seconds < 5400:
-        return f"{seconds / 60:.0f} min ago"
+        return _("{seconds:.0f} min ago").format(seconds=seconds / 60)
     hours = seconds / 3600
-    return f"{hours:.0f} h ago" if hours < 48 else f"{hours / 24:.0f} days ago"
+    return (
+        _("{hours:.0f} h ago").format(hours=hours)
+        if hours < 48
+        else _("{hours:.0f} days ago").format(hours=hours / 24)
+    )
 
 
 def _clock(at: float, now: float) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import anywidget
 
 from ..errors import SkyError
+from ..translation import browser_texts
 from .modules import bundle_module, bundle_styles
 
 _log = logging.getLogger(__name__)
@@ -55,7 +56,10 @@ class View(anywidget.AnyWidget):
         self._esm, self._css = bundle_module(name), bundle_styles(name)
         self._name, self._answers, self._static = name, answers, static
         super().__init__()
-        self.add_traits(state=Dict(state or {}).tag(sync=True))
+        self.add_traits(
+            state=Dict(state or {}).tag(sync=True),
+            texts=Dict(dict(browser_texts())).tag(sync=True),
+        )
         self.on_msg(_answer)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:

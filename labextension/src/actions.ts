@@ -12,10 +12,11 @@ import { cellLine, fileName, serverPath } from './selectors';
 import { rate, Translate } from './format';
 import type { StatePoller } from './statePoller';
 
-const LOAD = '%load_ext jupyter_sky';
+export const LOAD = '%load_ext jupyter_sky';
 const MESSAGE_SECONDS = 15;
 
 export const OPEN_LOG = 'jupyter-sky:open-log';
+export const NEW_CLUSTER = 'jupyter-sky:new-cluster';
 
 /** Result of the last action, for the line at the top of the panel. */
 export interface IMessage {
@@ -73,6 +74,14 @@ export class Actions {
     const editor = panel.content.activeCell?.editor;
     editor?.focus();
     editor?.setCursorPosition({ line: 1, column: 0 });
+  }
+
+  hasForm(): boolean {
+    return this.app.commands.hasCommand(NEW_CLUSTER);
+  }
+
+  newCluster(): void {
+    void this.app.commands.execute(NEW_CLUSTER);
   }
 
   insertFor(cluster: ICluster): Promise<void> {
@@ -172,6 +181,7 @@ export class Actions {
     }
     panel.content.activeCellIndex = at;
     await panel.content.scrollToItem(at, 'smart').catch(() => undefined);
+    panel.content.activate(); // the keyboard follows
   }
 
   openLog(run: IRun): void {

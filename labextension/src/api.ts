@@ -3,6 +3,8 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
+import { plain, Translate } from './format';
+
 /** Amounts are USD or null, which means unknown; times are unix seconds. */
 export interface ICluster {
   name: string;
@@ -16,6 +18,8 @@ export interface ICluster {
   price: number | null;
   price_source: string;
   price_date: string;
+  price_origin: string; // source and date in words, and all sources for a tooltip
+  price_detail: string;
   notebook: string;
   created: number;
   idle: number;
@@ -45,6 +49,8 @@ export interface IRun {
   usd: number | null;
   nodes: number | null;
   stoppable: boolean;
+  /** Whether the kernel that has started it is gone, and no other has taken note of its end. */
+  unwatched?: boolean;
 }
 
 export interface IState {
@@ -81,6 +87,13 @@ export interface IMetrics {
   nodes: INode[];
 }
 
+/** Entries of a folder of a cluster; sizes are bytes, times unix seconds. */
+export interface IFiles {
+  path: string;
+  entries: { name: string; kind: 'folder' | 'file'; size: number; modified: number }[];
+  more: number; // entries that are not listed
+}
+
 export interface IOffer {
   cloud: string;
   region: string;
@@ -94,13 +107,18 @@ export interface IOffer {
   date: string;
   note: string | null;
   line: string; // the options of %%sky that ask for it
+  launch: 'now' | 'account' | 'never'; // whether its cloud lacks an account, or is not supported
+  obstacle: string; // why it cannot be launched from here; empty when it can
+  place: string; // region, and cloud where the origin does not name it
+  origin: string; // publisher and date of the price
+  origin_detail: string;
 }
 
 export interface IOffers {
   offers: IOffer[];
   total: number;
   at: number;
-  source: string;
+  popular: boolean; // nothing was asked for: the cheapest of each popular GPU
   notes: string[];
 }
 
@@ -136,7 +154,10 @@ type Query = Record<string, string | number | boolean | null | undefined>;
 
 /** Client of this page's server. Every call returns the server's answer or throws a SkyError. */
 export class Api {
-  constructor(readonly settings: ServerConnection.ISettings = ServerConnection.makeSettings()) {}
+  constructor(
+    readonly settings: ServerConnection.ISettings = ServerConnection.makeSettings(),
+    private _: Translate = plain
+  ) {}
 
   private etag = '';
 
@@ -146,7 +167,7 @@ export class Api {
       this.etag && !fresh ? { 'If-None-Match': this.etag } : {};
     const response = await this.send('state', { headers, cache: 'no-store' });
     if (response.status === 304) return null;
-    const state = await read<IState>(response);
+    const state = await this.read<IState>(response);
     this.etag = response.headers.get('ETag') ?? '';
     return state;
   }
@@ -170,6 +191,17 @@ export class Api {
 
   launchLog(cluster: string): Promise<{ text: string }> {
     return this.get(`clusters/${encodeURIComponent(cluster)}/log`);
+  }
+
+  /** A folder of a cluster, by its path below the cluster's own. */
+  files(cluster: string, path = ''): Promise<IFiles> {
+    return this.get(`clusters/${encodeURIComponent(cluster)}/files`, { path });
+  }
+
+  /** Where a browser gets a file of a cluster, or a folder as an archive. */
+  downloadUrl(cluster: string, path: string): string {
+    const place = `jupyter-sky/clusters/${encodeURIComponent(cluster)}/download`;
+    return `${URLExt.join(this.settings.baseUrl, place)}?${new URLSearchParams({ path })}`;
   }
 
   run(id: string): Promise<IRun> {
@@ -201,15 +233,15 @@ export class Api {
   async get<T>(path: string, query: Query = {}): Promise<T> {
     const asked = Object.entries(query).filter(([, value]) => value !== undefined && value !== '');
     const tail = new URLSearchParams(asked.map(([name, value]) => [name, String(value)])).toString();
-    return read(await this.send(tail ? `${path}?${tail}` : path, { cache: 'no-store' }));
+    return this.read(await this.send(tail ? `${path}?${tail}` : path, { cache: 'no-store' }));
   }
 
   async post<T>(path: string, body: unknown = {}): Promise<T> {
-    return read(await this.send(path, { method: 'POST', body: JSON.stringify(body) }));
+    return this.read(await this.send(path, { method: 'POST', body: JSON.stringify(body) }));
   }
 
   async put<T>(path: string, body: unknown = {}): Promise<T> {
-    return read(await this.send(path, { method: 'PUT', body: JSON.stringify(body) }));
+    return this.read(await this.send(path, { method: 'PUT', body: JSON.stringify(body) }));
   }
 
   private async send(path: string, init: RequestInit): Promise<Response> {
@@ -218,52 +250,55 @@ export class Api {
       return await ServerConnection.makeRequest(url, init, this.settings);
     } catch {
       throw new SkyError(
-        'The Jupyter server does not answer.',
-        'Is it still running? Start it again, or check your connection.',
+        this._('The Jupyter server does not answer.'),
+        this._('Is it still running? Start it again, or check your connection.'),
         'offline',
         0
       );
     }
   }
-}
 
-async function read<T>(response: Response): Promise<T> {
-  const body = await response.text();
-  let answer: any = null;
-  try {
-    answer = body ? JSON.parse(body) : {};
-  } catch {
-    // not one of ours: a page of the server or of a proxy
+  private async read<T>(response: Response): Promise<T> {
+    const body = await response.text();
+    let answer: any = null;
+    try {
+      answer = body ? JSON.parse(body) : {};
+    } catch {
+      // not one of ours: a page of the server or of a proxy
+    }
+    if (response.ok && answer !== null) return answer as T;
+    throw this.problem(response.status, answer);
   }
-  if (response.ok && answer !== null) return answer as T;
-  throw problem(response.status, answer);
-}
 
-function problem(status: number, answer: any): SkyError {
-  if (typeof answer?.kind === 'string') {
-    return new SkyError(answer.message ?? answer.kind, answer.hint ?? '', answer.kind, status);
-  }
-  if (status === 401 || status === 403) {
+  private problem(status: number, answer: any): SkyError {
+    const _ = this._;
+    if (typeof answer?.kind === 'string') {
+      return new SkyError(answer.message ?? answer.kind, answer.hint ?? '', answer.kind, status);
+    }
+    if (status === 401 || status === 403) {
+      return new SkyError(
+        _('The Jupyter server does not let this page in any more: its token has expired.'),
+        _('Reload the page and log in again. What runs goes on running.'),
+        'expired',
+        status
+      );
+    }
+    if (status === 404) {
+      return new SkyError(
+        _('The Jupyter server does not know jupyter_sky.'),
+        _(
+          'Install jupyter_sky where the Jupyter server is installed, or enable it there with ' +
+            '"jupyter server extension enable jupyter_sky"; then restart the server.'
+        ),
+        'missing',
+        status
+      );
+    }
     return new SkyError(
-      'The Jupyter server does not let this page in any more: its token has expired.',
-      'Reload the page and log in again. What runs goes on running.',
-      'expired',
+      _('The Jupyter server answered %1 and did not say why.', status),
+      _('Its own log says more.'),
+      'server',
       status
     );
   }
-  if (status === 404) {
-    return new SkyError(
-      'The Jupyter server does not know jupyter_sky.',
-      'Install jupyter_sky where the Jupyter server is installed, or enable it there with ' +
-        '"jupyter server extension enable jupyter_sky"; then restart the server.',
-      'missing',
-      status
-    );
-  }
-  return new SkyError(
-    `The Jupyter server answered ${status} and did not say why.`,
-    'Its own log says more.',
-    'server',
-    status
-  );
 }

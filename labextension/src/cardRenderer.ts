@@ -15,6 +15,15 @@ const FRESH = 10;
 /** By how much the server's clock is ahead of the page's, seconds. */
 let skew = 0;
 
+const FINAL_STAGES = new Map([
+  ['ok', 'done'],
+  ['error', 'failed'],
+  ['lost', 'failed']
+]);
+
+/** The word of the status line for the end of a run. */
+const finalStage = (status: string) => FINAL_STAGES.get(status) ?? status;
+
 const now = () => Date.now() / 1000 + skew;
 
 export class RenderedCard extends Widget implements IRenderMime.IRenderer {
@@ -66,7 +75,13 @@ export class RenderedCard extends Widget implements IRenderMime.IRenderer {
     if (!card) return;
     if (this.draw() !== drawn) this.drawn?.show(card, card.at);
     const run = state?.runs.find(run => run.run_id === card.run_id);
-    if (!state || !run || run.ended !== null) return;
+    if (!state || !run) return;
+    if (run.ended !== null) {
+      // the line that takes the card's place may be late, or never come: the kernel may be gone
+      const seconds = Math.max(0, card.seconds + run.ended - card.at);
+      this.drawn?.show({ ...card, seconds, stage: finalStage(run.status) }, now());
+      return;
+    }
     const later = grown(card, Math.max(0, state.at - card.at));
     const stage = run.stage ?? card.stage;
     this.drawn?.show({ ...later, stage, at: Math.max(card.at, state.at) }, now());

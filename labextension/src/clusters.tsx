@@ -6,6 +6,7 @@ import type { ICluster, IGpu, INode, IState, IMetrics } from './api';
 import type { Actions } from './actions';
 import { clusterMark, ending, endsSoon, ratePlus, spentBy, todayLine, disabledReason } from './selectors';
 import { Action, Empty, DetailList, Mark, useSignal, useTick } from './components';
+import { Files } from './files';
 import { Sparkline } from './sparkline';
 import type { StatePoller } from './statePoller';
 import { gib, money, rate, span, Translate, when } from './format';
@@ -54,6 +55,15 @@ export function Clusters({ view, open }: { view: IView; open: Set<string> }): JS
           _={_}
         />
       )}
+      {actions.hasForm() ? (
+        <p>
+          <Action
+            label={_('New cluster…')}
+            why={actions.noCellReason()}
+            act={() => actions.newCluster()}
+          />
+        </p>
+      ) : null}
     </>
   );
 }
@@ -115,11 +125,14 @@ function Cluster(props: {
         <div id={body} className="jsky-Cluster-body">
           <Nodes cluster={cluster} view={view} />
           <ClusterDetails cluster={cluster} view={view} runs={state.runs} />
+          <Files cluster={cluster} view={view} />
           <p className="jsky-Panel-quiet">
             {cluster.resources ? _('Asked for: %1. ', cluster.resources) : ''}
-            {cluster.price_source
-              ? _('Price: %1, %2.', cluster.price_source, cluster.price_date || _('date unknown'))
-              : ''}
+            {cluster.price_origin ? (
+              <span title={cluster.price_detail || undefined}>
+                {_('Price: %1.', cluster.price_origin)}
+              </span>
+            ) : null}
           </p>
         </div>
       ) : null}

@@ -56,16 +56,26 @@ export function addCommands(
     id: string,
     label: string | ((args: Args) => string),
     execute: (args: Args) => unknown,
-    options: { caption?: string; isEnabled?: (args: Args) => boolean; hidden?: boolean } = {}
+    options: {
+      caption?: string;
+      isEnabled?: (args: Args) => boolean;
+      hidden?: boolean;
+      rank?: number;
+    } = {}
   ) => {
-    const { hidden, ...rest } = options;
+    const { hidden, rank, ...rest } = options;
     const command = `jupyter-sky:${id}`;
     const icon = (args: Args) => (args.isPalette ? undefined : cloudIcon);
     app.commands.addCommand(command, { label, execute, icon, ...rest });
-    if (!hidden) palette?.addItem({ command, category: _('Sky'), args: { isPalette: true } });
+    if (!hidden) palette?.addItem({ command, category: _('Sky'), args: { isPalette: true }, rank });
   };
 
-  add('open', _('Show Clusters, Runs and Costs'), args => sky.open(args.tab as string));
+  const open = (args: Args) => {
+    if (!args.tab && !args.isPalette && sky.hasFocus()) sky.giveFocusBack();
+    else sky.open(args.tab as string);
+  };
+  const caption = _('Clusters, runs, offers and costs; again: back to the notebook');
+  add('open', _('Open Sky Panel'), open, { caption, rank: 0 });
   add('find-offers', _('Find Offers of Machines'), () => sky.open('offers'));
   add('refresh', _('Refresh the Sky Panel'), () => poller.refresh());
 

@@ -106,8 +106,8 @@ export function Problem(props: {
   const expired = error.kind === 'expired';
   return (
     <div className="jsky-Panel-problem" role="alert">
-      <b>{_(error.message)}</b>
-      {error.hint ? <p>{_(error.hint)}</p> : null}
+      <b>{error.message}</b>
+      {error.hint ? <p>{error.hint}</p> : null}
       <Action
         label={expired ? _('Reload the page') : _('Try again')}
         act={expired ? () => window.location.reload() : retry}
@@ -129,7 +129,7 @@ export function Empty(props: {
     <div className="jsky-Panel-empty">
       <p>{text}</p>
       <pre className="jsky-Panel-code">{example}</pre>
-      <Action label={_('Insert this cell')} why={why} act={() => insert(example)} />
+      <Action label={_('Insert cell')} why={why} act={() => insert(example)} />
     </div>
   );
 }

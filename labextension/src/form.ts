@@ -6,6 +6,7 @@ import { INotebookTracker, type NotebookPanel } from '@jupyterlab/notebook';
 
 import { h } from '../../jupyter_sky/widgets/static/base.js';
 import { drawForm, render } from '../../jupyter_sky/widgets/static/form.js';
+import { LOAD, NEW_CLUSTER } from './actions';
 import { FormPanel, type Cell } from './formpanel';
 import { cloudIcon } from './icons';
 import { replaceSource } from './cellSource';
@@ -32,20 +33,16 @@ const shownForm =
       tracker.find(one => one.content.node.contains(host));
     const insert = ({ line }: { line: string }) => {
       const panel = around();
-      const model = panel?.content.model;
-      if (!panel || !model) throw new Error(_('There is no notebook around this form.'));
-      const at = panel.content.widgets.findIndex(cell => cell.node.contains(host)) + 1;
-      const source = `%%sky ${line}`.trimEnd() + '\n';
-      model.sharedModel.insertCell(at, { cell_type: 'code', source });
-      panel.content.activeCellIndex = at;
-      edit(panel, panel.content.widgets[at]);
+      if (!panel?.content.model) throw new Error(_('There is no notebook around this form.'));
+      const cell = panel.content.widgets.find(one => one.node.contains(host));
+      edit(panel, insertBelow(panel, cell, `%%sky ${line}`.trimEnd() + '\n'));
     };
     return render({
       el: host,
       ask: askServer(sky, () => around()?.context.localPath ?? ''),
       _,
       model: { get: () => ({ line }) },
-      actions: [{ id: 'insert', label: _('Insert a cell with it'), main: true, act: insert }],
+      actions: [{ id: 'insert', label: _('Insert cell'), main: true, act: insert }],
       changed: (now: string, answer: any) => {
         if (now === line || Object.keys(answer.errors).length) return;
         line = now;
@@ -55,6 +52,21 @@ const shownForm =
       }
     });
   };
+
+/** Inserts a code cell below another, or at the top; makes it the active cell. */
+function insertBelow(panel: NotebookPanel, cell: Cell | undefined, source: string): Cell {
+  const at = cell ? panel.content.widgets.indexOf(cell) + 1 : 0;
+  panel.content.model!.sharedModel.insertCell(at, { cell_type: 'code', source });
+  panel.content.activeCellIndex = at;
+  return panel.content.widgets[at];
+}
+
+/** Source of a cell that starts a cluster; it loads the extension where no other cell does. */
+function upCell(panel: NotebookPanel, line: string): string {
+  const sources = panel.content.widgets.map(cell => cell.model.sharedModel.getSource());
+  const load = sources.some(source => source.includes(LOAD)) ? '' : `${LOAD}\n`;
+  return `${load}%sky up ${line}`.trimEnd();
+}
 
 /** Puts the cursor behind the last character of a cell. */
 function edit(panel: NotebookPanel, cell: Cell): void {
@@ -157,6 +169,38 @@ export const form: JupyterFrontEndPlugin<void> = {
       drawn.focus();
     };
 
+    /** Asks for the needs of a cluster; the cell that starts it comes below the active one. */
+    const openNew = (panel: NotebookPanel, cell: Cell) => {
+      opened?.dispose();
+      const body = h('div');
+      const shown = (opened = new FormPanel({ panel, cell, body, title: _('New cluster'), _ }));
+      const insert = ({ line }: { line: string }) => {
+        shown.dispose(); // makes the cell that it stood at the active one
+        return insertBelow(panel, cell, upCell(panel, line));
+      };
+      const actions = [
+        {
+          id: 'start',
+          label: _('Start'),
+          hint: _('Insert a cell that starts the cluster, and run it'),
+          main: true,
+          act: (values: any) => void run(panel, insert(values))
+        },
+        {
+          id: 'insert',
+          label: _('Insert cell'),
+          hint: _('Insert a cell that starts the cluster'),
+          act: (values: any) => edit(panel, insert(values))
+        }
+      ];
+      const drawn = drawForm({ el: body, ask, _, source: '%%sky\n', actions });
+      shown.disposed.connect(() => {
+        drawn.dispose();
+        if (opened === shown) opened = null;
+      });
+      drawn.focus();
+    };
+
     const current = (): [NotebookPanel, Cell] | null => {
       const panel = tracker.currentWidget;
       const cell = panel?.content.activeCell;
@@ -166,7 +210,7 @@ export const form: JupyterFrontEndPlugin<void> = {
     app.commands.addCommand(SAY, {
       label: args =>
         args.toolbar ? '' : args.menu ? _('Say What This Cell Needs…') : _('Say What the Cell Needs'),
-      caption: _('Sky: say what this cell needs (Alt+Shift+S)'),
+      caption: _('Sky: say what this cell needs'),
       icon: args => (args.isPalette ? undefined : cloudIcon),
       describedBy: { args: { type: 'object', properties: { menu: { type: 'boolean' } } } },
       isEnabled: () => current() !== null,
@@ -176,6 +220,20 @@ export const form: JupyterFrontEndPlugin<void> = {
         if (found) open(...found);
       }
     });
+    app.commands.addCommand(NEW_CLUSTER, {
+      label: _('New Cluster…'),
+      icon: args => (args.isPalette ? undefined : cloudIcon),
+      isEnabled: () => Boolean(tracker.activeCell),
+      execute: () => {
+        const panel = tracker.currentWidget;
+        const cell = panel?.content.activeCell;
+        if (!panel || !cell) return;
+        app.shell.activateById(panel.id);
+        openNew(panel, cell);
+      }
+    });
+    tracker.activeCellChanged.connect(() => app.commands.notifyCommandChanged(NEW_CLUSTER));
+    palette?.addItem({ command: NEW_CLUSTER, category: _('Sky'), args: { isPalette: true } });
     tracker.activeCellChanged.connect(() => app.commands.notifyCommandChanged(SAY));
     palette?.addItem({ command: SAY, category: _('Sky'), args: { isPalette: true } });
     addView('form', shownForm(tracker));

@@ -1,8 +1,8 @@
 /** How money, time and amounts are written: as jupyter_sky's own status lines write them. */
 
-import { clock, english as plain, money } from '../../jupyter_sky/widgets/static/base.js';
+import { bytes, clock, english as plain, money } from '../../jupyter_sky/widgets/static/base.js';
 
-export { clock, money, plain };
+export { bytes, clock, money, plain };
 
 /** A translation function, as `translator.load('jupyter_sky').__`: `%1`, `%2` are filled in. */
 export type Translate = (text: string, ...values: unknown[]) => string;
@@ -31,6 +31,11 @@ export function when(at: number, now: number = Date.now() / 1000): string {
   const time = then.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
   if (then.toDateString() === today.toDateString()) return time;
   return `${then.toLocaleDateString([], { month: 'short', day: 'numeric' })} ${time}`;
+}
+
+/** Number of vCPUs. */
+export function vcpus(count: number, _: Translate = plain): string {
+  return count === 1 ? _('1 vCPU') : _('%1 vCPUs', count);
 }
 
 /** GiB, as people say them: `512 MiB`, `3.5 GiB`, `64 GiB`. */

@@ -12,13 +12,19 @@ const EDGE = 8; // px that stay free around it
 
 /** A dialog that lets the rest be used: Escape closes it, and the cell has the focus again. */
 export class FormPanel extends Widget {
-  constructor(options: { panel: NotebookPanel; cell: Cell; body: HTMLElement; _: Translate }) {
+  constructor(options: {
+    panel: NotebookPanel;
+    cell: Cell;
+    body: HTMLElement;
+    title?: string;
+    _: Translate;
+  }) {
     super();
     const { panel, cell, body, _ } = options;
     this.panel = panel;
     this.cell = cell;
     this.mode = panel.content.mode;
-    const title = h('h2', { id: uid('title'), text: _('What this cell needs') });
+    const title = h('h2', { id: uid('title'), text: options.title ?? _('What this cell needs') });
     const close = h(
       'button',
       {

@@ -49,19 +49,21 @@ class NotebookFollower {
 
   /** Checks whether a run of this notebook has to be followed. */
   private async look(): Promise<void> {
-    const { poller } = this.sky;
-    if (this.looking || this.panel.isDisposed || poller.problem) return;
+    this.wanted = true;
+    if (this.looking || this.sky.poller.problem) return;
     this.looking = true;
-    try {
-      const path = this.panel.context.localPath;
-      const { runs } = await this.sky.api.get<{ runs: IRun[] }>('notebook', { path });
-      for (const run of runs) this.consider(run);
-      this.schedule();
-    } catch {
-      // the panel shows the server's error; the next change of state asks again
-    } finally {
-      this.looking = false;
+    while (this.wanted && !this.panel.isDisposed) {
+      this.wanted = false;
+      try {
+        const path = this.panel.context.localPath;
+        const { runs } = await this.sky.api.get<{ runs: IRun[] }>('notebook', { path });
+        for (const run of runs) this.consider(run);
+        this.schedule();
+      } catch {
+        // the panel shows the server's error; the next change of state asks again
+      }
     }
+    this.looking = false;
   }
 
   private consider(run: IRun): void {
@@ -122,6 +124,8 @@ class NotebookFollower {
   };
   private readonly saved: number;
   private looking = false;
+  /** Whether something has changed since the last question. */
+  private wanted = false;
   private timer: number | undefined;
   private followed = new Map<string, Follower>();
   private failed = new Map<string, number>();
@@ -141,9 +145,9 @@ function find(panel: NotebookPanel, id: string): ICell | null {
     get outputs() {
       return model.outputs;
     },
-    get fed() {
+    get feed() {
       const future = found.isDisposed ? null : found.outputArea?.future;
-      return Boolean(future && !future.isDisposed);
+      return future && !future.isDisposed ? future : null;
     },
     get gone() {
       return found.isDisposed || model.isDisposed;

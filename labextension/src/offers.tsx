@@ -1,11 +1,11 @@
-/** Tab of offers that can be rented now, cheapest first. */
+/** Tab of offers: those that can be launched now come first, each group by price. */
 
 import React, { useEffect, useState } from 'react';
 
 import { IOffer, IOffers, SkyError } from './api';
 import type { IView } from './clusters';
 import { Action, DetailList, Problem, useSettled, useSignal } from './components';
-import { gib, rate, Translate } from './format';
+import { gib, rate, Translate, vcpus } from './format';
 
 const LIMIT = 20;
 
@@ -20,7 +20,9 @@ export function Offers({ view, asked }: { view: IView; asked: IOfferQuery }): JS
   const { actions, _ } = view;
   useSignal(actions.changed);
   const [query, setQuery] = useState<IOfferQuery>({ ...asked });
-  const change = (part: Partial<IOfferQuery>) => setQuery(Object.assign(asked, { ...query, ...part }));
+  // a new object each time: React compares states by identity
+  const change = (part: Partial<IOfferQuery>) => setQuery(before => ({ ...before, ...part }));
+  useEffect(() => void Object.assign(asked, query), [asked, query]);
   const [answer, problem, again] = useOffers(view, useSettled(query, 250));
   return (
     <>
@@ -49,7 +51,7 @@ export function Offers({ view, asked }: { view: IView; asked: IOfferQuery }): JS
             checked={query.spot}
             onChange={event => change({ spot: event.target.checked })}
           />
-          {_('Spot: cheaper, may be taken away')}
+          {_('Spot: cheaper, may be taken away at any time')}
         </label>
       </form>
       {problem ? <Problem error={problem} retry={again} _={_} /> : null}
@@ -68,7 +70,7 @@ function useOffers(view: IView, query: IOfferQuery): [IOffers | null, SkyError |
     const asked = {
       what: query.what.trim(),
       region: query.region.trim(),
-      spot: query.spot || undefined,
+      spot: query.spot,
       limit: LIMIT
     };
     view.poller.api.offers(asked).then(
@@ -86,84 +88,113 @@ function useOffers(view: IView, query: IOfferQuery): [IOffers | null, SkyError |
   return [answer, problem, () => setTurn(turn + 1)];
 }
 
+const TIERS = ['now', 'account', 'never'] as const;
+
+/** Heading of the offers of a tier. */
+function tierTitle(tier: IOffer['launch'], _: Translate): string {
+  switch (tier) {
+    case 'now':
+      return _('Can be launched now');
+    case 'account':
+      return _('Need an account: run %sky check in a cell');
+    default:
+      return _('Cannot be launched from here');
+  }
+}
+
 function OfferTable({ answer, view }: { answer: IOffers; view: IView }): JSX.Element {
-  const { actions, _ } = view;
-  const { offers, total } = answer;
-  const count =
-    total > offers.length
-      ? _('The cheapest %1 of %2 offers', offers.length, total.toLocaleString('en-US'))
-      : _('%1 offers', total);
+  const { _ } = view;
+  const { offers } = answer;
+  const notes = answer.notes.filter(note => !note.includes('to_pandas')); // for notebooks only
   return (
     <>
       <p className="jsky-Panel-quiet" role="status">
-        {total ? count : _('Nothing fits: ask for less, or leave out the region.')}
-        {offers.length ? ` · ${provenance(answer, _)}` : ''}
+        {countText(answer, _)}
       </p>
       {offers.length ? (
         <table className="jsky-Panel-table jsky-Offers">
-          <caption className="jsky-Panel-hidden">{_('Offers, cheapest first')}</caption>
+          <caption className="jsky-Panel-hidden">{_('Offers')}</caption>
           <thead>
             <tr>
-              <th scope="col">{_('USD/h')}</th>
-              <th scope="col">{_('What')}</th>
+              <th scope="col">{_('Machine')}</th>
+              <th scope="col" className="jsky-Panel-number">
+                {_('USD/h')}
+              </th>
             </tr>
           </thead>
-          <tbody>
-            {offers.map(offer => (
-              <tr key={`${offer.cloud} ${offer.region} ${offer.instance_type} ${offer.spot}`}>
-                <td>
-                  {rate(offer.price, _)}
-                  <Action
-                    label={_('Insert')}
-                    about={`${offer.instance_type} ${offer.cloud} ${offer.region}`}
-                    why={actions.noCellReason()}
-                    act={() => void actions.insert(`%%sky ${offer.line}`)}
-                  />
-                </td>
-                <td>
-                  {offer.instance_type}
-                  <span className="jsky-Panel-quiet">
-                    <DetailList details={size(offer, _)} />
-                  </span>
-                  <span className="jsky-Panel-quiet">
-                    <DetailList details={place(offer, _)} />
-                  </span>
-                </td>
-              </tr>
-            ))}
-          </tbody>
+          {TIERS.map(tier => {
+            const rows = offers.filter(offer => offer.launch === tier);
+            return rows.length ? (
+              <tbody key={tier}>
+                <tr>
+                  <th scope="rowgroup" colSpan={2}>
+                    {tierTitle(tier, _)}
+                  </th>
+                </tr>
+                {rows.map(offer => (
+                  <OfferRow key={keyOf(offer)} offer={offer} view={view} />
+                ))}
+              </tbody>
+            ) : null;
+          })}
         </table>
       ) : null}
-      {answer.source ? (
-        <details className="jsky-Panel-details">
-          <summary>{_('Where these prices are from')}</summary>
-          {answer.source.split(/, |\+/).map(source => (
-            <span key={source}>{source}</span>
-          ))}
-          {_('Newer ones: jupyter sky catalog refresh')}
-        </details>
-      ) : null}
+      {notes.map(note => (
+        <p key={note} className="jsky-Panel-quiet">
+          {note}
+        </p>
+      ))}
     </>
   );
 }
 
-function size(offer: IOffer, _: Translate): string[] {
-  return [
-    offer.gpus,
-    offer.cpus === null ? '' : _('%1 vCPUs', offer.cpus),
-    offer.memory === null ? '' : gib(offer.memory, _)
-  ];
+function keyOf({ cloud, region, instance_type, spot, price }: IOffer): string {
+  return [cloud, region, instance_type, spot, price].join(' ');
 }
 
-function place(offer: IOffer, _: Translate): string[] {
-  const where = [offer.cloud, offer.region].filter(Boolean).join(' ');
-  return [where, offer.spot ? _('spot') : '', offer.note ?? ''];
+/** Number of offers above the table. */
+export function countText({ offers, total, popular }: IOffers, _: Translate): string {
+  if (!total) return _('Nothing fits: ask for less, or leave out the region.');
+  if (popular) return _('Popular GPUs, the cheapest offer of each');
+  const all = total.toLocaleString('en-US');
+  if (total > offers.length) return _('%1 of %2 offers', offers.length, all);
+  return total === 1 ? _('1 offer') : _('%1 offers', all);
 }
 
-/** Where the prices are from and of when, as a range if they are of several days. */
-export function provenance(answer: IOffers, _: Translate): string {
-  const dates = answer.offers.map(offer => offer.date).filter(Boolean).sort();
-  const [first, last] = [dates[0], dates[dates.length - 1]];
-  if (!first) return _('prices of an unknown date');
-  return first === last ? _('prices of %1', first) : _('prices of %1 to %2', first, last);
+function OfferRow({ offer, view }: { offer: IOffer; view: IView }): JSX.Element {
+  const { actions, _ } = view;
+  const { instance_type, cloud, region, launch, obstacle } = offer;
+  return (
+    <tr className="jsky-Offer" title={obstacle || undefined}>
+      <td>
+        <DetailList details={machine(offer)} />
+        <span className="jsky-Panel-quiet">
+          <DetailList details={[...size(offer, _), offer.spot ? _('spot') : '']} />
+        </span>
+        <span className="jsky-Panel-quiet" title={offer.origin_detail || undefined}>
+          <DetailList details={[offer.place, offer.origin, offer.note ?? '']} />
+        </span>
+      </td>
+      <td className="jsky-Panel-number">
+        {rate(offer.price, _)}
+        {launch === 'never' ? null : (
+          <Action
+            label={_('Insert cell')}
+            about={`${instance_type} ${cloud} ${region}`}
+            why={actions.noCellReason()}
+            act={() => void actions.insert(`%%sky ${offer.line}`)}
+          />
+        )}
+      </td>
+    </tr>
+  );
+}
+
+function size({ cpus, memory }: IOffer, _: Translate): string[] {
+  return [cpus === null ? '' : vcpus(cpus, _), memory === null ? '' : gib(memory, _)];
+}
+
+/** Accelerators and type; some types name their accelerators. */
+function machine({ gpus, instance_type }: IOffer): string[] {
+  return [instance_type.includes(gpus) ? '' : gpus, instance_type];
 }

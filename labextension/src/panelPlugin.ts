@@ -15,6 +15,7 @@ import { Signal } from '@lumino/signaling';
 import { Api } from './api';
 import { addCommands } from './commands';
 import { Actions } from './actions';
+import { FocusMemory } from './focusMemory';
 import { warnOfIdle } from './idleWarning';
 import { Panel } from './panel';
 import { StatusItem } from './statusbar';
@@ -49,7 +50,7 @@ export const shell: JupyterFrontEndPlugin<ISky> = {
   ): ISky => {
     const trans = (translator ?? nullTranslator).load('jupyter_sky');
     const _: ISky['_'] = (text, ...values) => trans.__(text, ...(values as string[]));
-    const api = new Api(app.serviceManager.serverSettings);
+    const api = new Api(app.serviceManager.serverSettings, _);
     const poller = new StatePoller(api, 5, app.serviceManager.events);
     const tabs = new Tabs();
     tabs.add({ id: 'clusters', label: _('Clusters'), rank: 10 });
@@ -57,15 +58,22 @@ export const shell: JupyterFrontEndPlugin<ISky> = {
     tabs.add({ id: 'offers', label: _('Offers'), rank: 30 });
     const actions = new Actions(app, poller, tracker, _);
     const panel = new Panel(tabs, { poller, actions, _ });
+    const focus = new FocusMemory(panel.node, () => {
+      const { currentWidget } = app.shell;
+      if (currentWidget) app.shell.activateById(currentWidget.id);
+    });
     const sky: ISky = {
       api,
       poller,
       _,
       addTab: tab => tabs.add(tab),
       open: tab => {
+        focus.remember();
         if (tab) tabs.choose(tab);
         app.shell.activateById(panel.id);
-      }
+      },
+      hasFocus: () => focus.isInside(),
+      giveFocusBack: () => focus.giveBack()
     };
     app.shell.add(panel, 'left', { rank: 501 });
     restorer?.add(panel, panel.id);

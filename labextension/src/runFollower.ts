@@ -9,7 +9,7 @@
 import type { IOutput } from '@jupyterlab/nbformat';
 
 import { written } from '../../jupyter_sky/widgets/static/ansi.js';
-import type { IRun } from './api';
+import { IRun, SkyError } from './api';
 
 export const CARD = 'application/vnd.jupyter-sky.run+json';
 
@@ -27,8 +27,8 @@ export interface ICell {
   readonly id: string;
   readonly source: string;
   readonly outputs: IOutputs;
-  /** Whether the kernel's messages reach this cell in this page. */
-  readonly fed: boolean;
+  /** By which the kernel's messages reach this cell in this page; null if they do not. */
+  readonly feed: object | null;
   /** Whether it was deleted. */
   readonly gone: boolean;
   count: number | null;
@@ -87,12 +87,12 @@ export function same(source: string, code: string): boolean {
 }
 
 /**
- * Whether the outputs of a run are to be written into its cell.
+ * Whether the outputs of a run are to be written into its cell, which no kernel feeds.
  *
  * @param saved - when the document was written that this page has opened, unix seconds.
  */
 export function lost(run: IRun, cell: ICell, saved: number): boolean {
-  if (cell.fed || cell.gone || !same(cell.source, run.code)) return false;
+  if (cell.gone || !same(cell.source, run.code)) return false;
   const found = marked(cell);
   if (found?.run === run.run_id) return found.live;
   return run.ended === null || run.ended > saved;
@@ -102,9 +102,15 @@ export function lost(run: IRun, cell: ICell, saved: number): boolean {
  * What a page has to do for a run: `claim` it, as it is to save what the kernel feeds it; `follow`
  * it; `wait`, as it may have to be followed later; `leave` it for good, whatever the user does with the
  * outputs from then on.
+ *
+ * A page notices seconds after the server that a kernel is gone: until then it takes the cell for fed.
  */
 export function followerRole(run: IRun, cell: ICell, saved: number): 'claim' | 'follow' | 'wait' | 'leave' {
-  if (cell.fed) return run.ended === null ? 'claim' : 'leave';
+  if (cell.feed && !run.unwatched) {
+    if (run.ended === null) return 'claim';
+    const found = marked(cell);
+    return found?.run === run.run_id && found.live ? 'wait' : 'leave';
+  }
   if (lost(run, cell, saved)) return 'follow';
   return run.ended === null ? 'wait' : 'leave';
 }
@@ -117,7 +123,9 @@ export class Follower {
     readonly cell: ICell,
     readonly source: IRunClient,
     readonly _: (text: string) => string = text => text
-  ) {}
+  ) {
+    this.deadFeed = cell.feed;
+  }
 
   /**
    * Brings the cell up to date.
@@ -134,11 +142,13 @@ export class Follower {
       if (status.over && (this.run.nodes ?? 1) > 1) this.restart();
       await this.read();
     } catch (error) {
-      if (!status.over) throw error;
-      trouble = true; // the journal is gone: present outputs stay
+      const isGone = error instanceof SkyError && error.status === 404;
+      if (!status.over || !isGone) throw error;
+      trouble = true; // the journal is no longer kept: present outputs stay
     }
     const stays = !this.begun || marked(cell)?.run === this.run.run_id;
-    if (cell.gone || cell.fed || !stays) return false; // deleted, run again or cleared meanwhile
+    const again = cell.feed !== null && cell.feed !== this.deadFeed;
+    if (cell.gone || again || !stays) return false; // deleted, run again or cleared meanwhile
     save(() => {
       if (trouble && !buffer.length) this.settle(status.output);
       else this.write([status.output, ...buffer.seen()]);
@@ -189,6 +199,8 @@ export class Follower {
     if (place?.live) this.cell.outputs.set(place.at, output);
   }
 
+  /** That of the kernel that is gone, as long as the page has not noticed. */
+  private readonly deadFeed: object | null;
   private next = 0;
   private begun = false;
   private buffer = new OutputBuffer();

@@ -60,6 +60,12 @@ function Group({ title, runs, view }: { title: string; runs: IRun[]; view: IView
   );
 }
 
+const LONGEST = 80; // characters of code in a row
+
+function clip(code: string): string {
+  return code.length > LONGEST ? `${code.slice(0, LONGEST - 1)}…` : code;
+}
+
 function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
   const { poller, actions, _ } = view;
   const now = poller.now();
@@ -68,6 +74,7 @@ function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
   const name = run.name || `[${run.cell || ' '}]`;
   const cannot = actions.noNotebookReason(run);
   const stopping = actions.isBusy(`stop ${run.run_id}`) ? _('Under way.') : '';
+  const go = () => void (cannot ? actions.say(cannot, '', true) : actions.openRun(run));
   const title = [
     run.code,
     run.notebook,
@@ -75,19 +82,26 @@ function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
     _('Started %1', when(run.started, now))
   ].join('\n');
   return (
-    <tr className="jsky-Run" data-jsky-run={run.run_id}>
+    <tr
+      className="jsky-Run"
+      data-jsky-run={run.run_id}
+      onClick={go}
+    >
       <td>
         <button
           type="button"
           className="jsky-Run-cell"
           aria-disabled={cannot ? true : undefined}
           title={title}
-          onClick={() => void (cannot ? actions.say(cannot, '', true) : actions.openRun(run))}
+          onClick={event => {
+            event.stopPropagation();
+            go();
+          }}
         >
           <span>
             <Mark mark={runMark(run, _)} /> {name}
           </span>
-          <code>{codeSummary(run.code) || _('no code')}</code>
+          <code>{clip(codeSummary(run.code)) || _('no code')}</code>
           <span className="jsky-Panel-quiet">
             {fileName(run.notebook)}
             {run.cluster ? ` · ${run.cluster}` : ''}

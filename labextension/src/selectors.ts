@@ -169,9 +169,13 @@ export function fileName(path: string): string {
   return path.replace(/\\/g, '/').split('/').pop() || path;
 }
 
-/** First line of a cell that is neither blank nor a magic nor a comment. */
+/** First line of a cell that is neither blank nor an import, a comment or a magic; else its first line. */
 export function codeSummary(code: string): string {
   const lines = code.split('\n').map(line => line.trim());
-  const telling = lines.find(line => line && !line.startsWith('%') && !line.startsWith('#'));
+  const body = code
+    .replace(/^\s*from\s+\S+\s+import\s*\([^)]*(\)|$).*$/gm, '') // imports of several lines
+    .split('\n')
+    .map(line => line.trim().replace(/^((import|from)\s[^;]*;\s*)+/, ''));
+  const telling = body.find(line => line && !/^([%#!]|import\s|from\s+\S+\s+import\b)/.test(line));
   return telling ?? lines.find(line => line) ?? '';
 }

@@ -20,7 +20,7 @@ export function StatusSummary(props: {
   let more = _('Not asked yet.');
   if (problem) {
     text = _('Sky: no answer');
-    more = `${_(problem.message)} ${_(problem.hint)}`;
+    more = `${problem.message} ${problem.hint}`;
   } else if (state) {
     text = summary(state, _);
     more = _('Clusters of jupyter_sky: %1. %2.', text, todayLine(state, _));

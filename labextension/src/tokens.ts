@@ -25,6 +25,10 @@ export interface ISky {
   addTab(tab: ITab & Required<Pick<ITab, 'mount'>>): IDisposable;
   /** Shows the panel, at a tab if one is named. */
   open(tab?: string): void;
+  /** Whether the panel has the focus. */
+  hasFocus(): boolean;
+  /** Puts the focus where it was before the panel was opened. */
+  giveFocusBack(): void;
 }
 
 export const ISky = new Token<ISky>(

@@ -85,14 +85,16 @@ describe('a widget', () => {
     const model = {
       on: (_: string, listener: any) => listeners.add(listener),
       off: (_: string, listener: any) => listeners.delete(listener),
-      send: (message: any) => heard.push(message)
+      send: (message: any) => heard.push(message),
+      get: (name: string) => (name === 'texts' ? { 'No %1': 'Kein %1' } : undefined)
     };
-    let ask: any;
+    let [ask, translate]: any[] = [];
     const { render } = base.widget(view => {
-      ask = view.ask;
+      [ask, translate] = [view.ask, view._];
       return () => undefined;
     });
     const dispose = render({ model, el: document.createElement('div') });
+    expect([translate('No %1', 'Name'), translate('%1 left', 2)]).toEqual(['Kein Name', '2 left']);
     const [good, bad] = [ask('one', { a: 1 }), ask('two')];
     expect(heard.map(({ kind, payload }) => [kind, payload])).toEqual([
       ['one', { a: 1 }],

@@ -63,6 +63,17 @@ describe('a card in a notebook', () => {
     expect(text()).toContain('interrupting 1:41');
   });
 
+  it('stops at the end of its run, whoever tells of it', async () => {
+    await rendered.renderModel(model());
+    const ended = Date.now() / 1000 + 3;
+    pass(8);
+    poller.tell({ runs: [{ run_id: 'r', stage: 'ok', status: 'ok', ended }] });
+    expect(text()).toContain('done 0:44');
+    pass(60);
+    expect(text()).toContain('done 0:44');
+    expect(text()).not.toContain('not live');
+  });
+
   it('is not live when neither the kernel nor the server knows of it', async () => {
     await rendered.renderModel(model());
     for (let n = 0; n < 12; n += 1) {

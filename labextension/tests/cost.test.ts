@@ -44,7 +44,7 @@ function bill(change: Record<string, any> = {}): any {
     },
     lines: [
       line('train', 7, { estimated: true, price: 72 }),
-      line('rack', null, { price: null, source: '', date: '' }),
+      line('rack', null, { price: null, origin: '', origin_detail: '' }),
       line('<img src=x onerror=alert(1)>', 0)
     ],
     more: 3,
@@ -53,7 +53,8 @@ function bill(change: Record<string, any> = {}): any {
 }
 
 function line(what: string, usd: number | null, change: Record<string, any> = {}) {
-  const rest = { label: what, seconds: 90, price: 1, estimated: false, source: 'list', date: '2026' };
+  const origin = { origin: 'AWS, 5 Jul 2026', origin_detail: 'AWS price list, Jul 2026' };
+  const rest = { label: what, seconds: 90, price: 1, estimated: false, ...origin };
   return { what, usd, ...rest, ...change };
 }
 
@@ -103,7 +104,7 @@ describe('formats', () => {
     const { budget } = bill();
     expect(budgetText(budget, amount(7.99), english)).toContain('79 %');
     expect(budgetText(budget, amount(10), english)).toContain('is spent: $10.00 of $10.00');
-    expect(budgetText({ ...budget, usd: null }, amount(10), english)).toContain('No budget');
+    expect(budgetText({ ...budget, usd: null }, amount(10), english)).toBe('No daily budget.');
   });
 });
 
@@ -226,7 +227,7 @@ describe('the budget', () => {
     show(bill());
     await vi.advanceTimersByTimeAsync(10);
     button('Change…').click();
-    button('No limit').click();
+    button('No daily budget').click();
     await vi.advanceTimersByTimeAsync(1);
     expect(ask).toHaveBeenCalledWith('budget', { by: 'cell', since: 'all', usd: null });
   });

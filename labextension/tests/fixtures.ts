@@ -19,6 +19,8 @@ export function cluster(change: Partial<ICluster> = {}): ICluster {
     price: 1.8,
     price_source: 'aws-price-list',
     price_date: '2026-10-01',
+    price_origin: 'AWS, 1 Oct 2026',
+    price_detail: 'AWS price list, Oct 2026',
     notebook: '/home/ada/work/a.ipynb',
     created: AT - 3600,
     idle: 1200,

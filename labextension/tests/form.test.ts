@@ -23,7 +23,7 @@ const SCHEMA = {
 const READ = { fields: { values: {}, alias: '' }, line: null, errors: {}, alias: {}, reads: [], makes: [] };
 const PLACE = {
   ...{ cloud: 'aws', region: 'us-east-1', machine: 'p3', gpu: 'V100:1', vcpus: 8, memory: 61 },
-  ...{ spot: false, price: 3.06, estimate: null, source: 'list', date: '2026-07-05', note: '', more: 0 }
+  ...{ spot: false, price: 3.06, estimate: null, origin: 'AWS, 5 Jul 2026', origin_detail: 'AWS price list, Jul 2026', note: '', more: 0 }
 };
 const MATCH = {
   ...{ line: '--cpus 4', errors: {}, count: 2, places: [PLACE], spot: null, seconds: null },
@@ -93,16 +93,17 @@ describe('the form', () => {
   });
 
   it('shows offers with price, place, date and source; an unknown price is unknown', async () => {
-    const places = [PLACE, { ...PLACE, price: null, date: '', source: '', more: 3 }];
+    const places = [PLACE, { ...PLACE, price: null, origin: 'date unknown', origin_detail: '', vcpus: 1, more: 3 }];
     const { el } = await drawn({ match: { ...MATCH, places } });
     const [head, first, second] = [...el.querySelectorAll('tr')].map(row => row.textContent);
     expect(head).toContain('price');
     expect(first).toContain('aws us-east-1');
     expect(first).toContain('$3.06/h');
-    expect(first).toContain('price of 2026-07-05: list');
+    expect(first).toContain('price: AWS, 5 Jul 2026');
     expect(second).toContain('and 3 more');
     expect(second).toContain('unknown');
-    expect(second).toContain('price of unknown age: source unknown');
+    expect(second).toContain('price: date unknown');
+    expect(second).toContain('1 vCPU ·');
     expect(second).not.toContain('$0.00');
     expect(el.querySelector('[role=status]')?.textContent).toBe('2 offers match');
     expect(el.querySelector('.jsky-Needs-where')?.textContent).toBe('Here');

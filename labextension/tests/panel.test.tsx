@@ -26,13 +26,18 @@ const OFFER = {
   source: 'list',
   date: '2026-10-01',
   note: '',
-  line: '--instance-type p4d.24xlarge'
+  line: '--instance-type p4d.24xlarge',
+  launch: 'account',
+  obstacle: '',
+  place: 'eu-west-1',
+  origin: 'AWS, 1 Oct 2026',
+  origin_detail: 'AWS price list, Oct 2026'
 };
 
 function panel(answer: IState | SkyError, why = '') {
   const { api, asked } = server(path =>
     path === 'offers'
-      ? [200, { offers: [OFFER], total: 3, at: AT, source: 'list', notes: [] }]
+      ? [200, { offers: [OFFER], total: 3, at: AT, popular: false, notes: [] }]
       : [502, { message: `no ${path}`, hint: 'wait', kind: 'SkyError' }]
   );
   const poller = new StatePoller(api);
@@ -47,6 +52,8 @@ function panel(answer: IState | SkyError, why = '') {
     noCellReason: () => why,
     noNotebookReason: () => '',
     hasLogs: () => false,
+    hasForm: () => true,
+    newCluster: vi.fn(),
     down: vi.fn(),
     extend: vi.fn(),
     stop: vi.fn(),
@@ -119,7 +126,7 @@ describe('the panel', () => {
 
   it('shows an example without clusters, and why it cannot be inserted', () => {
     const { actions } = panel(state({ clusters: [] }), 'No notebook is open.');
-    const insert = button('Insert this cell');
+    const insert = button('Insert cell');
     expect(insert.getAttribute('aria-disabled')).toBe('true');
     expect(insert.getAttribute('title')).toBe('No notebook is open.');
     fireEvent.click(insert);
@@ -128,6 +135,12 @@ describe('the panel', () => {
 });
 
 describe('clusters', () => {
+  it('are started with the form', () => {
+    const { actions } = panel(state());
+    fireEvent.click(button('New cluster…'));
+    expect(actions.newCluster).toHaveBeenCalledOnce();
+  });
+
   it('show state, place, price, cost and end', () => {
     panel(state());
     const one = screen.getByRole('listitem').textContent!;
@@ -177,22 +190,49 @@ describe('runs', () => {
       expect(of('done()')).toContain('$0.05');
       expect(screen.getAllByRole('button', { name: 'Stop: [7]' })).toHaveLength(2);
       fireEvent.click(screen.getByRole('button', { name: /model\.fit/ }));
-      expect(actions.openRun).toHaveBeenCalledWith(runs[1]);
+      expect(actions.openRun).toHaveBeenLastCalledWith(runs[1]);
+      fireEvent.click(screen.getByText('1:00')); // anywhere in its row
+      expect(actions.openRun).toHaveBeenLastCalledWith(runs[2]);
+      expect(actions.openRun).toHaveBeenCalledTimes(2);
     });
   });
 });
 
 describe('offers', () => {
+  it('follow every change of every field', async () => {
+    const { asked, tabs } = panel(state());
+    tabs.choose('offers');
+    const what = (await screen.findByLabelText('GPU or instance type')) as HTMLInputElement;
+    const region = screen.getByLabelText('Region') as HTMLInputElement;
+    const spot = screen.getByLabelText(/Spot/) as HTMLInputElement;
+    for (const value of ['T', 'T4', 'T4:', 'T4:1']) {
+      fireEvent.change(what, { target: { value } });
+      expect(what.value).toBe(value);
+    }
+    for (const value of ['e', 'eu']) {
+      fireEvent.change(region, { target: { value } });
+      expect(region.value).toBe(value);
+    }
+    fireEvent.click(spot);
+    expect(spot.checked).toBe(true);
+    await vi.waitFor(() =>
+      expect(asked[asked.length - 1].url).toMatch(/what=T4%3A1&region=eu&spot=true/)
+    );
+    fireEvent.click(spot);
+    await vi.waitFor(() => expect(asked[asked.length - 1].url).toContain('spot=false'));
+  });
+
   it('are searched for and inserted', async () => {
     const { asked, actions, tabs } = panel(state());
     tabs.choose('offers');
     fireEvent.change(await screen.findByLabelText('GPU or instance type'), {
       target: { value: 'A100:8' }
     });
-    fireEvent.click(await screen.findByRole('button', { name: /Insert: p4d/ }));
+    fireEvent.click(await screen.findByRole('button', { name: /Insert cell: p4d/ }));
     expect(actions.insert).toHaveBeenCalledWith('%%sky --instance-type p4d.24xlarge');
     expect(screen.getByRole('table').textContent).toContain('price unknown');
-    expect(screen.getByText(/The cheapest 1 of 3/).textContent).toContain('2026-10-01');
+    screen.getByText('1 of 3 offers');
+    expect(screen.getByText('AWS, 1 Oct 2026').parentElement!.parentElement!.title).toBe('AWS price list, Oct 2026');
     await vi.waitFor(() => expect(asked[asked.length - 1].url).toContain('what=A100%3A8'));
   });
 });

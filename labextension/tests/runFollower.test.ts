@@ -1,7 +1,7 @@
 import type { IOutput } from '@jupyterlab/nbformat';
 import { describe, expect, it } from 'vitest';
 
-import type { IRun } from '../src/api';
+import { IRun, SkyError } from '../src/api';
 import {
   CARD,
   followerRole,
@@ -42,7 +42,7 @@ class Cell implements ICell {
     this.list = outputs;
   }
   id = 'c';
-  fed = false;
+  feed: object | null = null;
   gone = false;
   count: number | null = 3;
   list: IOutput[];
@@ -77,19 +77,27 @@ class Cell implements ICell {
   }
 }
 
+/** A cell that a kernel feeds. */
+function fed(...outputs: IOutput[]): Cell {
+  const cell = new Cell(outputs);
+  cell.feed = {};
+  return cell;
+}
+
 /** A server that knows a journal and lets its run end. */
 class Server {
   journal: IOutput[] = [];
   over = false;
   writer = true;
-  broken = false;
+  /** Status of its refusal to give outputs; 0 without one. */
+  broken = 0;
   cleared = false;
   final = static_();
   async follow(): Promise<IFollowResponse> {
     return { writer: this.writer, over: this.over, output: this.over ? this.final : live() };
   }
   async outputs(_: string, since: number) {
-    if (this.broken) throw new Error('its journal is no longer kept');
+    if (this.broken) throw new SkyError('its journal is no longer kept', '', 'NotFound', this.broken);
     const cleared = this.cleared && since < this.journal.length;
     return { outputs: this.journal.slice(since), cleared, next: this.journal.length };
   }
@@ -100,9 +108,24 @@ const save = (write: () => void) => write();
 describe('the recovery of outputs', () => {
   it('is not needed while the kernel sends outputs', () => {
     const cell = new Cell([live()]);
-    expect(lost(RUN, cell, 0)).toBe(true);
-    cell.fed = true;
-    expect(lost(RUN, cell, 0)).toBe(false);
+    expect(followerRole(RUN, cell, 0)).toBe('follow');
+    cell.feed = {};
+    expect(followerRole(RUN, cell, 0)).toBe('claim');
+  });
+
+  it('is needed as soon as the server knows that the kernel is gone', () => {
+    const cell = fed(live()); // the page does not know it yet
+    const unwatched = { ...RUN, unwatched: true };
+    expect(followerRole(unwatched, cell, 0)).toBe('follow');
+    expect(followerRole({ ...unwatched, ended: 120 }, cell, 0)).toBe('follow');
+  });
+
+  it('waits for the kernel to show an end that the server knows', () => {
+    const cell = fed(live());
+    const ended = { ...RUN, ended: 120 };
+    expect(followerRole(ended, cell, 0)).toBe('wait');
+    cell.feed = null; // it has died instead
+    expect(followerRole(ended, cell, 0)).toBe('follow');
   });
 
   it('is refused for a cell that was edited or deleted', () => {
@@ -129,12 +152,12 @@ describe('the recovery of outputs', () => {
 
   it('is not needed once the kernel has shown the end', () => {
     const ended = { ...RUN, ended: 120 };
-    const cell = Object.assign(new Cell([live()]), { fed: true });
+    const cell = fed(static_());
     expect([followerRole(RUN, cell, 0), followerRole(ended, cell, 0)]).toEqual(['claim', 'leave']);
-    cell.fed = false; // its kernel was restarted
-    expect(followerRole(RUN, cell, 0)).toBe('follow');
-    cell.list = [static_()];
+    cell.feed = null; // its kernel was restarted
     expect([followerRole(RUN, cell, 0), followerRole(ended, cell, 0)]).toEqual(['wait', 'leave']);
+    cell.list = [live()];
+    expect(followerRole(RUN, cell, 0)).toBe('follow');
   });
 
   it('knows the run of an output', () => {
@@ -180,7 +203,7 @@ describe('a run that is followed', () => {
   it('stops writing once the user has run or edited the cell', async () => {
     for (const act of [
       (cell: Cell) => (cell.list = []), // cleared
-      (cell: Cell) => (cell.fed = true), // run again
+      (cell: Cell) => (cell.feed = {}), // run again
       (cell: Cell) => (cell.gone = true) // deleted
     ]) {
       const cell = new Cell();
@@ -197,12 +220,32 @@ describe('a run that is followed', () => {
 
   it('keeps present outputs when the journal is gone', async () => {
     const cell = new Cell([live(), stream('one\n')]);
-    const server = Object.assign(new Server(), { broken: true });
+    const server = Object.assign(new Server(), { broken: 404 });
     await expect(new Follower(RUN, cell, server).turn(save)).rejects.toThrow('no longer kept');
     expect(cell.list).toEqual([live(), stream('one\n')]);
     server.over = true;
     expect(await new Follower(RUN, cell, server).turn(save)).toBe(false);
     expect(cell.list).toEqual([static_(), stream('one\n')]);
+  });
+
+  it('asks again for outputs that the server could not give', async () => {
+    const cell = new Cell([live(), stream('one\n')]);
+    const server = Object.assign(new Server(), { broken: 502, over: true });
+    const follower = new Follower(RUN, cell, server);
+    await expect(follower.turn(save)).rejects.toThrow();
+    expect(cell.list[0]).toEqual(live());
+    server.broken = 0;
+    server.journal = [stream('one\n'), stream('two\n')];
+    expect(await follower.turn(save)).toBe(false);
+    expect(cell.list).toEqual([static_(), stream('one\ntwo\n')]);
+  });
+
+  it('takes the place of a kernel of which the page does not know that it is gone', async () => {
+    const cell = fed(live(), stream('one\n'));
+    const server = Object.assign(new Server(), { over: true });
+    server.journal = [stream('one\n'), stream('two\n')];
+    expect(await new Follower(RUN, cell, server).turn(save)).toBe(false);
+    expect(cell.list).toEqual([static_(), stream('one\ntwo\n')]);
   });
 
   it('updates displays by id, clears outputs, and saves no ids', async () => {

@@ -105,6 +105,18 @@ describe('a run', () => {
     expect(codeSummary(run().code)).toBe('model.fit(X, y)');
     expect(codeSummary('%%sky -n x\n# nothing')).toBe('%%sky -n x');
   });
+
+  it.each([
+    ['import time\nfrom pathlib import Path\ntrain(10)', 'train(10)'],
+    ['import time; time.sleep(9)', 'time.sleep(9)'],
+    ['from torch import (\n  nn,\n  optim\n)\nnet = nn.Linear(2, 1)', 'net = nn.Linear(2, 1)'],
+    ['%pip install torch\n!nvidia-smi\nimport torch\nprint(1)', 'print(1)'],
+    ['import time', 'import time'],
+    ['important = 1', 'important = 1'],
+    ['from_here = 2', 'from_here = 2']
+  ])('is not named for its imports: %j', (code, summary) => {
+    expect(codeSummary(code)).toBe(summary);
+  });
 });
 
 describe('the path of a notebook on this server', () => {

@@ -44,6 +44,12 @@ def test_reader_follows_appended_entries(journal: Journal) -> None:
     assert texts(journal.read("r", following)[0]) == ["b"]
 
 
+def test_a_question_behind_the_end_writes_the_file_for_others(journal: Journal) -> None:
+    journal.append("r", 0, "stream", b'{"name":"stdout","text":"last"}')
+    assert journal.read("r", 10**9) == ([], 10**9)
+    assert b"last" in journal.path("r").read_bytes()
+
+
 def test_a_run_that_printed_nothing_has_no_file(journal: Journal) -> None:
     assert journal.read("nothing", 0) == ([], 0)
     assert list(journal.directory.iterdir()) == []

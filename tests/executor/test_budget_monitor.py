@@ -117,7 +117,7 @@ def test_launch_that_is_not_noted_yet_is_ended_by_its_token(
     known.store.save_cluster(row)
     clouds.get("gcp").launch(asked)
     time.sleep(0.05)
-    cluster_launch.cancel_launch(known.records, row, "it was ended: over")
+    cluster_launch.cancel_launch(known.records, row, "ended by your budget: over")
     assert compute.machines() == []
     (interval,) = known.store.intervals()
     assert interval.bounded and interval.ended and interval.ended > interval.started

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from jupyter_sky import clouds
+from jupyter_sky.executor.cluster_fit import describe_second_cluster, preferred
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import placement
 from jupyter_sky.resources import Resources
+from jupyter_sky.store.store import ClusterRow
+from tests.conftest import Notebook
 
 
 def test_among_several_offers_the_optimizer_chooses(
@@ -28,3 +32,46 @@ def test_among_several_offers_the_optimizer_chooses(
     monkeypatch.setattr(placement, "on_premises_offers", lambda resources: here[:1])
     choice = placement.decide_placement(Resources())
     assert choice.planned is None and choice.offer.instance_type == "old"
+
+
+def test_a_request_goes_to_the_oldest_cluster_that_meets_it() -> None:
+    """As it did in the kernel before, however the notebook came to have another one since."""
+    old, new = row("old", 1), replace(row("new", 1), created=2.0)
+    assert [each.name for each in preferred([new, old])] == ["old", "new"]
+    assert [each.name for each in preferred([new, old], {"new"})] == ["new", "old"]
+
+
+# -- beside a cluster that is up -------------------------------------------------------------------
+
+
+def row(name: str, nodes: int) -> ClusterRow:
+    offer = asdict(Offer("local", "this-machine", "x86_64", 2, 4, price=0.0))
+    place = ("local", "this-machine", "x86_64", False, 0.0)
+    return ClusterRow(name, "up", *place, nodes, "", offer, [], {}, "a.ipynb", 1.0, 60.0, "", "")
+
+
+def test_a_second_cluster_is_announced_with_its_reason() -> None:
+    need = Resources.parse(nodes="3")
+    assert describe_second_cluster(need, []) == ""
+    assert describe_second_cluster(need, [row("one", 1)]) == (
+        "starts a second cluster of 3 nodes beside one, because one has 1 node; "
+        "%sky down one ends the first"
+    )
+    assert describe_second_cluster(Resources.parse(cpus="8+"), [row("one", 1), row("two", 2)]) == (
+        "starts another cluster beside one and two, because one does not meet --cpus 8+ and two "
+        "does not meet --cpus 8+; %sky down one ends one"
+    )
+
+
+@pytest.mark.slow
+def test_the_card_and_the_dry_run_say_that_a_second_cluster_starts(notebook: Notebook) -> None:
+    assert "second cluster" not in notebook.run("%%sky --cpus 1\n1").status_line
+    said = "starts a second cluster of 2 nodes beside analysis-"
+    dry = notebook.run("%%sky --cpus 1 --nodes 2 --dry-run\n1").result
+    assert said in dry and "ends the first" in dry
+    ran = notebook.run("%%sky --cpus 1 --nodes 2\nprint('printed')")
+    cards = [content["data"].get("text/plain", "") for content in ran.of("display_data")]
+    assert any(said in card for card in cards), "before the outputs"
+    assert said in ran.status_line
+    again = notebook.run("%%sky --cpus 1 --nodes 2\n1")
+    assert "second cluster" not in again.status_line

@@ -99,6 +99,13 @@ def test_a_cell_there_is_as_one_here(start: Callable[..., Notebook], hosts: list
     big = book.run("blob = bytes(30_000_000)\n")
     assert big.status == "ok"
     assert book.run("%%sky -i blob\nlen(blob)").result == "30000000"
+    written = book.run(
+        "%%sky -o file:out/blob\nos.mkdir('out')\nopen('out/blob', 'wb').write(blob)"
+    )
+    assert written.status == "ok", written.traceback
+    assert Path(book.directory, "out", "blob").stat().st_size == 30_000_000
+    assert book.run("%sky get out/blob there/").status == "ok"
+    assert Path(book.directory, "there", "blob").stat().st_size == 30_000_000
     status = book.run("%sky status").result
     assert "ssh pool box" in status and "analysis-" in status
     command = book.run("%sky ssh").stdout

@@ -175,17 +175,17 @@ def test_ends_are_noted_with_who_wanted_them(session: Session, recorded: Recorde
     row = put(session.store, "own")
     end_clusters(session.clusters, "own")
     ended = session.store.find_cluster(row.id)
-    assert ended is not None and (ended.state, ended.note) == ("down", "it was ended by a.ipynb")
+    assert ended is not None and (ended.state, ended.note) == ("down", "ended by you in a.ipynb")
 
 
 def test_first_to_see_an_end_records_who_wanted_it(session: Session, recorded: Recorded) -> None:
     """The notebook that loses a cluster may record its end before the one that ends it does."""
     row = put(session.store, "own")
-    session.store.set_cluster_note(row.id, "it was ended by b.ipynb")
+    session.store.set_cluster_note(row.id, "ended by you in b.ipynb")
     gone = Machine("aws/own", "aws", "own", 0, "ended", time.time() - 60, reason="terminated")
     session.clusters.records.record_end(row, gone)
     ended = session.store.find_cluster(row.id)
-    assert ended is not None and (ended.state, ended.note) == ("down", "it was ended by b.ipynb")
+    assert ended is not None and (ended.state, ended.note) == ("down", "ended by you in b.ipynb")
 
 
 # -- real notebooks --------------------------------------------------------------------------
@@ -209,10 +209,10 @@ def test_notebook_whose_cluster_another_one_ends_is_told(fresh: Any) -> None:
     ended = run_asked(two, "%sky down --all", "y", answers)
     assert "ended: one-" in ended.stdout
     lost = one.collect(sent, 15)
-    assert lost.ename == "SkyClusterLost" and "it was ended by two.ipynb" in lost.evalue, lost
+    assert lost.ename == "SkyClusterLost" and "ended by you in two.ipynb" in lost.evalue, lost
     after = one.run("%%sky\n1 + 1")
     assert after.result == "2", after
-    assert after.status_line.count("(it was ended by two.ipynb)") == 1, after.status_line
+    assert after.status_line.count("(ended by you in two.ipynb)") == 1, after.status_line
 
     assert "which cluster?" in command(fresh, "down")[1]
     code, said = command(fresh, "down", "--all")
@@ -222,10 +222,10 @@ def test_notebook_whose_cluster_another_one_ends_is_told(fresh: Any) -> None:
     wait_until(lambda: not processes_of(fresh.data), 5)
     after = one.run("%%sky\n1 + 1")
     if after.status == "error":  # it was sent before this notebook had heard of the end
-        assert "is gone: it was ended by `jupyter sky down`" in after.evalue, after
+        assert "is gone: ended by you with `jupyter sky down`" in after.evalue, after
         assert one.run("%%sky\n1 + 1").result == "2"
     else:
-        assert "(it was ended by `jupyter sky down`)" in after.status_line, after.status_line
+        assert "(ended by you with `jupyter sky down`)" in after.status_line, after.status_line
     assert "ended: one-" in one.run("%sky down").stdout, "one's own need no question"
     assert "no cluster is up" in one.run("%sky down").stdout
 

@@ -46,6 +46,9 @@ VALUES: dict[str, st.SearchStrategy] = {
     "pip": st.sampled_from(["torch>=2,<3", "numpy, pandas", "torch==2.*"]),
     "env": NAMES.map(str.upper),
     "sync": st.sampled_from(["src/", "my data/, src", "-dash/"]),
+    "data": st.sampled_from(["s3://b/train", "gs://b/x:./data/y, file:/data"]),
+    "mount": st.sampled_from(["s3://b/train:/data", "r2://account/b/x"]),
+    "out": st.sampled_from(["model:s3://b/7/", "./a b:gs://b/x!, c:./d"]),
 }
 
 

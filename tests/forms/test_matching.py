@@ -8,6 +8,7 @@ import pytest
 
 from jupyter_sky.catalog import load
 from jupyter_sky.cell_options.schema import BY_DEST, OPTIONS
+from jupyter_sky.clouds.launch_support import is_launchable
 from jupyter_sky.clouds.local import machine_size
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.forms import Fields, match, placement_text, schema
@@ -45,13 +46,23 @@ def test_the_cheapest_come_first_with_price_place_date_and_source():
     first = answer.places[0]
     assert first.price == pytest.approx(2 * sold.offers(1)[0].price)
     assert (first.cloud, first.gpu, first.spot) == ("aws", "V100:1", False)
-    assert first.date and first.source and first.machine == "p3.2xlarge"
+    assert first.origin == "AWS, 5 Jul 2026" and "price list" in first.origin_detail
+    assert first.machine == "p3.2xlarge"
     assert first.estimate == pytest.approx(first.price * 1.5) and answer.seconds == 5400
     assert answer.line == "--gpus V100:1 --nodes 2 --cloud aws --timeout 90m"
     prices = [place.price for place in answer.places]
     assert prices == sorted(prices) and len(prices) <= 3
     assert answer.spot and answer.spot.spot and answer.spot.price < first.price
     assert "est. $" in summary(answer)
+
+
+def test_what_cannot_be_launched_comes_last():
+    answer = match(Fields({"gpus": "A100-80GB:1"}))
+    assert (
+        is_launchable(answer.places[0].cloud) and "cannot be launched" not in answer.places[0].note
+    )
+    cheapest = load().filter(Resources.parse(gpus="A100-80GB:1", on_demand=True)).offers(1)[0]
+    assert not is_launchable(cheapest.cloud), "else this test shows nothing"
 
 
 def test_spot_is_counted_when_it_is_asked_for():
@@ -70,7 +81,7 @@ def test_this_machine_counts_and_is_free():
     answer = match(Fields({"timeout": "1h"}))
     assert answer.places[0].cloud == "local"
     assert answer.places[0].price == 0 and answer.places[0].estimate == 0
-    assert placement_text(Fields()).startswith("would run here")
+    assert placement_text(Fields()).startswith("would run on this machine")
     assert match(Fields({"region": "this-machine"})).count == 1
 
 
@@ -225,6 +236,12 @@ def test_a_cluster_that_is_up_and_fits_comes_before_anything_new():
     assert "no account" in placement_text(
         Fields({"gpus": "T4"}), {}, CompletionContext((MINE,), "a.ipynb")
     )
+
+
+def test_of_two_clusters_that_fit_the_form_names_the_one_that_a_cell_takes():
+    younger = replace(MINE, name="later", created=MINE.created + 60)
+    known = CompletionContext((MINE, younger), "a.ipynb")
+    assert "on cluster train," in placement_text(Fields({"gpus": "V100:1"}), {}, known)
 
 
 def test_a_named_cluster_that_lacks_something_is_said_to():

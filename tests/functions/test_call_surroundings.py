@@ -15,7 +15,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.errors import SkyTimeout, SkyTransferError, SkyUsageError
-from jupyter_sky.functions.node.calls import WorkingDirectory
+from jupyter_sky.functions.node.surroundings import WorkingDirectory
 from jupyter_sky.functions.pool import Pool
 
 
@@ -58,12 +58,12 @@ def test_working_directory_is_that_of_the_first_of_concurrent_calls(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other").mkdir()
     kept = WorkingDirectory()
-    with kept.restored():
-        with kept.restored():
+    with kept:
+        with kept:
             os.chdir("other")
         assert Path.cwd() == tmp_path / "other", "the other call goes on there"
     assert Path.cwd() == tmp_path
-    with kept.restored():
+    with kept:
         os.chdir("other")
         (tmp_path / "other").rmdir()
     assert Path.cwd() == tmp_path, "the directory of the call was deleted"

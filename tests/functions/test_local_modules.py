@@ -7,10 +7,9 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,17 +139,20 @@ def test_large_packages_are_not_looked_at_for_every_call(
     project.write("local_helper.py", HELPER)
     helper = project.load("local_helper")
     looks: list[str] = []
+    now = 1000.0
 
     def look(name: str) -> None:
+        nonlocal now
         looks.append(name)
-        time.sleep(2 * local_modules.SLOW_SECONDS)
+        now += 2 * local_modules.SLOW_SECONDS
 
+    monkeypatch.setattr(local_modules, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(local_modules, "module_tree", look)
     monkeypatch.setattr(local_modules, "_trees", {})
     for _ in range(5):
         needed(helper.Point(1))
     assert looks == ["local_helper"]
-    time.sleep(2.5 * local_modules.SLOW_SECONDS * local_modules.REUSE_FACTOR)
+    now += 2.5 * local_modules.SLOW_SECONDS * local_modules.REUSE_FACTOR
     needed(helper.Point(1))
     assert len(looks) == 2
 

@@ -245,7 +245,7 @@ def test_savings_by_spot_and_by_placement_are_separate() -> None:
     assert found.paid == pytest.approx(0.8)
     assert (found.spot, found.placement) == (pytest.approx(1.2), pytest.approx(1.0))
     assert found.usd == pytest.approx(2 * 1.5 - 0.8) and found.estimated
-    assert "$1.50/h (list 2026)" in found.against
+    assert "$1.50/h (list, 2026)" in found.against
     (late,) = savings([row], bill, NOON + 2 * HOUR, NOON + 1.5 * HOUR)
     assert late.paid == pytest.approx(0.25) and late.spot == pytest.approx(0.25)
     assert savings([row], bill, NOON + 2 * HOUR, NOON + 3 * HOUR) == []

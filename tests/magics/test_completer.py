@@ -23,6 +23,9 @@ class Sources:
     def remote_names(self):
         return ["model", "metrics"]
 
+    def remote_paths(self, fragment):
+        return ["out/model.pt"] if fragment else []
+
     def aliases(self):
         return ["big", "small"]
 
@@ -57,7 +60,10 @@ def complete():
 @pytest.mark.parametrize(
     ("cell", "expected"),
     [
-        ("%%sky --g", ["--gpus", "--gpu-memory"]),
+        ("%%sky --g", ["--gpus"]),
+        ("%%sky --gpu", ["--gpus"]),
+        ("%%sky --gpu-", ["--gpu-memory"]),
+        ("%%sky --cp", ["--cpus"]),
         ("%%sky --cpus 4 --me", ["--memory"]),
         ("%%sky --max", ["--max-hourly-cost", "--max-cost"]),
         ("%%sky b", ["big"]),
@@ -85,7 +91,7 @@ def complete():
         ("%%sky -i 'df", ["df"]),
         ("%%sky --spot -o mo", ["model"]),
         ("%%sky --env SKY_TEST_VAR", ["SKY_TEST_VARIABLE"]),
-        ("\n\n%%sky --g", ["--gpus", "--gpu-memory"]),
+        ("\n\n%%sky --g", ["--gpus"]),
         ("%sky d", ["down"]),
         ("%sky down ", ["train", "test", "all", "--all", "--yes"]),
         ("%sky down train --", ["--all", "--yes"]),
@@ -93,7 +99,11 @@ def complete():
         ("%sky logs ", ["sweep", "-f", "--follow", "--provision"]),
         ("%sky vars te", ["test"]),
         ("%sky put d", ["data", "df"]),
-        ("%sky get ", ["model", "metrics", "-c", "--cluster"]),
+        (
+            "%sky get ",
+            ["model", "metrics", "-c", "--cluster", "--to", "--force", "--on"],
+        ),
+        ("%sky get ou", ["out/model.pt"]),
         ("x = 1\ny = %sky get me", ["metrics"]),
         ("%sky up --cloud lo", ["local"]),
         ("%sky alias s", ["small"]),
@@ -125,7 +135,7 @@ def test_completions(complete, monkeypatch, cell, expected):
 
 def test_the_cursor_may_be_inside_the_line(complete):
     cell = "%%sky --g --spot\nprint(1)"
-    assert complete(cell, len("%%sky --g")) == ["--gpus", "--gpu-memory"]
+    assert complete(cell, len("%%sky --g")) == ["--gpus"]
 
 
 def test_first_word_is_an_alias_or_an_option_and_used_options_come_last(complete):
@@ -184,3 +194,10 @@ def _match(cell: str):
     column = len(cell) - cell.rfind("\n") - 1
     context = CompletionContext("", cell, cursor_position=column, cursor_line=line, limit=None)
     return make_matcher(Sources())(context)
+
+
+def test_addresses_of_data_are_completed_as_paths_and_schemes(complete, tmp_path, own_data):
+    (tmp_path / "set").mkdir()
+    assert complete(f"%%sky --data {tmp_path}/s") == [f"{tmp_path}/set/"]
+    assert complete(f"%sky storage ls file:{tmp_path}/s") == [f"file:{tmp_path}/set/"]
+    assert complete("%%sky --mount g") == ["gs://"]

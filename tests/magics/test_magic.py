@@ -38,6 +38,12 @@ def test_help_shows_every_option_with_an_example(notebook: Notebook) -> None:
         assert option.flags[-1] in text and option.example in text
 
 
+def test_help_of_a_cell_runs_nothing(notebook: Notebook, data_dir) -> None:
+    ran = notebook.run("%%sky --help\nprint('ran')")
+    assert ran.status == "ok" and "--gpus V100:1" in ran.stdout and "ran\n" not in ran.stdout
+    assert processes_of(data_dir) == []
+
+
 @pytest.mark.parametrize(
     ("line", "expected", "unexpected"),
     [

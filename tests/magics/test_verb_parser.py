@@ -205,6 +205,17 @@ def test_tracker_has_an_option_for_each_part() -> None:
     assert flags == {*(f"--{part}" for part in PARTS), "--cloud"}
 
 
+@pytest.mark.parametrize("words", [["--help"], ["-h"]])
+def test_help_without_a_verb(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    read_call(words).run()
+    assert "%sky help VERB" in capsys.readouterr().out
+
+
+def test_durations_in_words() -> None:
+    assert read_call(["extend", "train", "2", "hours"]).arguments["time"] == "2hours"
+    assert read_call(["wait", "7"]).arguments == {"cell": "7"}
+
+
 def test_help_of_something_unknown() -> None:
     with pytest.raises(SkyUsageError, match="'x' is not understood"):
         call_verb(["help", "catalog", "x"])

@@ -99,11 +99,11 @@ async def test_the_life_of_a_cluster(
     assert ended["ended"] == "train" and "local" in ended["place"]
     assert store.clusters() == [] and len(service.connections) == 0
     (shown,) = (await ask("state"))["clusters"]
-    by_panel = "it was ended in the panel"
+    by_panel = "ended by you in the panel"
     assert (shown["state"], shown["note"], shown["idle_left"]) == ("down", by_panel, None)
     for path in (("metrics",), ("down", {}), ("extend", {"time": "1h"}), ("ssh",)):
         asking = ask("clusters", "train", path[0], body=path[1] if len(path) > 1 else None)
-        assert "it was ended" in await refused(asking, 409)
+        assert "ended by you" in await refused(asking, 409)
     again = book.run("%%sky -c train\n6 * 7")
     if again.ename == "SkyClusterLost":  # this kernel has not heard of it yet
         again = book.run("%%sky -c train\n6 * 7")

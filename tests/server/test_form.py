@@ -56,7 +56,7 @@ async def test_nothing_possible_names_the_field(ask: Any) -> None:
     assert answer["suggestions"][0]["values"] == {"gpus": "V100:8"}
     assert (await ask("form", "place", body={"fields": {"values": {"cloud": "local"}}}))[
         "words"
-    ].startswith("would run here")
+    ].startswith("would run on this machine")
 
 
 async def test_an_estimate_is_for_the_time_that_is_given(ask: Any) -> None:

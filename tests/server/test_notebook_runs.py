@@ -11,6 +11,7 @@ import pytest
 
 from jupyter_sky.executor.replay import ALL_SHOWN
 from jupyter_sky.server.notebook_runs import LEASE_SECONDS, PageClaims
+from jupyter_sky.server.service import SkyService
 from jupyter_sky.store.store import RunRow, Store
 from jupyter_sky.widgets.status_line import CARD_MIME
 from tests.server.conftest import Refused
@@ -112,6 +113,45 @@ async def test_the_next_kernel_is_told_that_a_page_shows_it(ask: Any, store: Sto
         expected = 0 if fed else ALL_SHOWN
         assert [store.run(one).shown for one in ("mine", "orphan")] == [0, expected]
     assert store.run("orphan").ended is None and store.run("orphan").status == "running"
+
+
+async def test_page_learns_that_a_kernel_is_gone(
+    ask: Any, store: Store, service: SkyService, jp_root_dir: Path
+) -> None:
+    file = jp_root_dir / "a.ipynb"
+    file.write_text("{}")
+    run(store, "mine", notebook=str(file))
+    run(store, "orphan", notebook=str(file), cell_id="c2", cluster="elsewhere")
+    before = service.cursor()
+    service.check_runs()
+    assert service.cursor() == before
+    store.database.write(("UPDATE runs SET owner = ? WHERE run_id = 'orphan'", (GONE,)))
+    before = service.cursor()
+    service.check_runs()
+    assert service.cursor() != before
+    told = await ask("notebook", path="a.ipynb")
+    assert {one["run_id"]: one["unwatched"] for one in told["runs"]} == {
+        "mine": False,
+        "orphan": True,
+    }
+    store.end_run("orphan", "ok", time.time())
+    service.check_runs()
+    assert service.snapshot.unwatched == frozenset()
+
+
+async def test_cell_that_was_not_sent_ends_with_its_kernel(
+    ask: Any, store: Store, service: SkyService, jp_root_dir: Path
+) -> None:
+    file = jp_root_dir / "a.ipynb"
+    file.write_text("{}")
+    run(store, "r1", notebook=str(file), nodes=0, status="waiting", stage="booting", owner=GONE)
+    service.check_runs()
+    [told] = (await ask("notebook", path="a.ipynb"))["runs"]
+    assert told["run_id"] == "r1" and told["ended"] is not None
+    answer = await ask("runs", "r1", "follow", body={})
+    text = answer["output"]["data"]["text/plain"]
+    assert answer["over"] and text.startswith("☁ failed ")
+    assert "its kernel ended before it was sent" in text and "its cluster ended" not in text
 
 
 async def test_unknown_notebook_is_refused(ask: Any, store: Store) -> None:

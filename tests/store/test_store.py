@@ -149,7 +149,7 @@ def test_only_a_cluster_without_a_bill_can_be_dropped(store: Store) -> None:
 
 def test_runs_are_found_latest_first(store: Store) -> None:
     for n in range(5):
-        run = replace(RUN, run_id=f"r{n}", started=1000.0 + n, code="y" * 500)
+        run = replace(RUN, run_id=f"r{n}", started=1000.0 + n, code="y" * 5000)
         store.begin_run(replace(run, notebook="b.ipynb" if n == 4 else "a.ipynb"))
     store.end_run("r1", "error", 1010.0)
     assert [run.run_id for run in store.runs()] == ["r4", "r3", "r2", "r1", "r0"]
@@ -158,7 +158,7 @@ def test_runs_are_found_latest_first(store: Store) -> None:
     assert store.runs(cluster="other") == []
     assert [run.run_id for run in store.runs(guests_only=True, limit=None)] == ["r4"]
     (latest, *_) = store.runs("a.ipynb")
-    assert latest.run_id == "r3" and latest.code == "y" * 200
+    assert latest.run_id == "r3" and latest.code == "y" * 2000
 
 
 def test_unsent_runs_are_listed_only_on_request(store: Store) -> None:
@@ -235,8 +235,9 @@ def test_runs_of_the_third_schema_have_the_stage_of_their_end(
     found = store.run("r-ok")
     assert found and (found.shown, found.cell_id, found.stop) == (3, None, "")
     with monkeypatch.context() as patch:
+        newest = len(store_module.MIGRATIONS)
         patch.setattr(store_module, "MIGRATIONS", store_module.MIGRATIONS[:3])
-        with pytest.raises(SkyStoreError, match=r"newer jupyter_sky \(schema 5\)"):
+        with pytest.raises(SkyStoreError, match=rf"newer jupyter_sky \(schema {newest}\)"):
             Store.open(tmp_path)
 
 

@@ -92,7 +92,7 @@ def test_costs_tick_and_a_passed_budget_stops_clusters(lab, page, tmp_path):
 
     most = amount(today.inner_text()) + 8
     page.locator(PANEL).get_by_role("button", name="Set a budget…").click()
-    field = page.locator(PANEL).get_by_label("Most USD a day, all notebooks together")
+    field = page.locator(PANEL).get_by_label("Daily limit in USD, all notebooks")
     field.fill(f"{most:.2f}")
     field.press("Enter")
     page.locator(PANEL).get_by_role("meter").wait_for()
@@ -105,8 +105,8 @@ def test_costs_tick_and_a_passed_budget_stops_clusters(lab, page, tmp_path):
     page.screenshot(path=ARTIFACTS / "cost-over.png")
 
     page.locator(PANEL).get_by_role("button", name="Change…").click()
-    page.locator(PANEL).get_by_role("button", name="No limit").click()
-    page.locator(PANEL).get_by_text("No budget is set").wait_for()
+    page.locator(PANEL).get_by_role("button", name="No daily budget").click()
+    page.locator(PANEL).get_by_text("No daily budget.").wait_for()
     page.locator(".Toastify__toast").first.wait_for(state="detached")
     run(notebook, 4).get_by_text("'after'").wait_for()
     page.set_viewport_size({"width": 480, "height": 800})

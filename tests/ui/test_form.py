@@ -53,8 +53,8 @@ def test_form_is_operated_by_keyboard_alone(notebook):
     page.keyboard.press("Tab")
     assert field(page, "vCPUs").evaluate("input => input === document.activeElement")
     page.keyboard.type("1")
-    page.locator(PANEL, has_text="Would run here").wait_for()
-    page.locator(f"{PANEL} tbody tr", has_text="this machine").get_by_text("$0.00/h").wait_for()
+    page.locator(PANEL, has_text="Would run on this machine").wait_for()
+    page.locator(f"{PANEL} tbody tr", has_text="on this machine").get_by_text("$0.00/h").wait_for()
     page.keyboard.press("Enter")
     page.locator(PANEL).wait_for(state="detached")
     assert source(page, 1) == "%%sky --cpus 1\n"
@@ -138,5 +138,5 @@ def test_the_widget_lives_in_an_opened_notebook_without_its_kernel(notebook, lab
     assert axe(page, form) == []
     field(page, "vCPUs", form).fill("16+")
     page.locator(f"{form} tbody tr", has_text="g4dn.4xlarge").first.wait_for()
-    page.locator(form).get_by_role("button", name="Insert a cell with it").click()
+    page.locator(form).get_by_role("button", name="Insert cell").click()
     page.get_by_text("%%sky --gpus T4:1 --cloud aws --cpus 16+").last.wait_for()

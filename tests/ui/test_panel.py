@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(300)]
 CLUSTER = "[data-jsky-cluster=ui]"
 CELLS = (
     "%load_ext jupyter_sky",
-    "%%sky -c ui --cpus 1 --idle 5m\nprint('up')",
+    "%%sky -c ui --cpus 1 --idle 5m\nopen('said.txt', 'w').write('hello')\nprint('up')",
     "%%sky -c ui\nimport time\ntime.sleep(600)",
     "import time\ntime.sleep(600)",
 )
@@ -73,6 +73,15 @@ def test_panel_shows_and_stops_runs_while_the_kernel_is_busy(notebook):
     assert "nothing to log in to" in ssh.get_attribute("title")
 
     assert busy(notebook)
+    cluster.get_by_role("button", name="Files: ui").click()
+    link = cluster.get_by_role("link", name="Download said.txt")
+    with page.expect_download() as download:
+        link.click()
+    assert Path(download.value.path()).read_text() == "hello"
+    assert axe(page, ".jsky-Files") == []
+    page.screenshot(path=ARTIFACTS / "panel-files.png")
+
+    assert busy(notebook)
     cluster.get_by_role("button", name="Stop cell: ui").click()
     page.locator(".jsky-Panel-message", has_text="being stopped").wait_for()
     cluster.get_by_text("idle, ends in").wait_for()
@@ -88,10 +97,10 @@ def test_panel_shows_and_stops_runs_while_the_kernel_is_busy(notebook):
     page.keyboard.press("Escape")
 
     page.get_by_role("tab", name="Runs", exact=True).click()
-    ended = page.locator(".jsky-Run", has_text="import time")
+    ended = page.locator(".jsky-Run", has_text="time.sleep(600)")
     ended.get_by_text("cancelled").wait_for()
     page.evaluate("window.panel.content.activeCellIndex = 0; 0")
-    ended.get_by_role("button", name="import time").click()
+    ended.get_by_role("button", name="time.sleep(600)").click()
     page.wait_for_function("window.panel.content.activeCellIndex === 2")
 
 
@@ -123,6 +132,128 @@ def test_panel_is_accessible_in_any_theme_and_width(notebook, lab):
     assert max(beyond) <= 0  # nothing has to be scrolled sideways
     page.set_viewport_size({"width": 1200, "height": 900})
     change_theme(page, "Light")
+
+
+def type_into(page, field, text: str) -> None:
+    """Click into a field and press the keys of a text."""
+    field.click()
+    page.keyboard.type(text)
+    assert field.input_value() == text
+
+
+def test_offers_follow_what_is_typed(notebook):
+    page = notebook.page
+    page.get_by_role("tab", name="Offers", exact=True).click()
+    what, region = page.get_by_label("GPU or instance type"), page.get_by_label("Region")
+    count, rows = page.locator(".jsky-Panel-body [role=status]"), page.locator(".jsky-Offer")
+    what.click()
+    page.keyboard.press("Control+A")
+    page.keyboard.press("Backspace")  # of the test before
+    count.get_by_text("Popular GPUs").wait_for()
+    assert rows.first.inner_text().startswith("T4:1")
+    type_into(page, what, "V100:8")
+    rows.filter(has_text="p3.16xlarge").first.wait_for()
+    type_into(page, region, "eu")
+    count.get_by_text("offers").wait_for()
+    page.wait_for_function(
+        "() => document.querySelector('.jsky-Panel-body [role=status]').innerText"
+        " === document.querySelectorAll('.jsky-Offer').length + ' offers'"
+    )
+    assert not rows.get_by_text("spot").count()
+    page.get_by_label("Spot").focus()
+    page.keyboard.press("Space")
+    rows.get_by_text("spot").first.wait_for()
+    assert rows.get_by_text("spot").count() == rows.count()
+    assert max(row.bounding_box()["height"] for row in rows.all()) < 95
+    page.keyboard.press("Space")
+    region.click()
+    page.keyboard.press("Backspace")
+    page.keyboard.type("u-west-1")
+    assert region.input_value() == "eu-west-1"
+    rows.filter(has_text="eu-west-1").first.wait_for()
+    page.get_by_role("tab", name="Clusters", exact=True).click()
+    page.get_by_role("tab", name="Offers", exact=True).click()
+    assert (what.input_value(), region.input_value()) == ("V100:8", "eu-west-1")
+
+
+def test_every_other_control_takes_keys(notebook):
+    page = notebook.page
+    page.get_by_role("tab", name="Clusters", exact=True).click()
+    head = page.locator(f"{CLUSTER} .jsky-Cluster-head")
+    head.focus()
+    if head.get_attribute("aria-expanded") == "false":
+        page.keyboard.press("Enter")
+    page.get_by_role("button", name="Extend…: ui").press("Enter")
+    dialog = page.get_by_role("dialog")
+    dialog.locator("input").first.wait_for()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("25m")
+    page.keyboard.press("Enter")
+    page.locator(".jsky-Panel-message", has_text="ui is kept for 25m").wait_for()
+
+    page.get_by_role("button", name="New cluster…").press("Enter")
+    form = page.locator(".jsky-NeedsPanel")
+    form.locator(".jsky-Needs-offers").wait_for()
+    page.keyboard.press("Tab")
+    page.keyboard.type("1")
+    page.wait_for_function(
+        "() => document.querySelector('.jsky-Needs-line').value.endsWith('--cpus 1')"
+    )
+    form.get_by_role("button", name="Insert cell").press("Enter")
+    form.wait_for(state="detached")
+    assert source_of_active_cell(page) == "%sky up --cpus 1"
+    page.keyboard.press("Escape")
+    page.keyboard.press("d")
+    page.keyboard.press("d")
+
+    page.get_by_role("tab", name="Cost", exact=True).click()
+    grouping = page.locator(".jsky-Panel").get_by_label("By", exact=True)
+    grouping.focus()
+    page.keyboard.type("clu")
+    page.locator(".jsky-Panel .jsky-Cost th[scope=row]", has_text="ui").first.wait_for()
+    page.locator(".jsky-Panel").get_by_label("Since", exact=True).focus()
+    page.keyboard.type("7")
+    assert page.locator(".jsky-Panel").get_by_label("Since", exact=True).input_value() == "7d"
+    page.get_by_role("button", name="Set a budget…").press("Enter")
+    page.keyboard.type("12.5")
+    page.keyboard.press("Enter")
+    page.locator(".jsky-Panel").get_by_text("$12.50").first.wait_for()
+    page.get_by_role("button", name="Change…").press("Enter")
+    page.get_by_role("button", name="No daily budget").press("Enter")
+    page.locator(".jsky-Panel").get_by_text("No daily budget.").wait_for()
+
+
+def source_of_active_cell(page) -> str:
+    return page.evaluate("window.panel.content.activeCell.model.sharedModel.getSource()")
+
+
+def test_focus_goes_to_the_panel_and_back(notebook):
+    page = notebook.page
+    inside = "() => document.activeElement.closest('.jsky-Panel') !== null"
+    page.locator(".jp-Notebook-cell .cm-content").first.click()
+    page.keyboard.press("Alt+Shift+K")
+    page.wait_for_function(inside)
+    page.keyboard.press("Alt+Shift+K")
+    page.wait_for_function(
+        "() => document.activeElement.closest('.jp-Notebook-cell')"
+        " && window.panel.content.mode === 'edit'"
+    )
+    page.get_by_role("tab", name="Runs", exact=True).click()
+    page.locator(".jsky-Run", has_text="time.sleep(600)").locator(
+        ".jsky-Panel-number"
+    ).first.click()
+    page.wait_for_function("window.panel.content.activeCellIndex === 2")
+    page.keyboard.press("Control+Shift+C")
+    page.locator(".lm-CommandPalette-input").wait_for()
+    page.keyboard.type("sky")
+    first = page.locator(".lm-CommandPalette-itemLabel").first
+    first.get_by_text("Open Sky Panel").wait_for()
+    page.keyboard.press("Escape")
+    page.locator(".lm-MenuBar-item", has_text="Run").click()
+    page.locator(".lm-Menu-item", has_text="Sky").last.hover()
+    page.locator(".lm-Menu-item", has_text="New Cluster…").wait_for()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
 
 
 def test_with_the_keyboard_alone_a_cluster_is_ended_while_the_kernel_is_busy(notebook):
@@ -185,7 +316,7 @@ def test_notebook_7_has_the_panel_and_says_what_is_wrong(installed, browser, tmp
 
         store.unlink()
         problem.get_by_role("button", name="Try again").click()
-        page.get_by_role("button", name="Insert this cell").click()
+        page.get_by_role("button", name="Insert cell").click()
         page.screenshot(path=ARTIFACTS / "notebook7-empty.png")
         cells = page.evaluate(
             "window.jupyterapp.shell.currentWidget.content.model.toJSON().cells.map(c => c.source)"

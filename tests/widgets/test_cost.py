@@ -87,7 +87,7 @@ def test_static_forms_have_the_figures_their_time_and_what_is_unknown(
     text, html = str(cost), cost._repr_html_()
     for form in (text, html):
         assert "running, est." in form and "As of 20" in form
-        assert "unknown" in form and "aws catalog 2026-03-01" in form
+        assert "unknown" in form and "aws catalog, 1 Mar 2026" in form
     assert "<rack>" not in html and "&lt;rack&gt;" in html
     assert "<script" not in html and "class=" in html
     line = str(made(compact=True))

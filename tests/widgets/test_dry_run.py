@@ -50,4 +50,4 @@ def test_text_is_short_and_html_folds_details() -> None:
     ]
     (fold,) = soup.select("details")
     assert "re-checked" in fold.text and "re-checked" not in soup.text.replace(fold.text, "")
-    assert "prices: aws 2026-07 a list" in soup.text
+    assert "prices: a list, Jul 2026" in soup.text

@@ -66,7 +66,7 @@ def test_text_has_everything_that_matters(made: Plan) -> None:
     for part in (
         *("Plan <b>odd</b>: least cost: $", "(estimates)", "aws us-east-1a m5.large"),
         *("2 x gcp us-central1-a a2", "A100:1, 12 vCPUs, 85 GiB", "$6.00/h"),
-        *("1:00:00 (assumed)", "2026-07-05 a price list", "s3://in", "10 GB", "listed price"),
+        *("1:00:00 (assumed)", "a price list, 5 Jul 2026", "s3://in", "10 GB", "listed price"),
         *("proven best of", "re-checked", "assumed: 1 h for train"),
     ):
         assert part in text, part
@@ -149,7 +149,7 @@ def test_alternatives_have_prices(made: Plan) -> None:
     assert "nothing there will do for train" in str(rows["on aws only"]["where"])
     dearer = [row for row in alternatives_table(made).to_dicts() if row["task"] == "a & b"]
     assert dearer and re.fullmatch(r"\+\$[\d.]+ \(\+\d+ %\)", str(dearer[0]["more"]))
-    assert "2026-06-01 another" in alternatives_table(made).note
+    assert "another, 1 Jun 2026" in alternatives_table(made).note
 
 
 def test_single_request_lists_alternatives() -> None:

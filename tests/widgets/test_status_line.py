@@ -93,6 +93,12 @@ def test_only_the_final_status_is_announced() -> None:
     assert Page(to_html(replace(DONE, stage="running"))).attributes["aria-live"] == "off"
 
 
+def test_colour_is_plain_where_jupyterlab_removes_variables() -> None:
+    """It does so in notebooks that are not trusted; the last declaration wins elsewhere."""
+    html = to_html(DONE)
+    assert "color: #3c9a40; color: var(--jp-success-color1, #3c9a40)" in html
+
+
 def test_html_escapes_and_carries_no_scripts() -> None:
     evil = '<img src=x onerror="alert(1)">'
     status = replace(DONE, cluster=evil, place=evil, detail=evil, notes=(evil,))

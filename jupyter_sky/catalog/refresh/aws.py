@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import SkyError, SkyRefreshError
+from ...translation import _
 from . import aws_prices as read
 from . import http
 from .entries import make_offer, make_table, read_entries
@@ -94,8 +95,8 @@ class AwsPrices:
             raise missing_sdk(self.cloud, "boto3") from None
         if Session().get_credentials() is None:
             raise SkyRefreshError(
-                "aws: no credentials were found: the price list and EC2 answer to accounts only",
-                hint="aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+                _("aws: no credentials were found: the price list and EC2 answer to accounts only"),
+                hint=_("aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
             )
 
     def fetch(self, fetch: Fetcher, known: KnownOffers) -> SourceData:
@@ -109,7 +110,9 @@ class AwsPrices:
 
         found = fetch.map([_Pair(pair) for pair in sorted(regions.items())], region)
         if regions and all(each.refused for each in found):
-            raise SkyRefreshError(f"aws: EC2 refuses us: {found[0].refused}", hint=_ACTIONS)
+            raise SkyRefreshError(
+                _("aws: EC2 refuses us: {refused}").format(refused=found[0].refused), hint=_ACTIONS
+            )
         local = [
             price
             for prices in fetch.map(_PLACES, partial(_prices, pricing, fetch))
@@ -150,7 +153,7 @@ class AwsPrices:
     def _bands(self, fetch: Fetcher) -> list[dict[str, Any]]:
         session = http.HttpSession()
 
-        def get(_: str | None) -> Page:
+        def get(__: str | None) -> Page:
             advisor = session.json(self.advisor)
             for name, kind in (("ranges", list), ("spot_advisor", dict)):
                 http.get_member(advisor, name, kind)
@@ -189,14 +192,17 @@ class AwsPrices:
             if "NextToken" in code:
                 return Recovery.RESTART
             if code in _DENIED_CODES:
-                return _RegionDenied(f"aws: {error}", hint=_ACTIONS)
-            return SkyRefreshError(f"aws: {error}", hint=TRY_LATER_HINT)
+                return _RegionDenied(_("aws: {error}").format(error=error), hint=_ACTIONS)
+            return SkyRefreshError(_("aws: {error}").format(error=error), hint=TRY_LATER_HINT)
         if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
-            return SkyRefreshError(f"aws: {error}", hint="aws configure")
+            return SkyRefreshError(_("aws: {error}").format(error=error), hint=_("aws configure"))
         if isinstance(error, ResponseParserError):
             return Recovery.RETRY
         if isinstance(error, boto.BotoCoreError):
-            return SkyRefreshError(f"aws: cannot be reached: {error}", hint="check the network")
+            return SkyRefreshError(
+                _("aws: cannot be reached: {error}").format(error=error),
+                hint=_("check the network"),
+            )
         return http.explain_failure(error, "aws")
 
 

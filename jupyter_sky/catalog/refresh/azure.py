@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...errors import SkyError, SkyRefreshError
+from ...translation import _
 from . import http
 from .entries import (
     InvalidEntry,
@@ -98,7 +99,7 @@ class AzurePrices:
         if not regions:
             reason = f": {failure.message}" if failure else ""
             raise SkyRefreshError(
-                f"azure: no region is known to ask prices for{reason}",
+                _("azure: no region is known to ask prices for{reason}").format(reason=reason),
                 hint=failure.hint if failure else _ACCOUNT_HINT,
             ) from failure
         session = http.HttpSession()
@@ -121,7 +122,9 @@ class AzurePrices:
             records, skipped = read_entries(http.get_member(answer, "Items", list), _price)
             following = answer.get("NextPageLink") or None
             if following and urlsplit(following).hostname != urlsplit(self.prices).hostname:
-                raise SkyRefreshError(f"azure: the next page is elsewhere: {following}")
+                raise SkyRefreshError(
+                    _("azure: the next page is elsewhere: {following}").format(following=following)
+                )
             return Page(records, following, skipped)
 
         return fetch.pages(f"{region}/prices", get)
@@ -145,7 +148,7 @@ class AzurePrices:
             raise missing_sdk(self.cloud, "azure-mgmt-compute") from None
         subscription = self.subscription or os.environ.get("AZURE_SUBSCRIPTION_ID", "")
         if not subscription:
-            raise SkyRefreshError("azure: AZURE_SUBSCRIPTION_ID is not set", hint=_ACCOUNT_HINT)
+            raise SkyRefreshError(_("azure: AZURE_SUBSCRIPTION_ID is not set"), hint=_ACCOUNT_HINT)
         credential = self.credential or DefaultAzureCredential()
         where = {"base_url": self.manager} if self.manager else {}
         if self.manager:
@@ -159,17 +162,25 @@ class AzurePrices:
         except ImportError:
             return http.explain_failure(error, "azure")
         if isinstance(error, azure.ClientAuthenticationError):
-            return SkyRefreshError(f"azure: {_first_line(error)}", hint="az login")
+            return SkyRefreshError(
+                _("azure: {error}").format(error=_first_line(error)), hint=_("az login")
+            )
         if isinstance(error, azure.DecodeError | azure.IncompleteReadError):
             return Recovery.RETRY
         if isinstance(error, azure.HttpResponseError):
             if getattr(error, "status_code", None) in (401, 403):
                 hint = "the account needs to read Microsoft.Compute/skus in the subscription"
-                return SkyRefreshError(f"azure: {_first_line(error)}", hint=hint)
-            return SkyRefreshError(f"azure: {_first_line(error)}", hint=TRY_LATER_HINT)
+                return SkyRefreshError(
+                    _("azure: {error}").format(error=_first_line(error)), hint=hint
+                )
+            return SkyRefreshError(
+                _("azure: {error}").format(error=_first_line(error)), hint=TRY_LATER_HINT
+            )
         if isinstance(error, azure.AzureError):
             hint = "check the network"
-            return SkyRefreshError(f"azure: cannot be reached: {_first_line(error)}", hint=hint)
+            return SkyRefreshError(
+                _("azure: cannot be reached: {error}").format(error=_first_line(error)), hint=hint
+            )
         return http.explain_failure(error, "azure")
 
 
@@ -238,7 +249,7 @@ def _by_machine(entries: Iterable[dict[str, Any]]) -> dict[tuple[str, str, bool]
         key = entry["region"], entry["type"], entry["spot"]
         rank = entry["primary"], entry["since"], entry["usd"]
         best[key] = max(rank, best.get(key, rank))
-    return {key: price for key, (_, _, price) in best.items()}
+    return {key: price for key, (__, __, price) in best.items()}
 
 
 # -- rows ----------------------------------------------------------------------------------
@@ -250,7 +261,7 @@ def _rows(
     known: KnownOffers,
 ) -> Iterator[dict[str, Any]]:
     listed = {(size["region"], size["type"]): size for size in sizes}
-    sold = {(region, machine) for region, machine, _ in prices}
+    sold = {(region, machine) for region, machine, __ in prices}
     for region, machine in sorted(sold | listed.keys()):
         size = listed.get((region, machine))
         facts = _facts(machine, size, known)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import SkyError, SkyRefreshError
+from ...translation import _
 from ..regions import STALE_DAYS
 from .page_cache import KEEP_HOURS
 from .runner import STATES, RefreshOutcome, refresh, sources
@@ -112,7 +113,11 @@ def refresh_and_report(
     try:
         outcomes = refresh(clouds, dry_run=dry_run, force=force)
     except KeyboardInterrupt:
-        print(f"interrupted: the catalog is as it was; pages are kept for {KEEP_HOURS:g} hours")
+        print(
+            _(
+                "interrupted: the catalog is as it was; pages are kept for {keep_hours:g} hours"
+            ).format(keep_hours=KEEP_HOURS)
+        )
         raise
     failed = [outcome.error for outcome in outcomes if outcome.error is not None]
     report = RefreshReport(outcomes)
@@ -126,7 +131,11 @@ def refresh_and_report(
 
 def _join_errors(outcomes: Sequence[RefreshOutcome], failed: Sequence[SkyError]) -> SkyError:
     names = ", ".join(outcome.cloud for outcome in outcomes if outcome.state == STATES[2])
-    return SkyRefreshError(f"{len(failed)} of {len(outcomes)} clouds not refreshed: {names}")
+    return SkyRefreshError(
+        _("{failed_count} of {outcomes_count} clouds not refreshed: {names}").format(
+            failed_count=len(failed), outcomes_count=len(outcomes), names=names
+        )
+    )
 
 
 def show() -> Table:

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from ...errors import SkyError, SkyRefreshError
+from ...translation import _
 from .page_cache import Page, PageCache
 from .progress import RefreshProgress
 
@@ -97,14 +98,20 @@ class Fetcher:
             except _Restart as restart:
                 if restarts or not have:
                     raise SkyRefreshError(
-                        f"{name}: the list ended half-way: {restart}", hint=TRY_LATER_HINT
+                        _("{name}: the list ended half-way: {restart}").format(
+                            name=name, restart=restart
+                        ),
+                        hint=TRY_LATER_HINT,
                     ) from restart
                 restarts += 1
                 self._cache.drop(name)
                 have = []
                 continue
             if page.next is not None and page.next in {earlier.next for earlier in have}:
-                raise SkyRefreshError(f"{name}: its pages go round in circles", hint=TRY_LATER_HINT)
+                raise SkyRefreshError(
+                    _("{name}: its pages go round in circles").format(name=name),
+                    hint=TRY_LATER_HINT,
+                )
             self._cache.put(name, len(have), page)
             have.append(page)
         for page in have:
@@ -146,7 +153,7 @@ class Fetcher:
     def _fetch_page(self, get: Callable[[str | None], Page], token: str | None) -> Page:
         for attempt in range(1, _TRIES + 1):
             if self._stop.is_set():
-                raise SkyRefreshError("stopped")
+                raise SkyRefreshError(_("stopped"))
             try:
                 return get(token)
             except SkyError:
@@ -159,7 +166,9 @@ class Fetcher:
                     raise meaning from error
                 if attempt == _TRIES:
                     raise SkyRefreshError(
-                        f"the answer was damaged {_TRIES} times: {_format_error(error)}",
+                        _("the answer was damaged {tries} times: {error}").format(
+                            tries=_TRIES, error=_format_error(error)
+                        ),
                         hint=TRY_LATER_HINT,
                     ) from error
                 self._stop.wait(self._pause * 2 ** (attempt - 1))

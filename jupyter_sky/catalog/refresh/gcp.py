@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import SkyError, SkyRefreshError
+from ...translation import _
 from . import gcp_skus as skus
 from . import http
 from .entries import canonical_accelerator, make_offer, make_table, nominal_memory, read_entries
@@ -80,16 +81,18 @@ class GcpPrices:
                 credentials, default = google.auth.default()
             except DefaultCredentialsError:
                 raise SkyRefreshError(
-                    "gcp: no credentials were found: its price list answers to accounts only",
-                    hint="gcloud auth application-default login",
+                    _("gcp: no credentials were found: its price list answers to accounts only"),
+                    hint=_("gcloud auth application-default login"),
                 ) from None
             project = project or default
         project = project or os.environ.get("GOOGLE_CLOUD_PROJECT")
         if not project:
             raise SkyRefreshError(
-                "gcp: no project is set to list machine types of",
-                hint="gcloud auth application-default set-quota-project PROJECT, or set "
-                "GOOGLE_CLOUD_PROJECT",
+                _("gcp: no project is set to list machine types of"),
+                hint=_(
+                    "gcloud auth application-default set-quota-project PROJECT, or set "
+                    "GOOGLE_CLOUD_PROJECT"
+                ),
             )
         return credentials, project
 
@@ -146,10 +149,12 @@ class GcpPrices:
                 "gcloud auth application-default login; the account needs compute.viewer and the "
                 "Cloud Billing API enabled"
             )
-            return SkyRefreshError(f"gcp: {error}", hint=hint)
+            return SkyRefreshError(_("gcp: {error}").format(error=error), hint=hint)
         if isinstance(error, api.GoogleAPICallError):
-            return SkyRefreshError(f"gcp: {error}", hint=TRY_LATER_HINT)
-        return SkyRefreshError(f"gcp: cannot be reached: {error}", hint="check the network")
+            return SkyRefreshError(_("gcp: {error}").format(error=error), hint=TRY_LATER_HINT)
+        return SkyRefreshError(
+            _("gcp: cannot be reached: {error}").format(error=error), hint=_("check the network")
+        )
 
 
 def _make_page_reader(call: Any, asked: Mapping[str, Any], reader: Any) -> Any:

@@ -7,6 +7,7 @@ from json import JSONDecodeError
 from typing import Any
 
 from ...errors import SkyError, SkyRefreshError
+from ...translation import _
 from .fetcher import TRY_LATER_HINT, Recovery
 
 _TIMEOUT = (10, 120)  # seconds to connect, and between two pieces of an answer
@@ -75,7 +76,10 @@ def explain_failure(error: Exception, cloud: str) -> Recovery | SkyError:
         code, address = error.response.status_code, error.response.url.partition("?")[0]
         if code in (401, 403):
             return SkyRefreshError(
-                f"{cloud}: {address} refuses us ({code})", hint="check the credentials"
+                _("{cloud}: {address} refuses us ({code})").format(
+                    cloud=cloud, address=address, code=code
+                ),
+                hint=_("check the credentials"),
             )
         busy = "is too busy" if code == 429 else "answers"
         return SkyRefreshError(f"{cloud}: {address} {busy} ({code})", hint=TRY_LATER_HINT)
@@ -85,8 +89,10 @@ def explain_failure(error: Exception, cloud: str) -> Recovery | SkyError:
     if isinstance(error, requests.RequestException):
         asked = getattr(error.request, "url", None) or "its address"
         return SkyRefreshError(
-            f"{cloud}: {asked.partition('?')[0]} cannot be reached ({type(error).__name__})",
-            hint="check the network, and HTTPS_PROXY where a proxy is in the way",
+            _("{cloud}: {partition} cannot be reached ({name})").format(
+                cloud=cloud, partition=asked.partition("?")[0], name=type(error).__name__
+            ),
+            hint=_("check the network, and HTTPS_PROXY where a proxy is in the way"),
         )
     return SkyRefreshError(f"{cloud}: {type(error).__name__}: {error}", hint=TRY_LATER_HINT)
 

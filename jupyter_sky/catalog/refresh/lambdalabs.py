@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import SkyError, SkyRefreshError
+from ...translation import _
 from . import http
 from .entries import (
     InvalidEntry,
@@ -54,7 +55,9 @@ class LambdaPrices:
     def check(self) -> None:
         """Raise when there is no API key."""
         if not self._key():
-            raise SkyRefreshError("lambda: LAMBDA_API_KEY is not set", hint="create an API key")
+            raise SkyRefreshError(
+                _("lambda: LAMBDA_API_KEY is not set"), hint=_("create an API key")
+            )
 
     def _key(self) -> str:
         return self.key or os.environ.get("LAMBDA_API_KEY", "")
@@ -63,7 +66,7 @@ class LambdaPrices:
         """Read the one list that there is."""
         session = http.HttpSession({"Authorization": f"Bearer {self._key()}"})
 
-        def get(_: str | None) -> Page:
+        def get(__: str | None) -> Page:
             listed = http.get_member(session.json(self.types), "data", dict)
             return Page(*_split(read_entries(listed.values(), _read)))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import SkyError, SkyRefreshError
 from ...provider.register import find_provider
+from ...translation import _
 from . import http
 from .entries import make_offer, make_table
 from .fetcher import TRY_LATER_HINT, Fetcher, Recovery, today
@@ -45,13 +46,14 @@ class ProviderPrices:
         provider = self._provider()
         if not provider.configured():
             raise SkyRefreshError(
-                f"{self.cloud}: no credentials were found", hint=provider.login or None
+                _("{cloud}: no credentials were found").format(cloud=self.cloud),
+                hint=provider.login or None,
             )
 
     def fetch(self, fetch: Fetcher, known: KnownOffers) -> SourceData:
         """Read the offers; the same machine on demand and spot is one row."""
 
-        def get(_: str | None) -> Page:
+        def get(__: str | None) -> Page:
             return Page([asdict(offer) for offer in self._provider().offers()], None, {})
 
         offers = fetch.pages("offers", get)

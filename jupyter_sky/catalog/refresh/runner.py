@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ...errors import SkyError, SkyRefreshError, SkyUsageError, suggest
 from ...provider.facts import BUILT_IN
 from ...provider.register import installed_names
+from ...translation import _
 from . import coverage
 from .comparison import OfferDiff, compare
 from .fetcher import TRY_LATER_HINT, Fetcher
@@ -67,7 +68,7 @@ def sources() -> dict[str, PriceSource]:
     found: dict[str, PriceSource] = {}
     for name, facts in sorted(BUILT_IN.items()):
         if facts.price_source:
-            module, _, kind = facts.price_source.partition(":")
+            module, __, kind = facts.price_source.partition(":")
             found[name] = getattr(import_module(f".{module}", __package__), kind)()
     return found | {name: ProviderPrices(name) for name in installed_names()}
 
@@ -128,7 +129,8 @@ def refresh(
     for name in names:
         if name not in all_sources:
             raise SkyUsageError(
-                f"catalog refresh {name}: no source of that name", hint=suggest(name, all_sources)
+                _("catalog refresh {name}: no source of that name").format(name=name),
+                hint=suggest(name, all_sources),
             )
     data = Path(directory) if directory is not None else paths.data_dir()
     outcomes = []
@@ -158,7 +160,7 @@ def _refresh_cloud(
 ) -> RefreshOutcome:
     from .. import files
 
-    folder, _ = folders
+    folder, __ = folders
     known = KnownOffers(
         *(coverage.read_current(*folders, source.cloud, name) for name in ("offers", "egress"))
     )
@@ -181,8 +183,9 @@ def _refresh_cloud(
             files.write(folder, _complete_tables(found, known, source, folder), meta)
         except OSError as error:
             raise SkyRefreshError(
-                f"{source.cloud}: {folder} cannot be written ({error.strerror or error}); "
-                "the catalog is as it was",
+                _(
+                    "{cloud}: {folder} cannot be written ({strerror}); the catalog is as it was"
+                ).format(cloud=source.cloud, folder=folder, strerror=error.strerror or error),
                 hint=TRY_LATER_HINT,
             ) from error
     return outcome
@@ -192,19 +195,27 @@ def _check_plausible(cloud: str, diff: OfferDiff, force: bool) -> None:
     """Raise SkyRefreshError for prices that cannot be right."""
     kept = "the catalog is as it was"
     if not diff.after:
-        raise SkyRefreshError(f"{cloud}: not one offer with a price came back; {kept}")
+        raise SkyRefreshError(
+            _("{cloud}: not one offer with a price came back; {kept}").format(
+                cloud=cloud, kept=kept
+            )
+        )
     if force:
         return
     hint = f"if that is right: jupyter sky catalog refresh {cloud} --force"
     if diff.after < _MIN_SHARE_LEFT * diff.before:
         raise SkyRefreshError(
-            f"{cloud}: {diff.after} priced offers came back where there were {diff.before}; {kept}",
+            _("{cloud}: {after} priced offers came back where there were {before}; {kept}").format(
+                cloud=cloud, after=diff.after, before=diff.before, kept=kept
+            ),
             hint=hint,
         )
     if diff.far > _MAX_SHARE_FAR * diff.common:
         raise SkyRefreshError(
-            f"{cloud}: {diff.far} of {diff.common} prices are now more than three times or less "
-            f"than a third of what they were; {kept}",
+            _(
+                "{cloud}: {far} of {common} prices are now more than three times or "
+                "less than a third of what they were; {kept}"
+            ).format(cloud=cloud, far=diff.far, common=diff.common, kept=kept),
             hint=hint,
         )
 

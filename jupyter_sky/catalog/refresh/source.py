@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import SkyError, SkyRefreshError
 from ...provider.register import find_facts
+from ...translation import _
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,6 +120,8 @@ def missing_sdk(cloud: str, package: str) -> SkyError:
     pip install 'jupyter_sky[aws]'
     """
     return SkyRefreshError(
-        f"{cloud}: its prices are read with {package}, which is not installed",
+        _("{cloud}: its prices are read with {package}, which is not installed").format(
+            cloud=cloud, package=package
+        ),
         hint=find_facts(cloud).install,
     )

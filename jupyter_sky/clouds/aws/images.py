@@ -9,6 +9,7 @@ from typing import Any
 from ... import accelerators
 from ...errors import SkyNoCapacity, SkyUsageError
 from ...offers import Offer
+from ...translation import _
 
 _UBUNTU = "099720109477"  # Canonical's account
 _UBUNTU_ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
@@ -105,7 +106,9 @@ def find_image(client: Callable[[str, str], Any], offer: Offer) -> MachineImage:
             Filters=[{"Name": name, "Values": [value]} for name, value in filters.items()],
         )["Images"]
     if not images:
-        missing = SkyNoCapacity(f"{offer.place}: the region has no image {wanted.name}")
+        missing = SkyNoCapacity(
+            _("{place}: the region has no image {name}").format(place=offer.place, name=wanted.name)
+        )
         missing.cause, missing.scope = "quota", "family"
         raise missing
     image = max(images, key=lambda each: each["CreationDate"])

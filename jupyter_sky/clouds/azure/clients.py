@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SkyPermission
+from ...translation import _
 
 PUBLIC_CLOUD = "https://management.azure.com"
 VARIABLES = (
@@ -73,7 +74,9 @@ class AzureClients:
         said = f"subscription {found.get('displayName', '')} ({self.subscription})"
         if state not in ("Enabled", "Warned"):
             hint = "see Cost Management + Billing in the portal"
-            raise SkyPermission(f"azure: {said} is {state}", hint=hint)
+            raise SkyPermission(
+                _("azure: {said} is {state}").format(said=said, state=state), hint=hint
+            )
         return said
 
     def download(self, url: str) -> str:
@@ -139,8 +142,12 @@ def _select_subscription(plain: Any, manager: str) -> str:
         return next(iter(seen))
     names = ", ".join(f"{id} ({name})" for id, name in sorted(seen.items()))
     raise SkyPermission(
-        f"azure: {len(seen)} subscriptions are seen" if seen else "azure: no subscription is seen",
-        hint=f"set AZURE_SUBSCRIPTION_ID to one of {names}" if seen else "az login",
+        _("azure: {seen_count} subscriptions are seen").format(seen_count=len(seen))
+        if seen
+        else _("azure: no subscription is seen"),
+        hint=_("set AZURE_SUBSCRIPTION_ID to one of {names}").format(names=names)
+        if seen
+        else _("az login"),
     )
 
 

@@ -23,7 +23,8 @@ import zmq
 from ipyparallel import error as ipp_error
 
 from ...errors import SkyClusterLost, SkyEngineLost, SkyError, SkyTimeout, SkyVersionError
-from ..wire.messages import Content
+from ...translation import _
+from ..wire.messages import Content, Message
 from .cell_execution import CellExecution
 from .client import REPLY_TIMEOUT_SECONDS, DirectClient, Sink
 
@@ -110,22 +111,49 @@ class ClusterConnection:
         SkyClusterLost
             No answer within `timeout` seconds.
         """
+        future = self.send_controller_request(op, **content)
+        return self.controller_reply(future, op, timeout, wait_reconnect)["content"]
+
+    def send_controller_request(self, op: str, **content: Any) -> Future:
+        """Send a request to the controller; `controller_reply` waits for the reply."""
         if self._lost.is_set():
             raise SkyClusterLost(self.lost_reason)
-        future = self.client.send_query("sky_request", {"op": op, **content})
+        return self.client.send_query("sky_request", {"op": op, **content})
+
+    def controller_reply(
+        self,
+        request: Future,
+        op: str,
+        timeout: float = REPLY_TIMEOUT_SECONDS,
+        wait_reconnect: bool = True,
+    ) -> Message:
+        """Return the reply of the controller to a request, as a message with its buffers.
+
+        Raises
+        ------
+        SkyClusterLost
+            No answer within `timeout` seconds, or the controller cannot do that.
+        """
         while True:
             try:
-                answer = self.wait(future, timeout)["content"]
+                reply = self.wait(request, timeout)
                 break
             except FutureTimeout:
                 if wait_reconnect and self.down_reason():
                     continue
                 raise SkyClusterLost(
-                    f"cluster {self.cluster} has not answered for {timeout:g} s"
+                    _("cluster {cluster} has not answered for {timeout:g} s").format(
+                        cluster=self.cluster, timeout=timeout
+                    )
                 ) from None
-        if "failed" in answer:
-            raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {answer['failed']}")
-        return answer
+        if "failed" in reply["content"]:
+            reason = reply["content"]["failed"]
+            raise SkyClusterLost(
+                _("cluster {cluster} cannot {op}: {reason}").format(
+                    cluster=self.cluster, op=op, reason=reason
+                )
+            )
+        return reply
 
     # -- use of the cluster ------------------------------------------------------------------------
 
@@ -159,8 +187,13 @@ class ClusterConnection:
             now = time.monotonic()
             if now > deadline:
                 raise SkyEngineLost(
-                    f"engine {min(wanted - self.client.connected_ranks)} of cluster {self.cluster} "
-                    f"has not come up within {timeout:g} s"
+                    _(
+                        "engine {wanted} of cluster {cluster} has not come up within {timeout:g} s"
+                    ).format(
+                        wanted=min(wanted - self.client.connected_ranks),
+                        cluster=self.cluster,
+                        timeout=timeout,
+                    )
                 )
             if now - last_check > 0.25:
                 last_check = now
@@ -200,7 +233,7 @@ class ClusterConnection:
         arrived, ports = threading.Event(), None
         while not busy and not arrived.is_set() and time.monotonic() < deadline:
             answer = self.wait(
-                self.send_value_request(rank, "ping", sink=lambda _: arrived.set()), 10.0
+                self.send_value_request(rank, "ping", sink=lambda __: arrived.set()), 10.0
             )
             named_ports = self.reply_content(answer).get("ports")
             if named_ports and ports is None and self.client.is_local:
@@ -249,7 +282,7 @@ class ClusterConnection:
             metadata={"sky": request},
             message_future_hook=cell.set_futures,
         )
-        cell.reply.add_done_callback(lambda _: self.record_use(what))
+        cell.reply.add_done_callback(lambda __: self.record_use(what))
         return cell
 
     def send_value_request(
@@ -281,7 +314,11 @@ class ClusterConnection:
     def reply_content(self, reply: Any) -> Content:
         """Return the content of a reply, or raise the error in it."""
         if isinstance(reply, ipp_error.EngineError):
-            raise SkyEngineLost(f"engine {reply} of cluster {self.cluster} was lost")
+            raise SkyEngineLost(
+                _("engine {reply} of cluster {cluster} was lost").format(
+                    reply=reply, cluster=self.cluster
+                )
+            )
         content = reply["content"]
         if content["status"] != "ok":
             from ... import errors
@@ -304,7 +341,9 @@ class ClusterConnection:
             return self.client.engines_by_rank[rank].encode()
         except KeyError:
             raise SkyEngineLost(
-                f"engine {rank} of cluster {self.cluster} is not connected"
+                _("engine {rank} of cluster {cluster} is not connected").format(
+                    rank=rank, cluster=self.cluster
+                )
             ) from None
 
     # -- waiting ---------------------------------------------------------------------------
@@ -327,8 +366,10 @@ class ClusterConnection:
                 if future.done():
                     raise
                 raise SkyTimeout(
-                    f"cluster {self.cluster} has not answered within {timeout:g} s",
-                    hint="its machines may be cut off, or busy: run the cell again",
+                    _("cluster {cluster} has not answered within {timeout:g} s").format(
+                        cluster=self.cluster, timeout=timeout
+                    ),
+                    hint=_("its machines may be cut off, or busy: run the cell again"),
                 ) from None
             finally:
                 self._waiting.discard(future)
@@ -399,10 +440,14 @@ def _open_client(
         settings = files.read(connection_file, cluster)
         return DirectClient(settings, timeout=timeout, folder=connection_file.parent)
     except (OSError, TimeoutError, ipp_error.TimeoutError) as error:
-        raise SkyClusterLost(f"cluster {cluster} does not answer") from error
+        raise SkyClusterLost(
+            _("cluster {cluster} does not answer").format(cluster=cluster)
+        ) from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise SkyClusterLost(
-            f"cluster {cluster} does not answer at its address: {error}"
+            _("cluster {cluster} does not answer at its address: {error}").format(
+                cluster=cluster, error=error
+            )
         ) from error
 
 
@@ -433,7 +478,9 @@ def _check_python(cluster: str, version: str) -> None:
     here, there = platform.python_version_tuple()[:2], tuple(version.split(".")[:2])
     if here != there:
         raise SkyVersionError(
-            f"cluster {cluster} runs Python {'.'.join(there)}, this notebook {'.'.join(here)}: "
-            "values cannot travel between them",
-            hint="start a cluster from this notebook, or use a kernel of the same minor version",
+            _(
+                "cluster {cluster} runs Python {there}, this notebook {here}: values "
+                "cannot travel between them"
+            ).format(cluster=cluster, there=".".join(there), here=".".join(here)),
+            hint=_("start a cluster from this notebook, or use a kernel of the same minor version"),
         )

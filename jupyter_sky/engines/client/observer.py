@@ -13,6 +13,7 @@ from typing import Any
 import zmq
 
 from ...errors import SkyClusterLost
+from ...translation import _
 
 REPLY_TIMEOUT_SECONDS = 5.0
 
@@ -70,6 +71,12 @@ class Observer:
         SkyClusterLost
             No answer within `timeout` seconds, or it cannot do that.
         """
+        return self.ask_with_buffers(op, timeout, **content)[0]
+
+    def ask_with_buffers(
+        self, op: str, timeout: float = REPLY_TIMEOUT_SECONDS, **content: Any
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """Ask the controller as `ask` does; return the bytes that came with the answer, too."""
         with self._lock:
             message = self._session.msg("sky_request", content={"op": op, **content})
             try:
@@ -78,22 +85,36 @@ class Observer:
                     message["header"]["msg_id"], time.monotonic() + timeout
                 )
             except zmq.ZMQError as error:  # closed by another thread, to which it did not answer
-                raise SkyClusterLost(f"cluster {self.cluster} does not answer: {error}") from None
+                raise SkyClusterLost(
+                    _("cluster {cluster} does not answer: {error}").format(
+                        cluster=self.cluster, error=error
+                    )
+                ) from None
         if answer is None:
-            raise SkyClusterLost(f"cluster {self.cluster} has not answered for {timeout:g} s")
-        if "failed" in answer:
-            raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {answer['failed']}")
+            raise SkyClusterLost(
+                _("cluster {cluster} has not answered for {timeout:g} s").format(
+                    cluster=self.cluster, timeout=timeout
+                )
+            )
+        if "failed" in answer[0]:
+            raise SkyClusterLost(
+                _("cluster {cluster} cannot {op}: {answer}").format(
+                    cluster=self.cluster, op=op, answer=answer[0]["failed"]
+                )
+            )
         return answer
 
-    def _receive_reply(self, msg_id: str, deadline: float) -> dict[str, Any] | None:
+    def _receive_reply(
+        self, msg_id: str, deadline: float
+    ) -> tuple[dict[str, Any], list[Any]] | None:
         """Wait for the reply to one request; discard late replies to earlier requests."""
         while (left := deadline - time.monotonic()) > 0 and self._socket.poll(int(left * 1000) + 1):
             try:
-                _, frames = self._session.feed_identities(self._socket.recv_multipart())
+                __, frames = self._session.feed_identities(self._socket.recv_multipart())
                 message = self._session.deserialize(frames, content=True)
                 parent, content = message["parent_header"], message["content"]
                 if parent.get("msg_id") == msg_id and isinstance(content, dict):
-                    return content
+                    return content, list(message.get("buffers") or ())
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 continue  # not signed with the key of this cluster, or no message of Jupyter's
         return None

@@ -133,6 +133,16 @@ class ClusterEngines:
             self.agent_server.receive_reports(add_metrics)
             self.agent_server.set_controller(engine)
 
+    def working_folder(self) -> Path:
+        """Return the folder that the first engine of this node works in now."""
+        import psutil
+
+        process = self.by_rank[self.local_ranks[0]].process
+        try:
+            return Path(psutil.Process(process.pid).cwd())
+        except (psutil.Error, OSError):  # it is being replaced
+            return self._directory / "work"
+
     # -- checks ------------------------------------------------------------------------------------
 
     def check_nodes(self, add_metrics: Callable[[int, NodeSample], None]) -> str:

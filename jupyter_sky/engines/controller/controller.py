@@ -24,11 +24,13 @@ from typing import TYPE_CHECKING
 
 from ...remote.supervisor import descendants, kill_all
 from ...remote.supervisor import write_private as write
+from ..node import outgoing_files
 from ..node.current_cell import CurrentCell
 from ..node.engine import import_dependencies
 from ..node.engine_process import load_config
 from ..node.keepalive import KeepAlive
 from ..node.metrics import PERIOD_SECONDS, MetricsHistory, NodeMetrics
+from ..node.overlay import FOLDER, PackageOverlay
 from ..wire.messages import CellFacts, ClusterConfig, Content, Message
 from .activity import Activity, notebook_name
 from .cluster_engines import ClusterEngines
@@ -330,6 +332,15 @@ class ClusterController:
     def _op_engines(self, content: Content) -> Content:
         return {"engines": self.engines.describe()}
 
+    def _op_outgoing(self, content: Content) -> Content:
+        """Find or read files of this node, also while a cell runs; see `outgoing_files`."""
+        if content["do"] == "read":
+            self.activity.record_use("files", time.monotonic())
+        is_confined = bool(content.get("is_confined"))
+        folder = self.directory / "work" if is_confined else self.engines.working_folder()
+        reply, data = outgoing_files.answer(folder, content, is_confined)
+        return reply | {"buffers": data}
+
 
 def _cell_label(facts: CellFacts) -> str:
     """Return a label of a cell and its notebook."""
@@ -358,6 +369,8 @@ def main(argv: list[str]) -> None:
         import_dependencies()
     controller = ClusterController(config, path, loaded=several)
     try:
+        if config.get("keeps_environment"):
+            PackageOverlay(controller.directory / FOLDER).create()
         from .hub import run_controller  # takes long: engines start meanwhile
 
         run_controller(controller)

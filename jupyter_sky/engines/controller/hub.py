@@ -89,7 +89,10 @@ class SkyHub(_Hub):
         except Exception as error:
             self.log.error("bad request", exc_info=True)
             content = {"failed": f"{type(error).__name__}: {error}"}
-        self.session.send(self.query, "sky_reply", content, ident=idents[0], parent=message)
+        buffers = content.pop("buffers", None)  # bytes of files, which are no JSON
+        self.session.send(
+            self.query, "sky_reply", content, ident=idents[0], parent=message, buffers=buffers
+        )
 
     def sky_output(self, topics: list[bytes], frames: list) -> None:
         """Pass an output message to the controller; its content stays packed."""

@@ -89,13 +89,13 @@ class Journal:
         controller never holds a whole flood; call again with the number returned.
         """
         index = self._index(run)
+        if run in self._open:  # also where nothing is returned: others read the file itself
+            _attempt(self._open[run].flush)
         if start >= index.count:
             return [], start
         entries: list[dict] = []
         size, mark = 0, bisect_right(index.numbers, start) - 1
         try:
-            if run in self._open:
-                self._open[run].flush()
             with open(self.path(run), "rb") as file:
                 file.seek(index.offsets[mark])
                 for number, line in enumerate(file, index.numbers[mark]):

@@ -20,6 +20,7 @@ import sys
 import time
 from pathlib import Path
 
+from ...translation import _
 from ..wire.multiplexer import HELLO, MAGIC, Multiplexer, set_nodelay
 from ..wire.private_sockets import output_socket_name
 
@@ -53,7 +54,7 @@ class TunnelServer:
         loop = asyncio.get_running_loop()
         tasks: set[asyncio.Task] = set()
         while True:
-            conn, _ = await loop.sock_accept(listener)
+            conn, __ = await loop.sock_accept(listener)
             task = loop.create_task(self._serve_session(conn))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -62,7 +63,7 @@ class TunnelServer:
         """Carry the streams of one session over the pipes that it passes."""
         with conn, contextlib.suppress(OSError, asyncio.IncompleteReadError):
             reader, writer = await _receive_pipes(conn)
-            magic, name, received, _ = HELLO.unpack(await reader.readexactly(HELLO.size))
+            magic, name, received, __ = HELLO.unpack(await reader.readexactly(HELLO.size))
             if magic != MAGIC:
                 return
             is_known = name in self.sessions
@@ -128,7 +129,7 @@ async def _receive_pipes(conn: socket.socket) -> tuple[asyncio.StreamReader, asy
         await ready
     finally:
         loop.remove_reader(conn)
-    _, fds, _, _ = socket.recv_fds(conn, 1, 2)
+    __, fds, __, __ = socket.recv_fds(conn, 1, 2)
     if len(fds) != 2:
         raise OSError("no pipes were received")
     reader = asyncio.StreamReader()
@@ -152,7 +153,7 @@ def attach(directory: Path) -> int:
                 break
             except OSError:
                 if time.monotonic() > deadline:
-                    print("the cluster has no tunnel server", file=sys.stderr)
+                    print(_("the cluster has no tunnel server"), file=sys.stderr)
                     return 1
                 if closed.poll(20):
                     return 1

@@ -80,6 +80,11 @@ def main(argv: list[str]) -> None:
     from .streams import OutputPublisher
 
     directory = Path(config["directory"])
+    if config.get("keeps_environment"):
+        from .overlay import FOLDER, PackageOverlay
+
+        SkyKernel.overlay = PackageOverlay(directory / FOLDER)
+        SkyKernel.overlay.activate()
     # ipyparallel names these classes in this module only; there are no traits for them.
     engine_app.Kernel = SkyKernel  # type: ignore[misc]
     engine_app.IOPubThread = OutputPublisher  # type: ignore[misc]

@@ -23,6 +23,8 @@ from types import MappingProxyType
 
 from ...errors import SkyError
 from ...remote.package_names import without_credentials
+from ...translation import _
+from .overlay import shared_package_folders
 
 SHOWN_LINES = 12
 
@@ -52,7 +54,11 @@ def install_packages(
     """
     for package in packages:
         if package.lstrip().startswith("-"):
-            raise SkyError(f"{what} {package}: an option of the installer, not a package")
+            raise SkyError(
+                _("{what} {package}: an option of the installer, not a package").format(
+                    what=what, package=package
+                )
+            )
     parts = [sys.executable, sys.version, *sorted(map(_package_identity, packages))]
     parts += [f"without {name}" for name in without]
     parts += [without_credentials(f"{name}={settings[name]}") for name in sorted(settings)]
@@ -92,8 +98,7 @@ def exclusive_lock(path: Path) -> Iterator[None]:
 
 def _build(home: Path, site_packages: Path) -> None:
     venv.EnvBuilder(with_pip=False, clear=True).create(home)
-    below = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
-    (site_packages / "engine.pth").write_text("\n".join(below))
+    (site_packages / "engine.pth").write_text("\n".join(shared_package_folders()))
 
 
 def _install(
@@ -117,7 +122,9 @@ def _install(
         pip = [sys.executable, "-P", "-m", "pip", "--python", python, "install", "--quiet"]
         commands.append([*pip, "--disable-pip-version-check", "--no-input"])
     if not commands:
-        raise SkyError(f"{what} needs uv or pip on the engine, and neither is there")
+        raise SkyError(
+            _("{what} needs uv or pip on the engine, and neither is there").format(what=what)
+        )
     output = ""
     for command in commands:
         result = subprocess.run(

@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ...errors import SkyBootstrapError
+from ...translation import _
 
 FileEntries = Mapping[str, Sequence]
 """Files by the path that they get: ``[digest of the content, mode]``."""
@@ -116,7 +117,7 @@ def missing_digests(entries: FileEntries) -> list[str]:
     """Return the digests of files that are not cached."""
     if (cache_folder() / "trees" / tree_digest(entries)).exists():
         return []
-    digests = dict.fromkeys(name for name, _ in entries.values())
+    digests = dict.fromkeys(name for name, __ in entries.values())
     return [name for name in digests if not (cache_folder() / "files" / name).exists()]
 
 
@@ -182,7 +183,7 @@ class FileReceiver:
 
 
 def _changed() -> SkyBootstrapError:
-    return SkyBootstrapError("a file has changed while it was sent", hint="try again")
+    return SkyBootstrapError(_("a file has changed while it was sent"), hint=_("try again"))
 
 
 def build_folder(entries: FileEntries) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from ...errors import SkyUsageError
+from ...translation import _
 
 SKIPPED = {
     ".git",
@@ -107,11 +108,17 @@ def build_manifest(root: Path, paths: Iterable[str]) -> Manifest:
     for text in paths:
         path = (root / text).resolve()
         if not path.exists():
-            raise SkyUsageError(f"--sync {text}: there is no such file or folder in {root}")
+            raise SkyUsageError(
+                _("--sync {text}: there is no such file or folder in {root}").format(
+                    text=text, root=root
+                )
+            )
         if path != root and root not in path.parents:
             raise SkyUsageError(
-                f"--sync {text}: it lies outside the notebook's folder {root}",
-                hint="only files below the notebook's folder keep their place on the cluster",
+                _("--sync {text}: it lies outside the notebook's folder {root}").format(
+                    text=text, root=root
+                ),
+                hint=_("only files below the notebook's folder keep their place on the cluster"),
             )
         for file in _files(root, path, manifest):
             status = file.stat()

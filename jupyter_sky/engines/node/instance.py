@@ -5,11 +5,10 @@ A task's own context comes first, then what the engine was started with, then a 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -17,6 +16,7 @@ from typing import Any
 from zlib import crc32
 
 from ...errors import SkyError
+from ...translation import _
 from ..wire.messages import ClusterConfig
 
 POOL_VARIABLE = "COMPUTE_POOL"
@@ -161,8 +161,12 @@ class InstanceInfo:
             return cls.of(json.loads(text))
         except (ValueError, TypeError, AttributeError) as error:
             raise SkyError(
-                f"{POOL_VARIABLE} does not describe a pool: {error}",
-                hint=f"it is set on the nodes of a pool; elsewhere: unset {POOL_VARIABLE}",
+                _("{pool_variable} does not describe a pool: {error}").format(
+                    pool_variable=POOL_VARIABLE, error=error
+                ),
+                hint=_("it is set on the nodes of a pool; elsewhere: unset {pool_variable}").format(
+                    pool_variable=POOL_VARIABLE
+                ),
             ) from None
 
     @classmethod
@@ -184,6 +188,8 @@ class _Process:
 
     facts: Mapping[str, Any] | None = None
     info: InstanceInfo | None = None
+    topology: Mapping[str, Any] | None = None
+    """Topology that both were made of, for a comparison by identity."""
 
 
 _PROCESS = _Process()
@@ -244,8 +250,28 @@ def _started(text: str) -> InstanceInfo:
     return InstanceInfo.loads(text) if text else InstanceInfo()
 
 
-@contextlib.contextmanager
-def running_task(topology: Mapping[str, Any]) -> Iterator[None]:
+class RunningTask:
+    """Context in which a task runs; see `running_task`."""
+
+    __slots__ = ("_before", "_topology")
+
+    def __init__(self, topology: Mapping[str, Any]) -> None:
+        self._topology = topology
+
+    def __enter__(self) -> None:
+        topology = self._topology
+        info = _PROCESS.info
+        if info is None or _PROCESS.topology is not topology:
+            info = _update_process(topology)
+        if worker := topology.get("worker", 0):
+            info = replace(info, worker=worker)
+        self._before = _CURRENT_TASK.set((info, topology))
+
+    def __exit__(self, *_: object) -> None:
+        _CURRENT_TASK.reset(self._before)
+
+
+def running_task(topology: Mapping[str, Any]) -> RunningTask:
     """Set the instance information of a task, also in the environment of its processes.
 
     The environment belongs to the whole process: concurrent tasks in threads share it. They are of
@@ -255,18 +281,18 @@ def running_task(topology: Mapping[str, Any]) -> Iterator[None]:
     ----------
     topology
         Result of `topology`; ``worker``, the task's slot, may be added, and ``broadcast``, the
-        identifier of a call that was sent to all nodes.
+        identifier of a call that was sent to all nodes. It must not change any more.
     """
+    return RunningTask(topology)
+
+
+def _update_process(topology: Mapping[str, Any]) -> InstanceInfo:
+    """Return the information of a topology, which is now that of the process."""
     facts = {name: value for name, value in topology.items() if name not in _TASK_KEYS}
     info = _PROCESS.info
     if info is None or facts != _PROCESS.facts:
         info = InstanceInfo.of(facts["instance"])
         _PROCESS.facts, _PROCESS.info = facts, info
         os.environ.update(info.variables())
-    if worker := topology.get("worker", 0):
-        info = replace(info, worker=worker)
-    before = _CURRENT_TASK.set((info, topology))
-    try:
-        yield
-    finally:
-        _CURRENT_TASK.reset(before)
+    _PROCESS.topology = topology
+    return info

@@ -29,6 +29,7 @@ from .cell_history import CellHistory
 from .current_cell import CurrentCellFile
 from .namespace import EngineNamespace
 from .output_counter import OutputCounter
+from .overlay import NOTE, PackageOverlay
 from .shown_errors import ShownErrors
 from .streams import BoundedOutStream
 
@@ -61,6 +62,8 @@ class SkyKernel(Base):
     """ipyparallel kernel that knows which notebook cell it runs."""
 
     cell_file: CurrentCellFile
+    overlay: PackageOverlay | None = None
+    """Packages of cells, where the engine shares the environment of the notebook."""
 
     def __init__(self, **kwargs: Any) -> None:
         self._busy_since = 0.0
@@ -166,6 +169,8 @@ class SkyKernel(Base):
         with _environment(request.get("env", {})), numbered:
             reply = await super().do_execute(*args, **kwargs)
         has_ended_processes = _child_usage() != processes
+        if has_ended_processes and self.overlay is not None and self.overlay.refresh():
+            print(NOTE, file=sys.stderr)
         if has_ended_processes or BoundedOutStream.has_unread():
             BoundedOutStream.wait_for_processes()
         if has_ended_processes or _has_children():

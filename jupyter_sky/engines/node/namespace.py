@@ -11,22 +11,27 @@ import sys
 import uuid
 from collections.abc import MutableMapping
 from importlib import metadata
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from IPython.lib.pretty import pretty
 
 from ...errors import SkyTransferError
+from ...translation import _
 from ..wire.auto_inputs import AutoInput, Decision
 from ..wire.code_sources import register_sources, with_sources
 from ..wire.data_values import encode
 from ..wire.values import INLINE_BYTES, Parcel
-from . import environment, file_cache
+from . import environment, file_cache, outgoing_files
 from .figures import enable_figures
 from .files import Workspace
 from .platforms import Platform
 from .sent_modules import sent_modules
 from .sent_packages import SentPackages
 from .sent_values import SentValues
+
+if TYPE_CHECKING:
+    from .datasets import EngineDatasets
 
 DATA_PACKAGES = {
     "builtins",
@@ -69,6 +74,7 @@ class EngineNamespace:
         self.sent = SentValues(namespace)
         self.workspace = Workspace()
         self.packages = SentPackages(self.workspace)
+        self._datasets: EngineDatasets | None = None
         self._numbers = itertools.count(1)
         # part of references: one of another engine must not be found here
         self._engine_id = uuid.uuid4().hex[:8]
@@ -118,8 +124,8 @@ class EngineNamespace:
         if ref in self.refs:
             return self.refs[ref]
         raise SkyTransferError(
-            f"{name} is gone: the engine that held it was restarted",
-            hint="run the cell that made it again",
+            _("{name} is gone: the engine that held it was restarted").format(name=name),
+            hint=_("run the cell that made it again"),
         )
 
     def _pack(self, value: Any, name: str, as_data: bool = False) -> dict[str, Any]:
@@ -176,12 +182,18 @@ class EngineNamespace:
             return value
         except ModuleNotFoundError as error:
             raise SkyTransferError(
-                f"{name} cannot be opened on the engine: it needs the module {error.name!r}",
-                hint=f"add --pip {error.name}, or --sync the file that defines it",
+                _("{name} cannot be opened on the engine: it needs the module {name2!r}").format(
+                    name=name, name2=error.name
+                ),
+                hint=_("add --pip {name}, or --sync the file that defines it").format(
+                    name=error.name
+                ),
             ) from error
         except Exception as error:
             raise SkyTransferError(
-                f"{name} cannot be opened on the engine: {type(error).__name__}: {error}"
+                _("{name} cannot be opened on the engine: {name2}: {error}").format(
+                    name=name, name2=type(error).__name__, error=error
+                )
             ) from error
         finally:  # a function that cloudpickle makes leaves a dict there
             self.namespace["__builtins__"] = builtins
@@ -194,26 +206,26 @@ class EngineNamespace:
         """Handle a request; append buffers of the reply to `buffers`."""
         return getattr(self, f"_op_{content['op']}")(content, received, buffers) or {}
 
-    def _op_same(self, content: dict, *_: object) -> dict:
+    def _op_same(self, content: dict, *__: object) -> dict:
         """Return whether a value must be sent; one of --auto may give way to this engine's."""
         name = content["name"]
         if "auto" in content:
             return {"decision": self.sent.decide(name, AutoInput.from_json(content["auto"]))}
         return {"decision": "same" if self.sent.has(name, content["digest"]) else "bind"}
 
-    def _op_begin(self, content: dict, *_: object) -> None:
+    def _op_begin(self, content: dict, *__: object) -> None:
         self.parcels[content["id"]] = Parcel.empty(content["sizes"])
 
-    def _op_chunk(self, content: dict, received: list, *_: object) -> None:
+    def _op_chunk(self, content: dict, received: list, *__: object) -> None:
         self.parcels[content["id"]].fill(content["start"], received)
 
-    def _op_end(self, content: dict, *_: object) -> None:
+    def _op_end(self, content: dict, *__: object) -> None:
         name, parcel = content["name"], self.parcels.pop(content["id"])
         register_sources(content.get("sources", ()))
         self._bind(name, self._load(parcel, name))
         self.sent.record(name, content["digest"])
 
-    def _op_pack(self, content: dict, *_: object) -> dict:
+    def _op_pack(self, content: dict, *__: object) -> dict:
         """Pack the value behind a name or a reference for fetching."""
         name, as_data = content["name"], bool(content.get("as_data"))
         if "ref" in content:
@@ -224,13 +236,13 @@ class EngineNamespace:
         buffers += self.parcels[content["ref"]].views(content["start"], content["stop"])
         return {}
 
-    def _op_packed(self, content: dict, *_: object) -> None:
+    def _op_packed(self, content: dict, *__: object) -> None:
         """Drop a parcel that has been fetched; the value stays."""
         self.parcels.pop(content["ref"], None)
         if content.get("release", True):
             self.refs.pop(content["ref"], None)
 
-    def _op_bind(self, content: dict, *_: object) -> dict:
+    def _op_bind(self, content: dict, *__: object) -> dict:
         """Bind a value of this engine to a name; one of --auto may give way to another."""
         name, decision = content["name"], "bind"
         value = self._dereference(content["ref"], name)
@@ -241,11 +253,11 @@ class EngineNamespace:
             self._bind(name, value)
         return {"decision": decision}
 
-    def _op_result(self, content: dict, *_: object) -> dict:
+    def _op_result(self, content: dict, *__: object) -> dict:
         """Store the result of a cell that the notebook could not unpickle."""
         return self._keep_reference(self.namespace["_oh"][content["cell"]])
 
-    def _op_names(self, *_: object) -> dict:
+    def _op_names(self, *__: object) -> dict:
         """List the variables that cells have made, with type, size and a short repr."""
         found = []
         for name, value in list(self.namespace.items()):
@@ -258,7 +270,7 @@ class EngineNamespace:
             found.append([name, type(value).__qualname__, size, _short_repr(value, 60)])
         return {"names": found}
 
-    def _op_packages(self, content: dict, *_: object) -> None:
+    def _op_packages(self, content: dict, *__: object) -> None:
         """Install packages over the engine's own, and import from there first."""
         without, settings = content.get("without", ()), content.get("settings", {})
         folder = environment.install_packages(
@@ -266,35 +278,49 @@ class EngineNamespace:
         )
         self.workspace.add_paths([folder])
 
-    def _op_missing(self, content: dict, *_: object) -> dict:
+    def _op_missing(self, content: dict, *__: object) -> dict:
         """List the modules that cannot be imported here, and the packages that were sent here."""
         importlib.invalidate_caches()
         missing = [name for name in content["modules"] if not _is_importable(name)]
         return {"missing": missing, "sent": self.packages.digests}
 
-    def _op_lacking(self, content: dict, *_: object) -> dict:
+    def _op_lacking(self, content: dict, *__: object) -> dict:
         """List the packages of these names that are not installed here."""
         return {"lacking": [name for name in content["names"] if not _is_installed(name)]}
 
-    def _op_platform(self, *_: object) -> dict:
+    def _op_platform(self, *__: object) -> dict:
         return {"platform": Platform.current()}
 
-    def _op_lacking_files(self, content: dict, *_: object) -> dict:
+    def _op_lacking_files(self, content: dict, *__: object) -> dict:
         return {"missing": file_cache.missing_digests(content["known"])}
 
-    def _op_file_parts(self, content: dict, received: list, *_: object) -> None:
+    def _op_file_parts(self, content: dict, received: list, *__: object) -> None:
         for (name, start), piece in zip(content["parts"], received, strict=True):
             self.packages.receiver.add_piece(name, start, piece)
 
-    def _op_sent(self, content: dict, *_: object) -> None:
+    def _op_sent(self, content: dict, *__: object) -> None:
         """Import packages from their files, which have all arrived."""
         self.packages.activate(content["packages"])
 
-    def _op_files(self, content: dict, *_: object) -> dict:
+    def _op_files(self, content: dict, *__: object) -> dict:
         return {"missing": self.workspace.missing(content["manifest"])}
 
-    def _op_file(self, content: dict, received: list, *_: object) -> None:
+    def _op_file(self, content: dict, received: list, *__: object) -> None:
         self.workspace.write(content["path"], content["start"], content["mode"], received)
+
+    def _op_outgoing(self, content: dict, _received: list, buffers: list) -> dict:
+        """Find or read files of this node; relative paths are those that cells use now."""
+        reply, data = outgoing_files.answer(Path.cwd(), content)
+        buffers += map(memoryview, data)
+        return reply
+
+    def _op_data(self, content: dict, received: list, buffers: list) -> dict:
+        """Carry out a step of bringing data to this machine, or from it to a store."""
+        if self._datasets is None:
+            from .datasets import EngineDatasets
+
+            self._datasets = EngineDatasets(self.workspace.root)
+        return self._datasets.handle(content, received, buffers)
 
     def _op_synced(self, content: dict, *_: object) -> dict:
         paths = content.get("paths", ())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SkyClusterLost
+from ...translation import _
 
 PORTS = "registration control mux task iopub notification broadcast".split()
 REQUIRED_SETTINGS: Mapping[str, Any] = {
@@ -83,6 +84,8 @@ def read(path: Path, cluster: str) -> dict[str, Any]:
 
 def _invalid_error(cluster: str, why: str) -> SkyClusterLost:
     return SkyClusterLost(
-        f"the connection file of cluster {cluster} is refused: {why}",
-        hint=f"end what is left of it: %sky down {cluster}",
+        _("the connection file of cluster {cluster} is refused: {why}").format(
+            cluster=cluster, why=why
+        ),
+        hint=_("end what is left of it: %sky down {cluster}").format(cluster=cluster),
     )

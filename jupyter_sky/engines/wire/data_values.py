@@ -16,6 +16,7 @@ from decimal import Decimal
 from typing import Any
 
 from ...errors import SkyTransferError
+from ...translation import _
 from .values import Parcel
 
 KINDS = (
@@ -43,7 +44,9 @@ def encode(value: Any, name: str = "value") -> Parcel:
     try:
         segments[0] = json.dumps(tree, separators=(",", ":")).encode()
     except ValueError as error:  # an integer of thousands of digits
-        raise SkyTransferError(f"{name} cannot be written as data: {error}") from None
+        raise SkyTransferError(
+            _("{name} cannot be written as data: {error}").format(name=name, error=error)
+        ) from None
     return Parcel(tuple(memoryview(segment) for segment in segments))
 
 
@@ -61,10 +64,12 @@ def decode(parcel: Parcel) -> Any:
     except SkyTransferError:
         raise
     except RecursionError:
-        raise SkyTransferError("the message is nested too deeply") from None
+        raise SkyTransferError(_("the message is nested too deeply")) from None
     except Exception as error:
         kind = type(error).__name__
-        raise SkyTransferError(f"what has come is not data: {kind}: {error}") from None
+        raise SkyTransferError(
+            _("what has come is not data: {kind}: {error}").format(kind=kind, error=error)
+        ) from None
 
 
 # -- encoding --------------------------------------------------------------------------------------
@@ -73,7 +78,9 @@ def decode(parcel: Parcel) -> Any:
 def _encode_tree(value: Any, path: str, segments: list[bytes], depth: int) -> Any:
     kind = type(value)
     if depth > MAX_DEPTH:
-        raise SkyTransferError(f"{path} is nested more than {MAX_DEPTH} deep")
+        raise SkyTransferError(
+            _("{path} is nested more than {max_depth} deep").format(path=path, max_depth=MAX_DEPTH)
+        )
     if value is None or kind in (bool, int):
         return value
     if kind is str:
@@ -127,10 +134,18 @@ def _encode_segment(value: Any, path: str, segments: list[bytes]) -> dict[str, i
         elif root == "pyarrow" and name == "Table":
             tag, data = "arrow", _ipc(value)
     except Exception as error:
-        raise SkyTransferError(f"{path} is a {name} that is not plain data ({error})") from None
+        raise SkyTransferError(
+            _("{path} is a {name} that is not plain data ({error})").format(
+                path=path, name=name, error=error
+            )
+        ) from None
     if not tag:
         module = "" if root == "builtins" else f"{kind.__module__}."
-        raise SkyTransferError(f"{path} is a {module}{kind.__qualname__}, not plain data")
+        raise SkyTransferError(
+            _("{path} is a {module}{qualname}, not plain data").format(
+                path=path, module=module, qualname=kind.__qualname__
+            )
+        )
     segments.append(data)
     return {tag: len(segments) - 1}
 
@@ -187,7 +202,7 @@ def _wide(value: str) -> str:
 
 def _decode_tree(tree: Any, segments: Sequence[memoryview], depth: int) -> Any:
     if depth > MAX_DEPTH + 1:
-        raise SkyTransferError("the message is nested too deeply")
+        raise SkyTransferError(_("the message is nested too deeply"))
     if tree is None or isinstance(tree, str | bool | int | float):
         return tree
     if isinstance(tree, list):
@@ -204,7 +219,7 @@ def _decode_tree(tree: Any, segments: Sequence[memoryview], depth: int) -> Any:
     if tag in _SCALAR_DECODERS:
         return _SCALAR_DECODERS[tag](content)
     if isinstance(content, bool) or not isinstance(content, int) or not 0 < content < len(segments):
-        raise SkyTransferError(f"the message has no part {content!r:.40}")
+        raise SkyTransferError(_("the message has no part {content!r:.40}").format(content=content))
     return _SEGMENT_DECODERS[tag](segments[content])
 
 

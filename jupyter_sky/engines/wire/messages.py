@@ -46,6 +46,8 @@ class ClusterConfig(TypedDict):
         Canonical name of the accelerators of a node, and their number.
     tunnel : bool
         Whether notebooks reach the controller through a tunnel.
+    keeps_environment : bool
+        Whether the engines share the environment of the notebook, which cells must not change.
     """
 
     directory: str
@@ -59,6 +61,7 @@ class ClusterConfig(TypedDict):
     peers: NotRequired[list[str]]
     gpus: NotRequired[tuple[str, float]]
     tunnel: NotRequired[bool]
+    keeps_environment: NotRequired[bool]
 
 
 class NodeConfig(ClusterConfig):

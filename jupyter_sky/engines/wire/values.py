@@ -20,6 +20,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from ...errors import SkyTransferError
+from ...translation import _
 
 INLINE_BYTES = 64 * 1024
 """Parcels up to this many bytes ride inside the cell's own messages."""
@@ -74,8 +75,12 @@ class Parcel:
         except Exception as error:
             culprit = _find_unpicklable(value, name)
             raise SkyTransferError(
-                f"{name} cannot be sent: {culprit or f'{type(value).__name__}: {error}'}",
-                hint=f"leave it out, or make it where it is needed; {name} is unchanged",
+                _("{name} cannot be sent: {culprit}").format(
+                    name=name, culprit=culprit or f"{type(value).__name__}: {error}"
+                ),
+                hint=_("leave it out, or make it where it is needed; {name} is unchanged").format(
+                    name=name
+                ),
             ) from error
 
     @classmethod
@@ -259,7 +264,7 @@ def pickler_class() -> Any:
         def _reduce_in_cell(self, reduced: Any) -> Any:
             """Let a function have the variables of cells at its destination as globals."""
             try:
-                make, (code, _, *more), (state, slots), *rest = reduced
+                make, (code, __, *more), (state, slots), *rest = reduced
                 names = slots["__globals__"].keys()
             except (TypeError, ValueError, LookupError):  # by reference, or by another cloudpickle
                 return reduced

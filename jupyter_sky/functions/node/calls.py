@@ -6,27 +6,30 @@ import asyncio
 import contextlib
 import ctypes
 import inspect
-import os
 import pickle
 import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from ...engines.node import instance
 from ...engines.wire.error_serialization import describe_error
 from ...engines.wire.values import Parcel
 from ...errors import SkyError
-from ..payload import Blob, BlobStore, Payload, dumps, join, plain_pickle, split
+from ...translation import _
+from ..payload import Blob, BlobStore, Payload, dumps, is_plain, join, split
 from .stream_inputs import WINDOW_BYTES, WINDOW_ITEMS, Stopped, StreamInput
+from .surroundings import CallSurroundings
 
 Emit = Callable[[tuple], None]
 """Takes what a call has to say, from any thread: a tuple whose first item says what it is."""
-
+LoadedFunction = tuple[Callable[..., Any], dict[str, Any]]
+"""Function with its options."""
 
 UNREAD_SECONDS = 5.0
 """Time that a generator waits for its reader before the node says so."""
@@ -55,12 +58,18 @@ class PoolContext:
     ) -> None:
         self.description, self.open_blob, self.results = description, open_blob, results
         self.pool: str = description["pool"]
-        self._functions: dict[Payload, tuple[Callable[..., Any], dict[str, Any]]] = {}
+        self._functions: dict[Payload, LoadedFunction] = {}
+        self._latest: tuple[Payload | None, LoadedFunction | None] = None, None
+        """Payload that was asked for last, and its function: calls of a message share them."""
+        self._topologies: dict[int, dict[str, Any]] = {}
         self._lock = threading.Lock()
         self._wrappers: list[Callable] | None = None
 
-    def function(self, payload: Payload) -> tuple[Callable[..., Any], dict[str, Any]]:
+    def function(self, payload: Payload) -> LoadedFunction:
         """Return a function and its options, unpickled once."""
+        latest, function = self._latest
+        if latest is payload and function is not None:
+            return function
         key = tuple(
             bytes(s) if not isinstance(s, (bytes, Blob)) else s  # type: ignore[arg-type]
             for s in payload
@@ -71,7 +80,16 @@ class PoolContext:
             if len(self._functions) > 200:
                 self._functions.clear()
             self._functions[key] = function
+        self._latest = payload, function
         return function
+
+    def topology(self, worker: int, broadcast: str) -> dict[str, Any]:
+        """Return the topology of the node for a call."""
+        topology = self._topologies.get(worker)
+        if topology is None:
+            topology = {**self.description["topology"], "worker": worker}
+            self._topologies[worker] = topology
+        return {**topology, "broadcast": broadcast} if broadcast else topology
 
     def reuse(self, before: PoolContext) -> None:
         """Take over functions and setups of an earlier context of the same pool."""
@@ -81,6 +99,8 @@ class PoolContext:
 
     def run_setups(self) -> None:
         """Run the setups of a fresh process, before its first call."""
+        if self._wrappers is not None:
+            return
         with self._lock:
             if self._wrappers is None:
                 setups, around = join(self.description["setups"], self.open_blob)
@@ -88,9 +108,14 @@ class PoolContext:
                     setup()
                 self._wrappers = around
 
-    def call_wrapped(self, call: Callable[[], Any]) -> Any:
+    def call_wrapped(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Call a function inside the wrappers of the plug-ins."""
-        for wrapper in reversed(self._wrappers or ()):
+        if not self._wrappers:
+            return function(*args, **kwargs)
+        call = partial(function, *args, **kwargs)
+        for wrapper in reversed(self._wrappers):
             call = partial(wrapper, call)
         return call()
 
@@ -100,38 +125,48 @@ class Call:
 
     Parameters
     ----------
-    order
+    command
         ``key, function, arguments, timeout, stream_inputs, broadcast``: the caller's number, two
         payloads, seconds, the streamed arguments, and the id that calls of one ``@`` share.
     emit
-        Takes its messages: ``value``, ``error``, ``stream``, ``item``, ``end``, ``input_consumed``.
+        Takes its messages: ``plain``, ``value``, ``error``, ``stream``, ``item``, ``end``,
+        ``input_consumed``.
     """
+
+    # class attributes: most calls are quick, and need no values of their own
+    on_mute: Callable[[list[str]], None] = staticmethod(lambda names: None)
+    """Called with the names of the streams whose output is not shown."""
+    started_at = 0.0
+    is_over = False
+    stop_reason = ""
+    """Reason to stop, one of `StopReason`; empty while it may run."""
+    stopped_at = 0.0
+    stream_inputs: Mapping[int, StreamInput] = MappingProxyType({})
+    broadcast = ""
+    _thread = 0
+    _room: threading.Condition | None = None
+    _ahead_bytes = 0
+    _forwarder: Callable[[tuple], None] | None = None
+    _early_commands: Sequence[tuple] = ()
 
     def __init__(self, context: PoolContext, command: tuple, emit: Emit) -> None:
         self.context, self.emit = context, emit
-        self.command = command
         self.key: int = command[0]
         self.payload: Payload = command[1]
         self.arguments: Payload = command[2]
         self.timeout: float | None = command[3]
-        self.on_mute: Callable[[list[str]], None] = lambda names: None
-        """Called with the names of the streams whose output is not shown."""
-        self.is_assigned = False
-        """Whether an executor has it."""
-        self.started_at = 0.0
-        self.is_over = False
-        self.stop_reason = ""
-        """Reason to stop, one of `StopReason`; empty while it may run."""
-        self.stopped_at = 0.0
-        self._room = threading.Condition()
-        self._ahead: deque[int] = deque()
-        self._ahead_bytes = 0
-        self._thread = 0
-        self._forwarder: Callable[[tuple], None] | None = None
-        self._early_commands: list[tuple] = []
-        self.stream_inputs = {
-            number: StreamInput(self, number, *rest) for number, *rest in command[4]
-        }
+        if command[4]:
+            self.stream_inputs = {
+                number: StreamInput(self, number, *rest) for number, *rest in command[4]
+            }
+        self.broadcast = command[5]
+        self._command = command
+        self._lock = threading.Lock()
+
+    @property
+    def command(self) -> tuple:
+        """Command from which another process makes this call."""
+        return self._command
 
     # -- in the thread that runs it ----------------------------------------------------------
 
@@ -161,28 +196,34 @@ class Call:
     def _seconds(self) -> float:
         return time.monotonic() - self.started_at
 
-    def _run(self, worker: int) -> tuple:
-        self.context.run_setups()
-        function, options = self.context.function(self.payload)
+    def _load(self) -> tuple[LoadedFunction, tuple[Any, ...], dict[str, Any]]:
+        """Return the function with its options, and the arguments."""
+        function = self.context.function(self.payload)
         with self._set_current():
             args, kwargs = join(self.arguments, self.context.open_blob)
-        topology = {**self.context.description["topology"], "worker": worker}
-        if self.command[5]:
-            topology["broadcast"] = self.command[5]
-        with _working_directory.restored(), instance.running_task(topology), _no_loop():
-            if muted := [name for name, only in options.items() if not is_shown(only, topology)]:
+        return function, args, kwargs
+
+    def _run(self, worker: int) -> tuple:
+        context = self.context
+        context.run_setups()
+        (function, options), args, kwargs = self._load()
+        topology = context.topology(worker, self.broadcast)
+        with CallSurroundings(topology):
+            if options and (muted := [n for n, o in options.items() if not is_shown(o, topology)]):
                 self.on_mute(muted)
-            result = self.context.call_wrapped(partial(function, *args, **kwargs))
+            result = context.call_wrapped(function, args, kwargs)
+            if is_plain(result):
+                return ("plain", self.key, result, self._seconds())
             if inspect.iscoroutine(result):
                 result = asyncio.run(result)
             if inspect.isgenerator(result):
                 return self._stream(result)
-        if (plain := plain_pickle((result,), result)) is not None:
-            return ("value", self.key, (plain,), self._seconds())
+        if is_plain(result):
+            return ("plain", self.key, result, self._seconds())
         try:
-            payload = split(Parcel.of(result, "the result"), self.context.results)
+            payload = split(Parcel.of(result, _("the result")), context.results)
         except SkyError as error:
-            error.hint = "return what can be pickled"
+            error.hint = _("return what can be pickled")
             raise
         return ("value", self.key, payload, self._seconds())
 
@@ -196,6 +237,9 @@ class Call:
 
     def _stream(self, source: Any) -> tuple:
         """Send the items of a generator, as far as the receiver has room."""
+        self._ahead: deque[int] = deque()
+        with self._lock:
+            self._room = threading.Condition(self._lock)
         self.emit(("stream", self.key))
         try:
             for item in source:
@@ -209,6 +253,7 @@ class Call:
 
     def _make_room(self, size: int) -> bool:
         """Wait until an item may be sent; return False once the receiver has closed."""
+        assert self._room is not None
         with self._room:
             since, is_told = time.monotonic(), False
             while not self.stop_reason and (
@@ -251,17 +296,20 @@ class Call:
 
     def acknowledge(self, count: int) -> None:
         """Record that the caller has consumed items of the stream."""
+        if self._room is None:
+            return
         with self._room:
-            for _ in range(min(count, len(self._ahead))):
+            for __ in range(min(count, len(self._ahead))):
                 self._ahead_bytes -= self._ahead.popleft()
             self._room.notify_all()
 
     def stop(self, why: str, raise_in: Callable[[int], None] | None) -> None:
         """Stop the call: wake it if it waits for the caller, else raise `Stopped` inside it."""
-        with self._room:
+        with self._lock:
             self.stop_reason = self.stop_reason or why
             self.stopped_at = self.stopped_at or time.monotonic()
-            self._room.notify_all()
+            if self._room is not None:
+                self._room.notify_all()
         for stream_input in list(self.stream_inputs.values()):
             stream_input.close()
         if not self.is_over and self.started_at and raise_in is not None:
@@ -269,15 +317,15 @@ class Call:
 
     def forward(self, command: tuple) -> None:
         """Forward a command to the process that runs this call, once it does."""
-        with self._room:
+        with self._lock:
             if self._forwarder is None:
-                self._early_commands.append(command)
+                self._early_commands = (*self._early_commands, command)
             else:
                 self._forwarder(command)
 
     def set_forwarder(self, forwarder: Callable[[tuple], None]) -> None:
         """Set the function that forwards commands to the process of this call."""
-        with self._room:
+        with self._lock:
             for command in self._early_commands:
                 forwarder(command)
             self._forwarder = forwarder
@@ -291,6 +339,45 @@ class Call:
             and not self.is_over
             and time.monotonic() - self.started_at > self.timeout
         )
+
+
+class PlainCall(Call):
+    """Call of a gather, whose arguments are numbers and short texts.
+
+    Parameters
+    ----------
+    arguments
+        Positional and keyword arguments.
+    """
+
+    def __init__(
+        self,
+        context: PoolContext,
+        key: int,
+        function: Payload,
+        arguments: tuple[tuple, dict],
+        timeout: float | None,
+        emit: Emit,
+    ) -> None:
+        self.context, self.emit = context, emit
+        self.key, self.payload, self.timeout = key, function, timeout
+        self._plain_arguments = arguments
+        self._lock = threading.Lock()
+
+    @property
+    def command(self) -> tuple:
+        """Command from which another process makes this call."""
+        return (
+            self.key,
+            self.payload,
+            (pickle.dumps(self._plain_arguments, protocol=5),),
+            self.timeout,
+            (),
+            "",
+        )
+
+    def _load(self) -> tuple[LoadedFunction, tuple[Any, ...], dict[str, Any]]:
+        return self.context.function(self.payload), *self._plain_arguments
 
 
 class _Current(threading.local):
@@ -324,51 +411,6 @@ def raise_in_thread(thread: int) -> None:
 def clear_stopped(thread: int) -> None:
     """Clear a pending `Stopped` of a thread."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
-
-
-class WorkingDirectory:
-    """Working directory of the process, restored when the last of concurrent calls has ended."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._calls, self._path = 0, ""
-
-    @contextmanager
-    def restored(self) -> Iterator[None]:
-        """Restore the working directory at the end of a call, if no other runs beside it."""
-        with self._lock:
-            if not self._calls:
-                self._path = _current_directory()
-            self._calls += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._calls -= 1
-                if not self._calls and self._path and self._path != _current_directory():
-                    with contextlib.suppress(OSError):
-                        os.chdir(self._path)
-
-
-_working_directory = WorkingDirectory()
-
-
-def _current_directory() -> str:
-    try:
-        return os.getcwd()
-    except OSError:  # it was deleted
-        return ""
-
-
-@contextmanager
-def _no_loop() -> Iterator[None]:
-    """Hide the engine's running event loop, so that a function can run its own."""
-    running = asyncio._get_running_loop()
-    asyncio._set_running_loop(None)
-    try:
-        yield
-    finally:
-        asyncio._set_running_loop(running)
 
 
 def _is_ours(filename: str) -> bool:

@@ -14,12 +14,13 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from ...translation import _
 from ..payload import has_blobs
 from .calls import Call, clear_stopped, raise_in_thread
 from .stream_inputs import Stopped
 
 if TYPE_CHECKING:
-    from .node_worker import PoolExecutors
+    from .call_batch import PoolExecutors
 
 MAIN_THREAD_SECONDS = 0.05
 """Time that calls keep the main thread before cells, which share it, have a turn."""
@@ -67,7 +68,7 @@ class MainThreadExecutor:
 
     def interrupt(self, call: Call) -> Callable[[int], None]:
         """Signal the main thread, which also wakes it from a sleep."""
-        return lambda _: signal.pthread_kill(self._thread, signal.SIGINT)
+        return lambda __: signal.pthread_kill(self._thread, signal.SIGINT)
 
     def abandon(self, call: Call) -> bool:
         """Return False: there is only one main thread."""
@@ -188,7 +189,7 @@ class ProcessExecutor:
         """Take over the memory files of a result, which would end with the process."""
         if message[0] != "value" or not has_blobs(message[2]):
             return message
-        _, pid = call.context.description["reader"]
+        __, pid = call.context.description["reader"]
         payload = self.pool_executors.site.result_files.adopt(message[2], pid)
         self._send(("adopted",))
         return (*message[:2], payload, *message[3:])
@@ -221,7 +222,7 @@ class ProcessExecutor:
         from ...remote.supervisor import describe_exit
 
         code = self._process.returncode if self._process else 0
-        return f"its process {describe_exit(code or 0)}"
+        return _("its process {describe_exit}").format(describe_exit=describe_exit(code or 0))
 
     def _end(self) -> None:
         if self._process is not None:
@@ -252,7 +253,7 @@ class ProcessExecutor:
 
 
 _CHILD = (sys.executable, "-m", "jupyter_sky.functions.node.call_process")
-FINAL_KINDS = {"value", "error", "end", "missing", "lost"}
+FINAL_KINDS = {"plain", "value", "error", "end", "missing", "lost"}
 """Kinds of the last report of a call."""
 EXECUTOR_CLASSES: dict[str, type] = {
     "main": MainThreadExecutor,

@@ -25,6 +25,7 @@ from ...engines.node import environment, file_cache
 from ...engines.node.file_cache import FileEntries, FileTree, cache_folder, digest
 from ...engines.node.files import SKIPPED, is_secret, points_inside
 from ...errors import SkyBootstrapError, SkyUsageError
+from ...translation import _
 
 if TYPE_CHECKING:
     from ...clouds.ssh_slot import Slot
@@ -45,12 +46,16 @@ def included_files(root: Path, paths: Sequence[str], excludes: Sequence[str]) ->
         path = (root / Path(text).expanduser()).resolve()
         if not path.exists():
             raise SkyUsageError(
-                f"Image(includes={text!r}): there is no such file or folder in {root}"
+                _("Image(includes={text!r}): there is no such file or folder in {root}").format(
+                    text=text, root=root
+                )
             )
         for file, name in _files_below(path, excludes):
             if files.setdefault(name, file) != file:
                 raise SkyUsageError(
-                    f"Image(includes=...): {files[name]} and {file} would both be {name}"
+                    _("Image(includes=...): {files} and {file} would both be {name}").format(
+                        files=files[name], file=file, name=name
+                    )
                 )
     return FileTree.of(files)
 
@@ -78,8 +83,10 @@ def _files_below(path: Path, excludes: Sequence[str]) -> Iterator[tuple[Path, st
                 continue
             if is_secret(name) or (file.is_symlink() and not points_inside(file, path)):
                 warnings.warn(
-                    f"Image(includes=...) leaves out {below}/{name}: a key or password by its "
-                    "name, or a link that leads out of the folder; name it to send it",
+                    _(
+                        "Image(includes=...) leaves out {below}/{name}: a key or password by "
+                        "its name, or a link that leads out of the folder; name it to send it"
+                    ).format(below=below, name=name),
                     stacklevel=2,
                 )
                 continue
@@ -195,8 +202,8 @@ def _apt(packages: Sequence[str]) -> None:
     names = [package.partition("=")[0] for package in packages]
     if shutil.which("apt-get") is None:
         raise SkyBootstrapError(
-            f"image: apt={[*packages]!r}: this machine has no apt-get",
-            hint="take a machine with Debian or Ubuntu, or leave apt out",
+            _("image: apt={value!r}: this machine has no apt-get").format(value=[*packages]),
+            hint=_("take a machine with Debian or Ubuntu, or leave apt out"),
         )
     with environment.exclusive_lock(cache_folder() / "apt.lock"):
         missing = [
@@ -211,8 +218,12 @@ def _apt(packages: Sequence[str]) -> None:
             shutil.which("sudo") is None or subprocess.run([*root_prefix, "true"]).returncode
         ):
             raise SkyBootstrapError(
-                f"image: {' '.join(missing)} must be installed by root, which we are not",
-                hint="have the owner of the machine install it, or allow sudo without a password",
+                _("image: {missing} must be installed by root, which we are not").format(
+                    missing=" ".join(missing)
+                ),
+                hint=_(
+                    "have the owner of the machine install it, or allow sudo without a password"
+                ),
             )
         install = [
             *root_prefix,
@@ -230,7 +241,11 @@ def _apt(packages: Sequence[str]) -> None:
             result = _run_command(install, env)
         if result.returncode:
             last = _last(result.stdout)
-            raise SkyBootstrapError(f"image: apt {' '.join(missing)} cannot be installed:\n{last}")
+            raise SkyBootstrapError(
+                _("image: apt {missing} cannot be installed:\n{last}").format(
+                    missing=" ".join(missing), last=last
+                )
+            )
 
 
 def _is_installed(name: str) -> bool:
@@ -283,7 +298,9 @@ def _output(name: str, command: str) -> str:
     result = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
     if result.returncode:
         raise SkyBootstrapError(
-            f"image: shell_vars: {name}: {command!r} ended with {result.returncode}:\n"
+            _("image: shell_vars: {name}: {command!r} ended with {returncode}:\n").format(
+                name=name, command=command, returncode=result.returncode
+            )
             + _last(result.stderr)
         )
     return result.stdout.rstrip("\n")

@@ -7,24 +7,17 @@ calls have to say is gathered and sent by that thread too.
 from __future__ import annotations
 
 import json
-import sys
-import threading
 import time
-from collections import deque
 from pathlib import Path
 from typing import Any
 
-from ..payload import unwrap, wrap
+from ..payload import unwrap
 from .blob_cache import BlobCache
+from .call_batch import RETURN_SECONDS, CallBatch, PoolExecutors
 from .calls import Call, PoolContext
-from .executors import EXECUTOR_CLASSES, FINAL_KINDS
 from .result_files import CHECK_SECONDS, ResultFiles
 from .stream_inputs import Stopped
 
-RETURN_SECONDS = 0.1
-"""Calls of a batch that have not begun by then go back: another node may be free."""
-GATHER_SECONDS = 0.02
-"""Results of quick calls travel together, for no longer than this."""
 TICK_SECONDS = 0.05
 GRACE_SECONDS = {"timeout": 0.3, "cancel": 0.8, "close": 10.0}
 """Time that a call may take to stop before its executor goes on without it, by reason."""
@@ -37,116 +30,6 @@ def _grace_seconds(call: Call) -> float:
     if call.stop_reason == "group":
         return call.context.description["cancel_grace"]
     return GRACE_SECONDS[call.stop_reason]
-
-
-class CallBatch:
-    """Calls that came in one message, and their pending results."""
-
-    def __init__(self, ident: Any, message: dict[str, Any], worker: NodeWorker) -> None:
-        self.ident, self.site = ident, worker
-        self.parent = {"header": message["header"], "metadata": {}}
-        self.id: str = message["header"]["msg_id"]
-        self.calls: dict[int, Call] = {}
-        self.open_count = 0
-        self.has_started = False
-        self._out: deque[tuple] = deque()
-        self._sent = 0.0
-        self._scheduled = False
-        self._lock = threading.Lock()
-
-    def emit(self, said: tuple) -> None:
-        """Queue a message of a call, from its thread."""
-        ends = said[0] in FINAL_KINDS
-        if ends:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        with self._lock:
-            if ends:
-                if said[1] not in self.calls:  # it was given up
-                    return
-                del self.calls[said[1]]
-                self.open_count -= 1
-            self._out.append(said)
-            due = not ends or not self.open_count or time.monotonic() - self._sent > GATHER_SECONDS
-            schedule, self._scheduled = due and not self._scheduled, self._scheduled or due
-        if schedule:
-            self.site.control_loop.add_callback(self.send_results)
-
-    def return_unstarted(self) -> None:
-        """Return calls that have not begun while another call runs; and send results."""
-        is_blocked = self.has_started or self.site.runs_call()
-        with self._lock:
-            waiting = [key for key, call in self.calls.items() if not call.is_assigned]
-            returned = waiting if is_blocked else []
-            for key in returned:
-                del self.calls[key]
-            self.open_count -= len(returned)
-            if returned:
-                self._out.append(("returned", returned))
-        if waiting and not returned:  # a cell is in their way
-            self.site.control_loop.call_later(RETURN_SECONDS, self.return_unstarted)
-        if self._out:
-            self.send_results()
-
-    def send_results(self) -> None:
-        """Send gathered results, in the thread of the control channel."""
-        with self._lock:
-            self._scheduled, self._sent = False, time.monotonic()
-            out, final = list(self._out), not self.open_count
-            self._out.clear()
-        kernel = self.site.kernel
-        counter = kernel.output_counter
-        printed = counter.end(self.id) if final else counter.count(self.id)
-        content = {"final": final, "printed": printed}
-        if final:
-            self.site.batches.pop(self.id, None)
-        kernel.session.send(
-            kernel.control_stream,
-            "sky_results",
-            content,
-            parent=self.parent,
-            ident=self.ident,
-            buffers=wrap(out),
-        )
-
-
-class PoolExecutors:
-    """Executors of one pool on this node, and the calls that wait for one."""
-
-    def __init__(self, worker: NodeWorker, context: PoolContext) -> None:
-        self.site, self.context = worker, context
-        self._waiting: deque[tuple[CallBatch, Call]] = deque()
-        kind = EXECUTOR_CLASSES[context.description["executor"]]
-        self.executors = [
-            kind(self, number) for number in range(context.description["concurrency"])
-        ]
-
-    def add(self, batch: CallBatch, calls: list[Call]) -> None:
-        """Queue calls for an executor."""
-        self._waiting.extend((batch, call) for call in calls)
-        for executor in self.executors:
-            if executor.call is None:
-                executor.wake()
-
-    def next_call(self) -> tuple[CallBatch, Call] | None:
-        """Return the next call for a free executor, or None."""
-        while True:
-            try:
-                batch, call = self._waiting.popleft()
-            except IndexError:
-                return None
-            with batch._lock:
-                if call.key in batch.calls and not call.is_assigned:  # else it was given back
-                    batch.has_started = call.is_assigned = True
-                    return batch, call
-
-    def has_waiting(self) -> bool:
-        """Whether any call waits."""
-        return bool(self._waiting)
-
-    def executor_of(self, call: Call) -> Any:
-        """Return the executor that runs a call."""
-        return next((executor for executor in self.executors if executor.call is call), None)
 
 
 class NodeWorker:
@@ -206,19 +89,29 @@ class NodeWorker:
             self.control_loop.call_later(CHECK_SECONDS, self._check_result_files)
 
     def _command_calls(self, ident: Any, message: dict, pool: str, commands: list[tuple]) -> None:
-        batch = self.batches[message["header"]["msg_id"]] = CallBatch(ident, message, self)
-        self.kernel.output_counter.begin(batch.id)
         pool_executors = self.pools[pool]
-        calls = [Call(pool_executors.context, command, batch.emit) for command in commands]
-        for call in calls:
-            call.on_mute = lambda names: self.mute_output(batch, names)
-        batch.calls = {call.key: call for call in calls}
-        batch.open_count = len(calls)
-        pool_executors.add(batch, calls)
-        if len(calls) > 1:
-            self.control_loop.call_later(RETURN_SECONDS, batch.return_unstarted)
-        if any(call.timeout is not None for call in calls):
+        batch = CallBatch(ident, message, self, len(pool_executors.executors))
+        batch.add(pool_executors.context, commands)
+        self._begin(batch, pool_executors)
+        if any(command[3] is not None for command in commands):
             self._watch()
+
+    def _command_plain_calls(
+        self, ident: Any, message: dict, pool: str, timeout: float | None, *calls: Any
+    ) -> None:
+        pool_executors = self.pools[pool]
+        batch = CallBatch(ident, message, self, len(pool_executors.executors))
+        batch.add_plain(pool_executors.context, timeout, *calls)
+        self._begin(batch, pool_executors)
+        if timeout is not None:
+            self._watch()
+
+    def _begin(self, batch: CallBatch, pool_executors: PoolExecutors) -> None:
+        self.batches[batch.id] = batch
+        self.kernel.output_counter.begin(batch.id)
+        pool_executors.add(batch)
+        if batch.open_count > 1:
+            self.control_loop.call_later(RETURN_SECONDS, batch.return_unstarted)
 
     def _command_feed(self, ident: Any, message: dict, batch: str, key: int, *fed: Any) -> None:
         if executor_and_call := self._find(batch, key):
@@ -241,6 +134,8 @@ class NodeWorker:
     def _command_stop(
         self, ident: Any, message: dict, batch: str, keys: list[int], why: str
     ) -> None:
+        if batch in self.batches:
+            self.batches[batch].return_plain(keys)
         for key in keys:
             if executor_and_call := self._find(batch, key):
                 self._stop(*executor_and_call, why)
@@ -262,7 +157,6 @@ class NodeWorker:
         if executor is None:  # it has not begun, and runs into its end when it does
             call.stop(why, None)
             batch = next(b for b in self.batches.values() if b.calls.get(call.key) is call)
-            call.is_assigned = True
             batch.emit(call.failed(Stopped()))
             return
         call.stop_reason = call.stop_reason or why
@@ -282,6 +176,7 @@ class NodeWorker:
         """Stop calls past their time limit, and abandon those that do not stop."""
         self._is_watching, again, now = False, False, time.monotonic()
         for batch in list(self.batches.values()):
+            again = again or batch.timeout is not None  # between two calls it has none
             for call in list(batch.calls.values()):
                 executor = self.pools[call.context.pool].executor_of(call)
                 if call.is_overdue and not call.stop_reason and executor is not None:

@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SkyUsageError
+from ...translation import _
 from ..payload import join
 
 if TYPE_CHECKING:
@@ -45,8 +46,10 @@ class StreamInput:
     def __iter__(self) -> StreamInput:
         if self._ended and self.again:
             raise SkyUsageError(
-                f"{self.label} came as a stream and is used up: it can be gone through once",
-                hint="annotate it as a list to have all of it on the node",
+                _("{label} came as a stream and is used up: it can be gone through once").format(
+                    label=self.label
+                ),
+                hint=_("annotate it as a list to have all of it on the node"),
             )
         return self
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import SkyUsageError
+from ...translation import _
 
 if TYPE_CHECKING:
     from .accelerate_environment import Accelerate
@@ -205,8 +206,10 @@ def mig(profile: str = "") -> NoReturn:
     That needs root, resets the GPU, and outlives the pool on machines of one's own.
     """
     raise SkyUsageError(
-        f"plugins.mig({profile!r}): a pool does not cut GPUs into instances; that needs root, "
-        "resets the GPU and would outlive the pool",
+        _(
+            "plugins.mig({profile!r}): a pool does not cut GPUs into instances; "
+            "that needs root, resets the GPU and would outlive the pool"
+        ).format(profile=profile),
         hint=_SHARING,
     )
 
@@ -217,7 +220,12 @@ def mps(active_thread_percentage: int | None = None, pinned_memory_limit: str = 
     Its daemon serves all processes of a user on a machine, and would outlive the pool.
     """
     raise SkyUsageError(
-        "plugins.mps(): a pool does not start NVIDIA's Multi-Process Service, whose daemon serves "
-        "other processes of the machine, too, and would outlive the pool",
-        hint=f"start it on machines of your own: nvidia-cuda-mps-control -d; {_SHARING}",
+        _(
+            "plugins.mps(): a pool does not start NVIDIA's Multi-Process Service, "
+            "whose daemon serves other processes of the machine, too, and would "
+            "outlive the pool"
+        ),
+        hint=_("start it on machines of your own: nvidia-cuda-mps-control -d; {sharing}").format(
+            sharing=_SHARING
+        ),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ...errors import SkyUsageError, suggest
+from ...translation import _
 from .process_groups import Torch
 
 T = TypeVar("T")
@@ -46,7 +47,8 @@ def accelerate_variables(config: Mapping[str, Any]) -> dict[str, str]:
     for name, value in config.items():
         if name not in _KNOWN | _OF_THE_POOL:
             raise SkyUsageError(
-                f"plugins.accelerate(): {name!r} is not a setting", hint=suggest(name, _KNOWN)
+                _("plugins.accelerate(): {name!r} is not a setting").format(name=name),
+                hint=suggest(name, _KNOWN),
             )
         group = name.removesuffix("_config")
         if group in _GROUPS:

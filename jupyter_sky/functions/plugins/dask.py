@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ...errors import SkyError
+from ...translation import _, ngettext
 from .dask_node import start_scheduler, start_worker
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ def _check_here() -> None:
     lacking = [name for name in ("distributed", "cryptography") if find_spec(name) is None]
     if lacking:
         raise SkyError(
-            f"compute.dask needs {' and '.join(lacking)} here",
-            hint='pip install "jupyter_sky[dask]"',
+            _("compute.dask needs {lacking} here").format(lacking=" and ".join(lacking)),
+            hint=_('pip install "jupyter_sky[dask]"'),
         )
 
 
@@ -121,7 +122,10 @@ def _start_workers(pool: Pool, ranks: list[int]) -> None:
 def _tasks(known: Any) -> str:
     """Return unfinished Dask tasks, as far as the local client knows."""
     pending = sum(state.status == "pending" for state in list(known.futures.values()))
-    return f"{pending} task{'' if pending == 1 else 's'} of Dask" if pending else ""
+    if not pending:
+        return ""
+    text = ngettext("{pending} task of Dask", "{pending} tasks of Dask", pending)
+    return text.format(pending=pending)
 
 
 def _close(known: Any, pool: Pool) -> None:

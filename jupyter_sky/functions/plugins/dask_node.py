@@ -18,6 +18,7 @@ from typing import Any
 from ...engines.controller.agent_server import listen_address
 from ...engines.node.instance import instance_info
 from ...errors import SkyError
+from ...translation import _
 
 _running: list[subprocess.Popen[bytes]] = []
 
@@ -27,7 +28,7 @@ def start_scheduler(secrets: dict[str, str]) -> tuple[str, int, int]:
     head = instance_info().head_addr
     hosts = list(dict.fromkeys((listen_address(head), "127.0.0.1")))
     report = _start_process({"role": "scheduler", "hosts": hosts, **secrets})
-    first, *_, last = [*report["ports"], *report["ports"]]
+    first, *__, last = [*report["ports"], *report["ports"]]
     return f"tls://{head}:{first}", last, report["dashboard"]
 
 
@@ -61,9 +62,12 @@ def _start_process(config: dict[str, Any]) -> dict[str, Any]:
             return json.loads(line[len(_READY) :])
         lines.append(line.decode(errors="replace").rstrip())
     last = "\n".join(lines[-8:])
-    hint = 'have it installed: Image(pip=["dask[distributed]"])' if "No module" in last else None
+    hint = _('have it installed: Image(pip=["dask[distributed]"])') if "No module" in last else None
     raise SkyError(
-        f"dask's {config['role']} does not start on node {instance_info().node}:\n{last}", hint=hint
+        _("dask's {config} does not start on node {node}:\n{last}").format(
+            config=config["role"], node=instance_info().node, last=last
+        ),
+        hint=hint,
     )
 
 
@@ -98,7 +102,7 @@ def worker_share(nodes: int) -> dict[str, int]:
     own_cpus = hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) < (
         os.cpu_count() or 1
     )
-    bound, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    bound, __ = resource.getrlimit(resource.RLIMIT_DATA)
     has_own_memory = bound != resource.RLIM_INFINITY
     return {
         "nthreads": CPU_COUNT if own_cpus else max(CPU_COUNT // nodes, 1),

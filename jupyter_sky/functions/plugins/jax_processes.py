@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from ...engines.node.instance import instance_info
 from ...errors import SkyError, SkyUsageError
+from ...translation import _
 from ..image import Image
 from .rendezvous import NEW_POOL_HINT, SINGLE_NODE, broadcast_id, must_create, require_single_slot
 
@@ -31,7 +32,8 @@ class Jax:
     def __post_init__(self) -> None:
         if self.cuda is not None and not re.fullmatch(r"cu\d{2,3}", self.cuda):
             raise SkyUsageError(
-                f"plugins.jax(cuda={self.cuda!r}): not a version of CUDA", hint="such as 'cu12'"
+                _("plugins.jax(cuda={cuda!r}): not a version of CUDA").format(cuda=self.cuda),
+                hint=_("such as 'cu12'"),
             )
 
     def image(self, image: Image | None) -> Image | None:
@@ -60,7 +62,9 @@ class Jax:
         info = instance_info()
         if jax.process_count() != info.total_nodes:
             raise SkyError(
-                f"JAX has {jax.process_count()} processes, the pool {info.total_nodes} nodes",
+                _("JAX has {process_count} processes, the pool {total_nodes} nodes").format(
+                    process_count=jax.process_count(), total_nodes=info.total_nodes
+                ),
                 hint=NEW_POOL_HINT,
             )
 
@@ -68,8 +72,8 @@ class Jax:
     def _enter() -> None:
         if find_spec("jax") is None:
             raise SkyError(
-                "plugins.jax(): there is no jax on the node",
-                hint='have it installed: Image(pip=["jax"])',
+                _("plugins.jax(): there is no jax on the node"),
+                hint=_('have it installed: Image(pip=["jax"])'),
             )
         import jax
 
@@ -82,6 +86,6 @@ class Jax:
             )
         except RuntimeError as error:
             raise SkyError(
-                f"JAX cannot join the other nodes: {error}",
-                hint="it must not have computed anything here before: send the first call by @",
+                _("JAX cannot join the other nodes: {error}").format(error=error),
+                hint=_("it must not have computed anything here before: send the first call by @"),
             ) from error

@@ -17,6 +17,7 @@ from joblib._parallel_backends import (
 )
 
 from ...errors import SkyUsageError
+from ...translation import _
 from .. import active_pools
 from ..image import Image
 
@@ -79,7 +80,7 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         """Return how many calls can run at once: all slots of the pool, or as many as asked for."""
         if n_jobs == 0:
             raise SkyUsageError(
-                "n_jobs == 0 in Parallel has no meaning", hint="n_jobs=-1 is all of the pool"
+                _("n_jobs == 0 in Parallel has no meaning"), hint=_("n_jobs=-1 is all of the pool")
             )
         slots = len(self.pool.ranks) * self.pool.worker.concurrency
         if n_jobs is None or n_jobs < 0:

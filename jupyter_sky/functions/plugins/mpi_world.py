@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ...engines.node import instance
 from ...errors import SkyError
+from ...translation import _
 from ..shared import collections
 from .rendezvous import NEW_POOL_HINT, SINGLE_NODE, broadcast_id, must_create, require_single_slot
 
@@ -57,23 +58,25 @@ class Mpi:
 
         if size != MPI.COMM_WORLD.size:
             raise SkyError(
-                f"the MPI world has {MPI.COMM_WORLD.size} ranks, the pool {size} nodes",
+                _("the MPI world has {size} ranks, the pool {size2} nodes").format(
+                    size=MPI.COMM_WORLD.size, size2=size
+                ),
                 hint=NEW_POOL_HINT
                 if self.world != [name]
-                else "an MPI library that speaks PMI-1 is needed: MPICH, or Intel's",
+                else _("an MPI library that speaks PMI-1 is needed: MPICH, or Intel's"),
             )
 
     def _enter(self, name: str, size: int) -> None:
         """Set up the environment from which mpi4py finds the other ranks."""
         if find_spec("mpi4py") is None:
             raise SkyError(
-                "plugins.mpi(): there is no mpi4py on the node",
-                hint='have it installed: Image(pip=["mpi4py", "mpich"])',
+                _("plugins.mpi(): there is no mpi4py on the node"),
+                hint=_('have it installed: Image(pip=["mpi4py", "mpich"])'),
             )
         if "mpi4py.MPI" in sys.modules:
             raise SkyError(
-                "mpi4py was imported before the nodes met: it makes a world of its own then",
-                hint="import it in functions that are sent by @ only",
+                _("mpi4py was imported before the nodes met: it makes a world of its own then"),
+                hint=_("import it in functions that are sent by @ only"),
             )
         parent_end, child_end = socket.socketpair()
         with child_end:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from ...engines.controller.agent_server import listen_address
 from ...engines.node.instance import instance_info
 from ...errors import SkyError, SkyUsageError
+from ...translation import _
 from ..image import Image
 from ..image_packages import PipIndex
 from .rendezvous import broadcast_id, exchange, require_single_slot
@@ -42,8 +43,8 @@ class Torch:
     def __post_init__(self) -> None:
         if self.backend is not None and self.backend not in BACKENDS:
             raise SkyUsageError(
-                f"plugins.torch(backend={self.backend!r}): not a backend",
-                hint=f"one of {', '.join(BACKENDS)}",
+                _("plugins.torch(backend={backend!r}): not a backend").format(backend=self.backend),
+                hint=_("one of {backends}").format(backends=", ".join(BACKENDS)),
             )
 
     def image(self, image: Image | None) -> Image | None:
@@ -81,8 +82,8 @@ class Torch:
             import torch.distributed as group
         except ImportError:
             raise SkyError(
-                "plugins.torch(): there is no torch on the node",
-                hint='have it installed: Image(pip=["torch"])',
+                _("plugins.torch(): there is no torch on the node"),
+                hint=_('have it installed: Image(pip=["torch"])'),
             ) from None
         info = instance_info()
         place = (info.node, info.total_nodes)

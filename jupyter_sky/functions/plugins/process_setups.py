@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...errors import SkyError, SkyUsageError, suggest
+from ...translation import _
 from ..image import Image
 from ..image_packages import PipIndex
 
@@ -28,7 +29,7 @@ class Keras:
     def __post_init__(self) -> None:
         if self.backend not in KERAS_BACKENDS:
             raise SkyUsageError(
-                f"plugins.keras(backend={self.backend!r}): not a backend",
+                _("plugins.keras(backend={backend!r}): not a backend").format(backend=self.backend),
                 hint=suggest(self.backend, KERAS_BACKENDS),
             )
 
@@ -49,7 +50,7 @@ class HuggingFace:
     def __post_init__(self) -> None:
         if isinstance(self.models, str):
             raise SkyUsageError(
-                f"plugins.huggingface(models={self.models!r}): not a list",
+                _("plugins.huggingface(models={models!r}): not a list").format(models=self.models),
                 hint=f"models=[{self.models!r}]",
             )
 
@@ -75,8 +76,8 @@ class HubSetup:
             from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise SkyError(
-                "plugins.huggingface(): there is no huggingface_hub on the node",
-                hint='have it installed: Image(pip=["huggingface_hub"])',
+                _("plugins.huggingface(): there is no huggingface_hub on the node"),
+                hint=_('have it installed: Image(pip=["huggingface_hub"])'),
             ) from None
         for model in self.models:
             snapshot_download(model)
@@ -105,7 +106,7 @@ def accelerate_sklearn() -> None:
         import cuml.accel  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise SkyError(
-            f"plugins.cuml(): cuML cannot be imported on the node: {error}",
-            hint="it needs an NVIDIA GPU: sky.Compute(accelerator=...)",
+            _("plugins.cuml(): cuML cannot be imported on the node: {error}").format(error=error),
+            hint=_("it needs an NVIDIA GPU: sky.Compute(accelerator=...)"),
         ) from None
     cuml.accel.install()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...engines.node.instance import instance_info, pool_facts
 from ...errors import SkyError, SkyUsageError
+from ...translation import _
 from ..shared.collections import Barrier
 
 if TYPE_CHECKING:
@@ -24,9 +25,11 @@ def require_single_slot(pool: Pool, what: str) -> None:
     """
     if pool.worker.concurrency > 1:
         raise SkyUsageError(
-            f"plugins.{what}() needs each node for one call at a time, and "
-            f"Worker(concurrency={pool.worker.concurrency}) runs several",
-            hint="leave concurrency out: a call may use all of its node",
+            _(
+                "plugins.{what}() needs each node for one call at a time, and "
+                "Worker(concurrency={concurrency}) runs several"
+            ).format(what=what, concurrency=pool.worker.concurrency),
+            hint=_("leave concurrency out: a call may use all of its node"),
         )
 
 
@@ -73,7 +76,8 @@ def must_create(what: str, held: str) -> bool:
     worlds = {*exchange(what, held)}
     if len(worlds) > 1:
         raise SkyError(
-            f"a node was lost and is not in the others' {what} world", hint=NEW_POOL_HINT
+            _("a node was lost and is not in the others' {what} world").format(what=what),
+            hint=NEW_POOL_HINT,
         )
     return worlds == {""}
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Generic, Literal, TypeVar
 
 from ...errors import SkyUsageError
+from ...translation import _
 from .key_encoding import dump, encode_key, load
 from .proxy import SharedProxy, check_consistency
 from .synchronization import Barrier, Lock, Queue
@@ -190,7 +191,11 @@ class Counter(SharedProxy):
     def add(self, amount: float = 1) -> Any:
         """Add to it and return the new value, unique to this task."""
         if isinstance(amount, bool) or not isinstance(amount, int | float):
-            raise SkyUsageError(f"{self!r}.add({amount!r}): not a number")
+            raise SkyUsageError(
+                _("{self_value!r}.add({amount!r}): not a number").format(
+                    self_value=self, amount=amount
+                )
+            )
         return self._ask("add", amount=amount)[0]
 
     increment = add

@@ -8,6 +8,7 @@ import pickle
 from typing import Any
 
 from ...engines.wire.values import Parcel
+from ...translation import _
 
 
 def dump(value: Any, whose: object) -> bytes:
@@ -28,7 +29,7 @@ _PLAIN = {int, float, str, bytes, bool, type(None)}
 
 
 def _parcel(value: Any, whose: object) -> bytes:
-    parcel = Parcel.of(value, f"a value for {whose!r}")
+    parcel = Parcel.of(value, _("a value for {whose!r}").format(whose=whose))
     if len(parcel.segments) == 1:
         return parcel.to_bytes()
     # arrays: their memory behind the stream, and how much of it each has

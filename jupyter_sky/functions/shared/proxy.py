@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SkyUsageError
+from ...translation import _
 
 if TYPE_CHECKING:
     from .shared_client import SharedStateClient
@@ -25,8 +26,10 @@ class SharedProxy:
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name:
             raise SkyUsageError(
-                f"sky.{self.kind}({name!r}): not a name",
-                hint=f'tasks find it by a text, such as sky.{self.kind}("progress")',
+                _("sky.{kind}({name!r}): not a name").format(kind=self.kind, name=name),
+                hint=_('tasks find it by a text, such as sky.{kind}("progress")').format(
+                    kind=self.kind
+                ),
             )
         self.name = name
 
@@ -76,6 +79,8 @@ def check_consistency(what: str, consistency: str) -> None:
     """
     if consistency not in CONSISTENCIES:
         raise SkyUsageError(
-            f"{what}(consistency={consistency!r}): not a consistency",
-            hint="'strong' or 'eventual'; all operations are strongly consistent",
+            _("{what}(consistency={consistency!r}): not a consistency").format(
+                what=what, consistency=consistency
+            ),
+            hint=_("'strong' or 'eventual'; all operations are strongly consistent"),
         )

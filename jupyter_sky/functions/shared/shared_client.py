@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...engines.node import instance
 from ...errors import SkyClusterLost, SkyUsageError
+from ...translation import _
 from .. import active_pools
 from ..topology import shared_state_endpoint
 from .shared_state import Responses, SharedState
@@ -45,8 +46,8 @@ def current_client() -> SharedStateClient:
     active = None if facts else active_pools.active()
     if STANDALONE in (facts.get("facts", {}) if active is None else active.facts):
         raise SkyUsageError(
-            "tasks of this pool share nothing: it was brought up with Options(cluster=False)",
-            hint="leave that out, where the nodes reach each other",
+            _("tasks of this pool share nothing: it was brought up with Options(cluster=False)"),
+            hint=_("leave that out, where the nodes reach each other"),
         )
     if active is not None:
         endpoint = _notebook_endpoint(active.cluster)
@@ -80,8 +81,10 @@ def _thread_clients() -> dict[tuple[str, str, int], RemoteClient]:
 def _local_client() -> LocalClient:
     if active_pools.had_pool():
         warnings.warn(
-            "no pool is up: this is shared by this process's own threads only; what tasks of a "
-            "pool shared went with it",
+            _(
+                "no pool is up: this is shared by this process's own threads only; "
+                "what tasks of a pool shared went with it"
+            ),
             stacklevel=5,
         )
     if not hasattr(_local, "client"):
@@ -136,8 +139,11 @@ class RemoteClient:
                 now = time.monotonic()
                 if not self._heard and now - begun > FIRST_REPLY_SECONDS:
                     raise SkyClusterLost(
-                        f"the shared state of the pool does not answer ({FIRST_REPLY_SECONDS:g} s)",
-                        hint="functions on a node reach the controller of their pool only",
+                        _(
+                            "the shared state of the pool does not answer ({first_reply_seconds:g} "
+                            "s)"
+                        ).format(first_reply_seconds=FIRST_REPLY_SECONDS),
+                        hint=_("functions on a node reach the controller of their pool only"),
                     )
                 if now - sent > RESEND_SECONDS:
                     self._socket.send_multipart(message)
@@ -148,10 +154,12 @@ class RemoteClient:
             self._heard = True
             if answer[0] != number:
                 continue
-            _, life, failed, value = answer
+            __, life, failed, value = answer
             if self._incarnation and life != self._incarnation:
                 self._incarnation = life
-                raise SkyClusterLost("what the pool shared is lost: the process that kept it died")
+                raise SkyClusterLost(
+                    _("what the pool shared is lost: the process that kept it died")
+                )
             self._incarnation = life
             return _check_response(arguments, failed, value), frames
 
@@ -213,5 +221,9 @@ class LocalClient:
 
 def _check_response(arguments: dict[str, Any], failed: str, value: Any) -> Any:
     if failed:
-        raise SkyUsageError(f"sky.{arguments['kind']}({arguments['name']!r}): {failed}")
+        raise SkyUsageError(
+            _("sky.{arguments}({arguments2!r}): {failed}").format(
+                arguments=arguments["kind"], arguments2=arguments["name"], failed=failed
+            )
+        )
     return value

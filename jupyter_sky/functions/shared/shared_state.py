@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from ...translation import _
+
 Frames = tuple[bytes, ...]
 Key = tuple[str, str]
 """Kind and name of a shared object."""
@@ -112,7 +114,7 @@ class DictObject(SharedObject):
         return [Response(request, len(self.entries))]
 
     def _op_keys(self, request: Request) -> Responses:
-        return [Response(request, None, tuple(key for key, _ in self.entries.values()))]
+        return [Response(request, None, tuple(key for key, __ in self.entries.values()))]
 
     def _op_items(self, request: Request) -> Responses:
         return [
@@ -233,7 +235,7 @@ class LockObject(SharedObject):
     def _op_acquire(self, request: Request) -> Responses:
         if self.holder is not None and self.holder.client == request.client:
             return [
-                Response(request, error="this task holds it already: a lock is not taken twice")
+                Response(request, error=_("this task holds it already: a lock is not taken twice"))
             ]
         self.queue.append(request)
         return self._grant()
@@ -241,8 +243,10 @@ class LockObject(SharedObject):
     def _op_release(self, request: Request) -> Responses:
         holder = self.holder
         if holder is None or holder.client != request.client:
-            reason = "nobody holds it" if holder is None else "another task holds it"
-            return [Response(request, error=f"it cannot be released: {reason}")]
+            reason = _("nobody holds it") if holder is None else _("another task holds it")
+            return [
+                Response(request, error=_("it cannot be released: {reason}").format(reason=reason))
+            ]
         self.holder = None
         return [Response(request), *self._grant()]
 
@@ -302,7 +306,9 @@ class BarrierObject(SharedObject):
     def _op_wait(self, request: Request) -> Responses:
         parties = request.arguments["parties"]
         if self.arrived and parties != self.parties:
-            error = f"{self.parties} tasks meet here, and one came to meet {parties}"
+            error = _("{parties} tasks meet here, and one came to meet {parties2}").format(
+                parties=self.parties, parties2=parties
+            )
             return [Response(request, error=error)]
         self.parties = parties
         self.arrived.append(request)
@@ -399,7 +405,7 @@ class SharedState:
         return self._remember(responses)
 
     def _track(self, key: Key, shared_object: SharedObject) -> None:
-        if any(True for _ in shared_object.waiting_requests()):
+        if any(True for __ in shared_object.waiting_requests()):
             self.active_objects[key] = shared_object
         else:
             self.active_objects.pop(key, None)

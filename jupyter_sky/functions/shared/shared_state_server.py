@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...engines.controller.agent_server import listen_address
 from ...engines.node.instance import RENDEZVOUS_PORTS
+from ...translation import _
 
 if TYPE_CHECKING:
     from .shared_state import Responses
@@ -85,7 +86,7 @@ class SharedStateProcess:
 
 def free_port(address: str) -> int:
     """Return a free port."""
-    for _ in range(100):
+    for __ in range(100):
         port = random.randrange(*RENDEZVOUS_PORTS)
         with socket.socket() as probe:
             try:
@@ -137,7 +138,13 @@ class SharedStateServer:
                     self._send(self.state.handle_request(client, number, arguments, frames, now))
                 except (KeyError, AttributeError, TypeError, ValueError) as error:
                     self._send_message(
-                        client, [number, self.incarnation, f"not understood: {error!r}", None]
+                        client,
+                        [
+                            number,
+                            self.incarnation,
+                            _("not understood: {error!r}").format(error=error),
+                            None,
+                        ],
                     )
             now = time.monotonic()
             self._send(self.state.expire(now))

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from ...engines.node.instance import instance_info
 from ...errors import SkyTimeout, SkyUsageError
+from ...translation import _
 from .key_encoding import dump, load
 from .proxy import SharedProxy
 
@@ -48,9 +49,13 @@ class Queue(SharedProxy, Generic[V]):
             There is no room within `timeout` seconds.
         """
         wait = timeout if block else 0.0
-        done, _ = self._ask("put", dump(item, self), maxsize=self.maxsize, timeout=wait)
+        done, __ = self._ask("put", dump(item, self), maxsize=self.maxsize, timeout=wait)
         if not done:
-            raise _queue.Full(f"{self!r} has no room for more than {self.maxsize}")
+            raise _queue.Full(
+                _("{self_value!r} has no room for more than {maxsize}").format(
+                    self_value=self, maxsize=self.maxsize
+                )
+            )
 
     @overload
     def get(self, block: bool, timeout: float | None = None) -> V: ...
@@ -74,7 +79,7 @@ class Queue(SharedProxy, Generic[V]):
             return load(frames[0])
         if block is None:
             return None
-        raise _queue.Empty(f"{self!r} is empty")
+        raise _queue.Empty(_("{self_value!r} is empty").format(self_value=self))
 
     def put_nowait(self, item: V) -> None:
         """Put an item in if there is room, else raise."""
@@ -120,13 +125,23 @@ class Barrier(SharedProxy):
         super().__init__(name)
         if n is not None and parties is not None:
             raise SkyUsageError(
-                f"sky.barrier({name!r}): parties and n are the same thing: give one of them"
+                _(
+                    "sky.barrier({name!r}): parties and n are the same thing: give one of them"
+                ).format(name=name)
             )
         parties = n if parties is None else parties
         if parties is not None and (isinstance(parties, bool) or not isinstance(parties, int)):
-            raise SkyUsageError(f"sky.barrier({name!r}, {parties!r}): not a number of tasks")
+            raise SkyUsageError(
+                _("sky.barrier({name!r}, {parties!r}): not a number of tasks").format(
+                    name=name, parties=parties
+                )
+            )
         if parties is not None and parties < 1:
-            raise SkyUsageError(f"sky.barrier({name!r}, {parties}): at least one task must meet")
+            raise SkyUsageError(
+                _("sky.barrier({name!r}, {parties}): at least one task must meet").format(
+                    name=name, parties=parties
+                )
+            )
         self.parties = parties or instance_info().total_nodes
 
     def wait(self, timeout: float | None = None) -> int:
@@ -208,7 +223,7 @@ class Lock(SharedProxy):
         """Acquire the lock; return whether that succeeded within `timeout` seconds."""
         timeout = self.timeout if timeout is None else timeout
         wait = timeout if blocking else 0.0
-        fence, _ = self._ask("acquire", ttl=self.ttl, timeout=None if wait == -1 else wait)
+        fence, __ = self._ask("acquire", ttl=self.ttl, timeout=None if wait == -1 else wait)
         self.fence = fence or self.fence
         return bool(fence)
 
@@ -229,8 +244,10 @@ class Lock(SharedProxy):
     def __enter__(self) -> Lock:
         if not self.acquire():
             raise SkyTimeout(
-                f"{self!r} was not free within {self.timeout:g} s",
-                hint=f"allow more: sky.lock({self.name!r}, timeout=60)",
+                _("{self_value!r} was not free within {timeout:g} s").format(
+                    self_value=self, timeout=self.timeout
+                ),
+                hint=_("allow more: sky.lock({name!r}, timeout=60)").format(name=self.name),
             )
         return self
 

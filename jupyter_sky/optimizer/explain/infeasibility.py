@@ -12,6 +12,7 @@ from ...errors import SkyError, SkyNoOffer, SkyNoPlan
 from ...ledger.ledger import format_usd
 from ...quantities import format_duration
 from ...resources import Resources
+from ...translation import _
 from ..candidates import no_offer
 from ..constraints import Residency
 from ..pricing import PricedTask
@@ -33,9 +34,11 @@ def explain_infeasible(
         possible = np.isfinite(one.own_hours())
         if not possible.any():
             return SkyNoPlan(
-                f"task {spec.name}: its time estimator rules out all of the {len(one):,} offers "
-                "that meet its request",
-                hint="it gave inf for every machine: ask for machines that it knows",
+                _(
+                    "task {name}: its time estimator rules out all of the {one_count:,} "
+                    "offers that meet its request"
+                ).format(name=spec.name, one_count=len(one)),
+                hint=_("it gave inf for every machine: ask for machines that it knows"),
             )
         refused = builder.find_refusals(one)
         if (refused[possible] != 0).all():
@@ -90,15 +93,25 @@ def _explain_refused(
         }
     )
     return SkyNoPlan(
-        f"task {one.spec.name}: {asked} and {' and '.join(names)} cannot hold together: "
-        f"{int(possible.sum()):,} offers meet the request, none of them keeps the rest; "
-        f"nearest: {builder.market.offer(one.pool, best).place}, without {' and '.join(names)}",
-        hint=f"it is on sale in {', '.join(regions)}" if lives and regions else None,
+        _(
+            "task {name}: {asked} and {names} cannot hold together: {sum:,} offers "
+            "meet the request, none of them keeps the rest; nearest: {place}, "
+            "without {names}"
+        ).format(
+            name=one.spec.name,
+            asked=asked,
+            names=" and ".join(names),
+            sum=int(possible.sum()),
+            place=builder.market.offer(one.pool, best).place,
+        ),
+        hint=_("it is on sale in {regions}").format(regions=", ".join(regions))
+        if lives and regions
+        else None,
     )
 
 
 def _areas(builder: ProblemBuilder, site: int) -> list[str]:
-    cloud, region, _ = builder.market.sites[site]
+    cloud, region, __ = builder.market.sites[site]
     found = builder.market.catalog.region(cloud, region)
     return [found.jurisdiction or found.country] if found.country else []
 
@@ -114,7 +127,7 @@ def _explain_conflict(
     names = [*objective.limits(), *problem.constraint_names()]
     conflict = find_conflict(problem, objective)
     if not conflict:
-        return SkyNoPlan("no plan keeps all of what was asked", hint="ask for less")
+        return SkyNoPlan(_("no plan keeps all of what was asked"), hint=_("ask for less"))
     rest = set(names) - set(conflict)
     alone = problem.without(rest), objective.without(rest)
     # a way out that keeps everything else; where there is none, at least out of this conflict
@@ -127,8 +140,10 @@ def _explain_conflict(
     texts = [_format_demand(name, objective) for name in conflict]
     together = "hold together" if len(texts) > 1 else "be kept"
     return SkyNoPlan(
-        f"{' and '.join(texts)} cannot {together}",
-        hint="\n".join(["nearest: " + ways[0], *(f"or else {way}" for way in ways[1:])]),
+        _("{texts} cannot {together}").format(texts=" and ".join(texts), together=together),
+        hint="\n".join(
+            [_("nearest: ") + ways[0], *(_("or else {way}").format(way=way) for way in ways[1:])]
+        ),
     )
 
 

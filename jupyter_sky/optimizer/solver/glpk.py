@@ -14,6 +14,8 @@ from typing import Any
 
 from jupyter_sky.errors import SkyUsageError
 
+from ...translation import _
+
 
 def is_installed() -> bool:
     """Return whether swiglpk is there, without importing it."""
@@ -26,8 +28,8 @@ def check_installed() -> None:
     """Raise SkyUsageError without swiglpk."""
     if not is_installed():
         raise SkyUsageError(
-            "GLPK was asked for, but swiglpk is not installed",
-            hint="pip install swiglpk (GPL-3), or leave the choice to solver='auto'",
+            _("GLPK was asked for, but swiglpk is not installed"),
+            hint=_("pip install swiglpk (GPL-3), or leave the choice to solver='auto'"),
         )
 
 

@@ -17,6 +17,8 @@ import numpy as np
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.optimizer.solver.problem import Floats, Ints
 
+from ...translation import _
+
 _SLICE_MS = 200  # how long GLPK may run before Ctrl-C is looked at
 _FIRST_MS = 3_000  # the same for its start with reductions, which would be lost
 _INTEGRAL = 1e-7
@@ -52,18 +54,20 @@ class Program:
         finite = (self.c, self.values, self.b)
         shapes = len(self.starts) == n + 1 and len(self.lower) == len(self.upper) == n
         if not shapes or not len(self.rows) == len(self.values) == self.starts[-1]:
-            raise SkyUsageError("the arrays of the program do not fit each other")
+            raise SkyUsageError(_("the arrays of the program do not fit each other"))
         if not all(np.isfinite(part).all() for part in finite):
-            raise SkyUsageError("a cost, coefficient or right side is not a finite number")
+            raise SkyUsageError(_("a cost, coefficient or right side is not a finite number"))
         if np.isnan(self.lower).any() or np.isnan(self.upper).any():
-            raise SkyUsageError("a bound is not a number")
+            raise SkyUsageError(_("a bound is not a number"))
         if len(self.rows) and not (self.rows.min() >= 0 and self.rows.max() < m):
-            raise SkyUsageError(f"a coefficient is outside of the {m} rows")
+            raise SkyUsageError(_("a coefficient is outside of the {m} rows").format(m=m))
         columns = np.repeat(np.arange(n), np.diff(self.starts))
         if len(np.unique(columns * max(m, 1) + self.rows)) < len(self.rows):
-            raise SkyUsageError("two coefficients stand at one row and column")
+            raise SkyUsageError(_("two coefficients stand at one row and column"))
         if len(self.integer) and not (self.integer.min() >= 0 and self.integer.max() < n):
-            raise SkyUsageError(f"a whole number is asked of a column outside of the {n}")
+            raise SkyUsageError(
+                _("a whole number is asked of a column outside of the {n}").format(n=n)
+            )
 
 
 @dataclass
@@ -109,7 +113,8 @@ def solve_program(
     unknown = sorted(set(options) - set(_OPTIONS))
     if unknown:
         raise SkyUsageError(
-            f"GLPK has no option {unknown[0]}", hint=f"options: {', '.join(_OPTIONS)}"
+            _("GLPK has no option {unknown}").format(unknown=unknown[0]),
+            hint=_("options: {options}").format(options=", ".join(_OPTIONS)),
         )
     program.check()
     if (program.lower > program.upper).any():
@@ -296,7 +301,7 @@ class _BranchMonitor:
         if library is None:
             return
 
-        def look(tree: int, _: Any) -> None:
+        def look(tree: int, __: Any) -> None:
             try:
                 self.nodes += 1
                 node = library.glp_ios_best_node(tree)

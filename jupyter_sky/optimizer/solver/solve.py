@@ -31,6 +31,8 @@ from jupyter_sky.optimizer.solver.problem import (
 from jupyter_sky.optimizer.solver.pruning import allowed_labels, make_flags
 from jupyter_sky.optimizer.solver.validation import check_objective, check_problem
 
+from ...translation import _
+
 _SLACK = 1e-6  # relative; a limit met exactly is met, whatever rounding says
 _TOO_LARGE = 20_000  # labels beyond which a model would not be solved within any limit
 
@@ -122,7 +124,7 @@ def resolve(
     state = solution.state
     if not isinstance(state, WarmStart):
         raise SkyUsageError(
-            "this plan keeps nothing to go on from", hint="give the one that solve returned"
+            _("this plan keeps nothing to go on from"), hint=_("give the one that solve returned")
         )
     problem = state.problem
     tasks = list(problem.tasks)
@@ -143,13 +145,17 @@ def resolve(
 
 def _check_request(solver: str, time_limit: float, gap: float) -> None:
     if solver not in ("auto", "glpk", "highs"):
-        raise SkyUsageError(f"no solver {solver!r}", hint="choose auto, glpk or highs")
+        raise SkyUsageError(
+            _("no solver {solver!r}").format(solver=solver), hint=_("choose auto, glpk or highs")
+        )
     if solver == "glpk":
         check_installed()
     if not (time_limit > 0 and 0 <= gap < 1):
         raise SkyUsageError(
-            f"a time limit of {time_limit} s with a gap of {gap} means nothing",
-            hint="a limit above 0 and a gap from 0 to below 1",
+            _("a time limit of {time_limit} s with a gap of {gap} means nothing").format(
+                time_limit=time_limit, gap=gap
+            ),
+            hint=_("a limit above 0 and a gap from 0 to below 1"),
         )
 
 

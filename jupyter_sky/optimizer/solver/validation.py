@@ -10,6 +10,8 @@ import numpy as np
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.optimizer.solver.problem import Floats, Ints, Objective, Problem, TaskLabels
 
+from ...translation import _
+
 _KINDS = ("cost", "time", "time_then_cost", "weighted", "carbon")
 
 
@@ -19,7 +21,8 @@ def check_problem(problem: Problem) -> None:
     twice = sorted({name for name in names if names.count(name) > 1}) if names else []
     if twice:
         raise SkyUsageError(
-            f"two tasks are named {twice[0]}", hint="give each task a name of its own"
+            _("two tasks are named {twice}").format(twice=twice[0]),
+            hint=_("give each task a name of its own"),
         )
     for task in problem.tasks:
         _check_labels(task, len(problem.places))
@@ -33,24 +36,28 @@ def check_objective(objective: Objective) -> None:
     """Raise SkyUsageError for weights or limits that mean nothing."""
     if objective.kind not in _KINDS:
         raise SkyUsageError(
-            f"cannot minimize {objective.kind!r}", hint=f"choose one of {', '.join(_KINDS)}"
+            _("cannot minimize {kind!r}").format(kind=objective.kind),
+            hint=_("choose one of {kinds}").format(kinds=", ".join(_KINDS)),
         )
     weights = (objective.usd_weight, objective.hour_weight, objective.gram_weight)
     if objective.kind == "weighted" and not (
         all(np.isfinite(weights)) and min(weights) >= 0 and max(weights) > 0
     ):
         raise SkyUsageError(
-            f"weights {weights} cannot be minimized",
-            hint="weights are finite, none negative, one above 0",
+            _("weights {weights} cannot be minimized").format(weights=weights),
+            hint=_("weights are finite, none negative, one above 0"),
         )
     for name, value in objective.limits().items():
         if not value >= 0:
-            raise SkyUsageError(f"{name} {value} is not a limit", hint="it must be 0 or more")
+            raise SkyUsageError(
+                _("{name} {value} is not a limit").format(name=name, value=value),
+                hint=_("it must be 0 or more"),
+            )
 
 
 def sort_edges(count: int, src: Ints, dst: Ints) -> list[tuple[int, int]]:
     """Return edges so that those into a task come before those out of it; none of a cycle's."""
-    below: list[list[int]] = [[] for _ in range(count)]
+    below: list[list[int]] = [[] for __ in range(count)]
     waiting = [0] * count
     for u, v in zip(src.tolist(), dst.tolist(), strict=True):
         below[u].append(v)
@@ -73,44 +80,62 @@ def _check_cycles(problem: Problem) -> None:
     stuck = dict.fromkeys(problem.tasks[v].name for u, v in pairs if (u, v) not in free)
     if stuck:
         raise SkyUsageError(
-            f"the tasks wait for each other in a cycle: {', '.join([*stuck][:6])}",
-            hint="remove an edge among them",
+            _("the tasks wait for each other in a cycle: {value}").format(
+                value=", ".join([*stuck][:6])
+            ),
+            hint=_("remove an edge among them"),
         )
 
 
 def _check_labels(task: TaskLabels, places: int) -> None:
     if len(task) and not (task.place.min() >= 0 and task.place.max() < places):
-        raise SkyUsageError(f"{task.name} has a candidate at a place that is not among {places}")
+        raise SkyUsageError(
+            _("{name} has a candidate at a place that is not among {places}").format(
+                name=task.name, places=places
+            )
+        )
     for key in ("usd", "hours", "ready_hours", "gco2", "hourly_usd", "nodes"):
         values = getattr(task, key)
         if values.shape != task.place.shape:
             raise SkyUsageError(
-                f"{task.name} has {values.size} values of {key} for {len(task)} candidates"
+                _("{name} has {size} values of {key} for {task_count} candidates").format(
+                    name=task.name, size=values.size, key=key, task_count=len(task)
+                )
             )
         if np.isnan(values).any() or (values < 0).any():
             raise SkyUsageError(
-                f"{task.name}: {key} of a candidate is negative or not a number",
-                hint="look at the estimator and the price of this task",
+                _("{name}: {key} of a candidate is negative or not a number").format(
+                    name=task.name, key=key
+                ),
+                hint=_("look at the estimator and the price of this task"),
             )
 
 
 def _check_levels(problem: Problem) -> None:
     for name, nodes in problem.places.levels.items():
         if np.shape(nodes) != (len(problem.places),):
-            raise SkyUsageError(f"level {name} must say a node for each of the places")
+            raise SkyUsageError(
+                _("level {name} must say a node for each of the places").format(name=name)
+            )
 
 
 def _check_edges(problem: Problem) -> None:
     edges, count = problem.edges, len(problem.tasks)
     for ends in (edges.src, edges.dst):
         if len(ends) and not (ends.min() >= 0 and ends.max() < count):
-            raise SkyUsageError(f"an edge names a task that is not among the {count}")
+            raise SkyUsageError(
+                _("an edge names a task that is not among the {count}").format(count=count)
+            )
     if (edges.src == edges.dst).any():
-        raise SkyUsageError("a task sends to itself", hint="remove that edge")
+        raise SkyUsageError(_("a task sends to itself"), hint=_("remove that edge"))
     if len(edges) and not (np.isfinite(edges.scale).all() and edges.scale.min() >= 0):
-        raise SkyUsageError("the size of a transfer is negative or not a number")
+        raise SkyUsageError(_("the size of a transfer is negative or not a number"))
     if len(edges) and not (edges.table.min() >= 0 and edges.table.max() < len(problem.tables)):
-        raise SkyUsageError(f"an edge names a table that is not among {len(problem.tables)}")
+        raise SkyUsageError(
+            _("an edge names a table that is not among {tables_count}").format(
+                tables_count=len(problem.tables)
+            )
+        )
     for table in problem.tables:
         for values in (table.usd, table.hours, table.gco2):
             if values is not None:
@@ -119,24 +144,33 @@ def _check_edges(problem: Problem) -> None:
 
 def _check_table(values: Floats, places: int) -> None:
     if values.shape != (places, places):
-        raise SkyUsageError(f"a table of transfers is {values.shape}, not {(places, places)}")
+        raise SkyUsageError(
+            _("a table of transfers is {shape}, not {value}").format(
+                shape=values.shape, value=(places, places)
+            )
+        )
     if np.isnan(values).any() or (values < 0).any():
-        raise SkyUsageError("a price or time of a transfer is negative or not a number")
+        raise SkyUsageError(_("a price or time of a transfer is negative or not a number"))
 
 
 def _check_constraints(problem: Problem) -> None:
     sizes = [len(task) for task in problem.tasks]
     for mask in problem.masks:
         if not 0 <= mask.task < len(sizes) or np.shape(mask.allowed) != (sizes[mask.task],):
-            raise SkyUsageError(f"{mask.name} does not fit the candidates of its task")
+            raise SkyUsageError(
+                _("{name} does not fit the candidates of its task").format(name=mask.name)
+            )
     for row in problem.rows:
         for task, values in row.terms.items():
             fits = 0 <= task < len(sizes) and np.shape(values) == (sizes[task],)
             if not fits or not np.isfinite(values).all() or not np.isfinite(row.limit):
-                raise SkyUsageError(f"{row.name} does not fit the candidates of its tasks")
+                raise SkyUsageError(
+                    _("{name} does not fit the candidates of its tasks").format(name=row.name)
+                )
     known = {"place", "cluster", "family", *problem.places.levels}
     for same in problem.same:
         if same.by not in known or not all(0 <= task < len(sizes) for task in same.tasks):
             raise SkyUsageError(
-                f"{same.name}: tasks cannot share a {same.by}", hint=f"known: {sorted(known)}"
+                _("{name}: tasks cannot share a {by}").format(name=same.name, by=same.by),
+                hint=_("known: {known}").format(known=sorted(known)),
             )

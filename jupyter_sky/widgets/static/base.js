@@ -34,6 +34,12 @@ export class RequestError extends Error {
 export const english = (text, ...values) =>
   text.replace(/%(\d)/g, (whole, place) => String(values[place - 1] ?? whole));
 
+/**
+ * Texts in another language where there is a translation, English where there is none.
+ * @param {Record<string, string> | undefined} texts @returns {Translate}
+ */
+export const translated = texts => (text, ...values) => english(texts?.[text] ?? text, ...values);
+
 // -- elements -----------------------------------------------------------------------------------
 
 /**
@@ -252,7 +258,7 @@ export function widget(render) {
           waiting.set(id, { resolve, reject });
           model.send({ id, kind, payload });
         });
-      const dispose = render({ el, ask, _: english, model });
+      const dispose = render({ el, ask, _: translated(model.get('texts')), model });
       return () => {
         model.off('msg:custom', heard);
         waiting.clear();

@@ -30,6 +30,7 @@ import { clock, english, h, money, timeOf } from './base.js';
 export const SILENCE = 20;
 
 const COSTS = new Set(['running', 'interrupting']);
+const FINAL = new Set(['done', 'failed', 'interrupted', 'cancelled']);
 const COLOURS = new Map([
   ['running', 'active'],
   ['interrupting', 'warn'],
@@ -151,11 +152,12 @@ export function drawCard({ el, ask, _ = english, now = () => Date.now() / 1000 }
       return;
     }
     const silent = now() - heard;
-    const live = silent <= SILENCE;
-    const seen = grown(card, live ? silent : 0);
+    const over = FINAL.has(card.stage);
+    const live = over || silent <= SILENCE;
+    const seen = grown(card, live && !over ? silent : 0);
     const name = stopping && COSTS.has(card.stage) ? 'interrupting' : card.stage;
     dot.className = `jsky-Card-dot jsky-mod-${COLOURS.get(name) ?? 'waiting'}`;
-    write(stage, _(stopping ? 'stopping…' : card.stage));
+    write(stage, _(stopping && !over ? 'stopping…' : card.stage));
     write(time, elapsed(seen.seconds));
     const parts = facts(seen, _);
     if (!live) {
@@ -168,6 +170,7 @@ export function drawCard({ el, ask, _ = english, now = () => Date.now() / 1000 }
       notes.replaceChildren(...told);
     }
     stop.setAttribute('aria-disabled', String(stopping));
+    stop.hidden = over;
   }
 
   const timer = setInterval(draw, 1000);

@@ -12,7 +12,7 @@ import { clock, disable, h, liveRegion, money, rate, span, timeOf, uid, widget }
 /**
  * @typedef {{usd: number, unknown: string[], estimated: boolean}} Amount
  * @typedef {{what: string, label: string, seconds: number, price: number | null,
- *   usd: number | null, estimated: boolean, source: string, date: string}} Line
+ *   usd: number | null, estimated: boolean, origin: string, origin_detail: string}} Line
  * @typedef {{usd: number | null, origin: string, spent: Amount, share: number | null,
  *   state: 'none' | 'ok' | 'warn' | 'over', running: string[], ends: number | null}} Budget
  * @typedef {{at: number, notebook: string | null, by: string, since: number | null, total: Amount,
@@ -61,7 +61,7 @@ export function grown(amount, usdPerHour, seconds) {
  */
 export function budgetText(budget, spent, _) {
   if (budget.usd === null) {
-    return _('No budget is set for a day.');
+    return _('No daily budget.');
   }
   const words = [money(spent.usd, _), money(budget.usd, _)];
   if (spent.usd >= budget.usd) {
@@ -139,8 +139,8 @@ export function render({ el, ask, _, model, by, since, chose }) {
       facts.push(fact(_('This notebook'), here, _('since its first cluster')));
     }
     facts.push(fact(_('Running'), { usd: grows, unknown: bill.rate.unknown, estimated: false }, '', '/h'));
-    if (bill.forecasts.length) {
-      facts.push(fact(_('Still to come'), bill.forecast, _('until all has ended')));
+    if (bill.forecast.usd || bill.forecast.unknown.length) {
+      facts.push(fact(_('Expected'), bill.forecast, _('until everything ends')));
     }
     if (bill.savings.some(one => !one.own) && !compact) {
       const { spot, placement } = bill.saved;
@@ -281,7 +281,9 @@ export function render({ el, ask, _, model, by, since, chose }) {
         if (counted && now.rate.usd_h) {
           said.push(_('Counted on since then at %1.', rate(now.rate.usd_h, _)));
         }
-        said.push(_('est.: something in it still runs or is yet to come.'));
+        if (counted && now.rate.usd_h || hasEstimate(now)) {
+          said.push(_('est.: it still runs, or is expected.'));
+        }
         stamp.textContent = said.join(' ');
       }
     };
@@ -317,6 +319,12 @@ export function render({ el, ask, _, model, by, since, chose }) {
     model?.off?.('change:state', heard);
     root.remove();
   };
+}
+
+/** Whether a figure of the report is marked as an estimate. @param {Bill} bill */
+function hasEstimate({ today, here, total, forecast, saved, lines }) {
+  return [today, here, total, forecast, saved.spot, saved.placement].some(one => one?.estimated) ||
+    lines.some(line => line.estimated && line.price !== 0);
 }
 
 /** The time of day with seconds. @param {number} at */
@@ -356,17 +364,18 @@ function lines(bill, _) {
   const heads = [/** @type {any} */ (names)[bill.by] ?? bill.by, _('time'), _('price'), _('cost')];
   const rows = bill.lines.map(line => {
     const cost = money(line.usd, _);
-    const origin = `${line.source} ${line.date}`.trim();
     const share = most ? Math.round((100 * (line.usd ?? 0)) / most) : 0;
     return h('tr', null,
       h('th', { scope: 'row', title: line.what },
         h('span', { class: 'jsky-Cost-name', text: line.label }),
         h('span', { class: 'jsky-Cost-share', 'aria-hidden': 'true', style: { width: `${share}%` } }),
-        origin ? h('span', { class: 'jsky-Cost-origin', text: origin, title: origin }) : null),
+        line.origin
+          ? h('span', { class: 'jsky-Cost-origin', text: line.origin, title: line.origin_detail || null })
+          : null),
       h('td', { class: 'jsky-number', text: clock(line.seconds) }),
       h('td', { class: 'jsky-number', text: rate(line.price, _) }),
       h('td', { class: 'jsky-number' }, h('b', { text: cost }),
-        line.estimated ? h('small', { text: ` ${_('running, est.')}` }) : null));
+        line.estimated ? h('small', { text: ` ${line.price === 0 ? _('running') : _('running, est.')}` }) : null));
   });
   const total = h('tr', { class: 'jsky-Cost-total' },
     h('th', { scope: 'row', text: _('in all') }),
@@ -395,7 +404,7 @@ function explained(bill, _) {
   if (coming.length) {
     const now = bill.at;
     found.push(h('details', null,
-      h('summary', { text: _('What is to come, and on what that rests') }),
+      h('summary', { text: _('Expected costs: assumptions') }),
       list(coming.map(one => h('li', null, h('b', { text: one.cluster }),
         ` ${one.usd === null ? _('unknown') : _('%1 est.', money(one.usd, _))}`,
         one.ends ? ` ${_('gone in %1', span(one.ends - now))}` : '',
@@ -404,7 +413,7 @@ function explained(bill, _) {
   const compared = bill.savings.filter(one => !one.own);
   if (compared.length) {
     found.push(h('details', null,
-      h('summary', { text: _('What was saved, and against what') }),
+      h('summary', { text: _('Savings: comparison') }),
       h('p', { text: _('Against %1. By spot: against the same machine on demand.',
         bill.default_choice) }),
       list(compared.map(one => h('li', null, h('b', { text: one.cluster }),
@@ -412,11 +421,13 @@ function explained(bill, _) {
           money(one.placement, _))}${one.estimated ? ` ${_('est.')}` : ''}`,
         h('small', { text: one.against }))))));
   }
-  const sources = [...new Set(bill.lines.map(line => `${line.source} ${line.date}`.trim()))];
-  if (sources.some(Boolean)) {
+  const sources = new Map(bill.lines.map(line => [line.origin, line.origin_detail]));
+  sources.delete('');
+  if (sources.size) {
     found.push(h('details', null,
-      h('summary', { text: _('Where prices come from') }),
-      list(sources.filter(Boolean).map(text => h('li', { text }))),
+      h('summary', { text: _('Sources and assumptions') }),
+      list([...sources].map(([origin, detail]) =>
+        h('li', null, origin, detail ? h('small', { text: detail }) : null))),
       h('p', { text: _('The price in force is kept with every stretch of time. Costs are prices ' +
         'of these lists by the time that is billed, not invoices.') })));
   }
@@ -448,13 +459,13 @@ function budgetBar(_, set) {
   const change = button(_('Set budget…'), () => (form.hidden ? open() : close()));
   change.setAttribute('aria-expanded', 'false');
   const ok = button(_('Set'), () => void take(parseBudget(field.value)), true);
-  const none = button(_('No limit'), () => void take(null, true));
+  const none = button(_('No daily budget'), () => void take(null, true));
   const form = h('form', { class: 'jsky-Cost-form', 'aria-label': _('Budget of a day'), on: {
     submit: (/** @type {Event} */ event) => { event.preventDefault(); ok.click(); },
     keydown: (/** @type {KeyboardEvent} */ event) => {
       if (event.key === 'Escape') { event.stopPropagation(); close(); change.focus(); }
     } } },
-    h('label', { for: id, text: _('Most USD a day, all notebooks together') }),
+    h('label', { for: id, text: _('Daily limit in USD, all notebooks') }),
     h('span', { class: 'jsky-Cost-row' }, field, ok, none,
       button(_('Cancel'), () => { close(); change.focus(); })),
     said);
@@ -481,7 +492,7 @@ function budgetBar(_, set) {
     said.classList.remove('jsky-mod-warn');
     ok.textContent = _('Set');
     disable(ok, parseBudget(field.value) === null ? _('Give an amount in USD, such as 20.') : '');
-    disable(none, known?.usd === null ? _('There is no limit now.') : '');
+    disable(none, known?.usd === null ? _('There is no daily budget now.') : '');
   }
   field.addEventListener('input', check);
 

@@ -340,7 +340,7 @@ export function render({ el, ask, _, model, actions = [], changed }) {
     hint: _('Then paste it above the code of a cell'),
     main: !actions.length,
     act: async said => {
-      await copyText(`%%sky ${said.line}`.trimEnd());
+      await copyText(`%%sky ${said.line}`.trimEnd(), _);
       form.say(_('Copied: paste it above the code of a cell'));
     }
   };
@@ -364,8 +364,8 @@ export function render({ el, ask, _, model, actions = [], changed }) {
   return () => drawn.dispose();
 }
 
-/** @param {string} text */
-async function copyText(text) {
+/** @param {string} text @param {import('./base.js').Translate} _ */
+async function copyText(text, _) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
@@ -376,7 +376,9 @@ async function copyText(text) {
     const done = document.execCommand('copy');
     area.remove();
     if (!done) {
-      throw new Error('The browser does not let this page copy: select the line, and copy it.');
+      throw new Error(
+        _('The browser does not let this page copy: select the line, and copy it.')
+      );
     }
   }
 }

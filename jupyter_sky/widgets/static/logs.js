@@ -241,7 +241,7 @@ export function render({ el, ask, _ = english, source, model }) {
   }
 
   function save() {
-    const name = (about.title ?? `log ${about.run_id ?? about.cluster ?? ''}`).trim();
+    const name = (about.title ?? _('log %1', about.run_id ?? about.cluster ?? '')).trim();
     const url = URL.createObjectURL(new Blob([log.text()], { type: 'text/plain' }));
     h('a', { href: url, download: `${name.replace(/[^\w.-]+/g, '-')}.txt` }).click();
     setTimeout(() => URL.revokeObjectURL(url), 10_000);

@@ -45,19 +45,17 @@ export function offersOf(answer, { _, use, time }) {
 /** @param {any} place @param {boolean} timed @param {Translate} _ */
 function rowOf(place, timed, _) {
   const here = place.cloud === 'local';
-  const where = here ? _('this machine') : `${place.cloud} ${place.region}`;
+  const where = here ? _('on this machine') : `${place.cloud} ${place.region}`;
   const more = place.more ? ` ${_('and %1 more', place.more)}` : '';
   const size = [
     here ? '' : place.machine,
     place.gpu,
-    place.vcpus ? _('%1 vCPUs', place.vcpus) : '',
+    place.vcpus === 1 ? _('1 vCPU') : place.vcpus ? _('%1 vCPUs', place.vcpus) : '',
     place.memory ? _('%1 GiB', Number(place.memory.toFixed(1))) : '',
     place.spot ? _('spot') : ''
   ].filter(Boolean);
-  const dated = place.date ? _('price of %1', place.date) : _('price of unknown age');
-  const source = `${dated}: ${place.source || _('source unknown')}`;
-  const small = (/** @type {string} */ text, more = '') =>
-    text && h('span', { class: `jsky-Needs-size${more}`, title: text, text });
+  const small = (/** @type {string} */ text, title = '') =>
+    text && h('span', { class: 'jsky-Needs-size', title: title || null, text });
   return h(
     'tr',
     null,
@@ -66,7 +64,7 @@ function rowOf(place, timed, _) {
       null,
       h('span', { text: where + more }),
       small(size.join(' · ')),
-      small(here ? '' : source, ' jsky-mod-source'),
+      small(here ? '' : _('price: %1', place.origin), place.origin_detail),
       small(place.note)
     ),
     h('td', { class: 'jsky-number', text: rate(place.price, _) }),

@@ -1,0 +1,115 @@
+"""Origin of a price in words: publisher and date in short, and the whole source for a tooltip."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+
+from ..provider.facts import BUILT_IN
+from ..translation import _
+
+_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_DATE = re.compile(r"(\d{4})(?:-(\d{2}))?(?:-(\d{2}))?")
+_SLUG_DATE = re.compile(r"-?(\d{4}-\d{2}(?:-\d{2})?)")
+_SLUG = re.compile(r"[a-z0-9.]+(-[a-z0-9.]+)+")
+_CAPITALS = {"api": "API", "gpu": "GPU", "skus": "SKUs", "vantage": "Vantage"}
+
+
+@dataclass(frozen=True, slots=True)
+class PriceOrigin:
+    """Origin of a price.
+
+    Attributes
+    ----------
+    short : str
+        Publisher and date; empty where nothing is known.
+    detail : str
+        All sources in words; empty where `short` says as much.
+    publishers : tuple of str
+        Clouds that published the price, as `short` names them.
+    """
+
+    short: str
+    detail: str = ""
+    publishers: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Publisher, date and all sources in a line."""
+        return f"{self.short} ({self.detail})" if self.detail else self.short
+
+
+def describe_origin(source: str, day: str) -> PriceOrigin:
+    """Return the origin of a price in words.
+
+    Parameters
+    ----------
+    source : str
+        Sources as the catalog names them, joined by ``+`` or a comma.
+    day : str
+        Date of the price as YYYY-MM-DD, shortened if the day is not known.
+
+    Examples
+    --------
+    >>> describe_origin("vantage-aws-price-list-2026-07+moto-5.2.5-offerings", "2026-07-05").text
+    'AWS, 5 Jul 2026 (Vantage AWS price list, Jul 2026; moto 5.2.5 offerings)'
+    >>> describe_origin("this machine", "").short
+    'this machine'
+    """
+    names = [name for name in re.split(r", |\+", source) if name]
+    if not names:
+        return PriceOrigin(format_date(day) if day else "")
+    if names == ["this machine"]:
+        return PriceOrigin(_("this machine"))  # it is free, on whatever day
+    publishers = list(dict.fromkeys(filter(None, map(_publisher, names))))
+    if not publishers and not day and not _SLUG.fullmatch(names[0]):
+        return PriceOrigin(", ".join(names))
+    short = " and ".join(publishers) or _words(names[0])
+    detail = "; ".join(map(_expand, names))
+    return PriceOrigin(f"{short}, {format_date(day)}", detail, tuple(publishers))
+
+
+def format_date(text: str) -> str:
+    """Return a date for people; it may lack the day, or the month.
+
+    Examples
+    --------
+    >>> [format_date(text) for text in ("2026-07-05", "2026-07", "2026", "")]
+    ['5 Jul 2026', 'Jul 2026', '2026', 'date unknown']
+    """
+    found = _DATE.fullmatch(text)
+    if not found:
+        return text or _("date unknown")
+    year, month, day = (int(part) if part else 0 for part in found.groups())
+    try:
+        date(year, month or 1, day or 1)
+    except ValueError:
+        return text
+    words = [str(day) if day else "", _(_MONTHS[month - 1]) if month else "", str(year)]
+    return " ".join(filter(None, words))
+
+
+def _publisher(name: str) -> str:
+    """Return the cloud in a source's name; empty without one."""
+    facts = next((BUILT_IN[word] for word in name.split("-") if word in BUILT_IN), None)
+    return facts.short_title or facts.title if facts and _SLUG.fullmatch(name) else ""
+
+
+def _expand(name: str) -> str:
+    """Return the name of a source as words, with the date in it."""
+    day = _SLUG_DATE.search(name) if _SLUG.fullmatch(name) else None
+    return _words(name) + (f", {format_date(day[1])}" if day else "")
+
+
+def _words(name: str) -> str:
+    """Return the name of a source as words, without the date in it."""
+    if not _SLUG.fullmatch(name):
+        return name
+    words = [
+        BUILT_IN[word].short_title or BUILT_IN[word].title
+        if word in BUILT_IN
+        else _CAPITALS.get(word, word)
+        for word in _SLUG_DATE.sub("", name).split("-")
+    ]
+    return " ".join(words)

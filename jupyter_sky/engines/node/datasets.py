@@ -1,0 +1,150 @@
+"""Datasets and uploads of cells on an engine: requests of the notebook, by their ``step``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...storage.cache import CachedObject, Dataset, DatasetCache
+from ...storage.file_parts import read_file_part
+from ...storage.machine_data import (
+    Arrival,
+    DataTask,
+    check_link,
+    file_facts,
+    plan_from_json,
+    replace_link,
+)
+from ...storage.worker_process import MessageWorker, decode_request
+from .file_cache import cache_folder
+
+
+class EngineDatasets:
+    """Datasets that cells of this engine read, and files that they have written.
+
+    Parameters
+    ----------
+    root
+        Working folder of the engine.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.cache = DatasetCache(cache_folder() / "data")
+        self._tasks: dict[str, DataTask] = {}
+        self._arrived: dict[Path, Arrival] = {}
+        self._before: dict[str, dict[str, tuple[int, str]]] = {}
+        self._workers: dict[str, tuple[MessageWorker, deque[dict[str, Any]]]] = {}
+
+    def handle(
+        self, content: dict[str, Any], received: Sequence[Any], buffers: list
+    ) -> dict[str, Any]:
+        """Carry out one step of the notebook; append buffers of the reply to `buffers`."""
+        if content["step"] == "read":
+            buffers.append(read_file_part(decode_request(content["request"])))
+            return {}
+        return getattr(self, f"_step_{content['step']}")(content, received) or {}
+
+    # -- data to this machine --------------------------------------------------------------------
+
+    def _step_begin(self, content: dict[str, Any], received: Sequence[Any]) -> None:
+        described = json.loads(zlib.decompress(b"".join(received)))
+        objects = (CachedObject(*each) for each in described["objects"])
+        dataset = Dataset(tuple(objects), tuple(described["folders"]))
+        task = Arrival(self.cache, dataset, self.root / content["path"], content["single"])
+        self._tasks[content["id"]] = task
+        task.start()
+
+    def _step_requests(self, content: dict[str, Any], __: Sequence[Any]) -> None:
+        plans = {
+            identity: plan_from_json(values) for identity, values in content["requests"].items()
+        }
+        self._arrival(content).add_plans(plans)
+
+    def _step_piece(self, content: dict[str, Any], received: Sequence[Any]) -> None:
+        place = content["identity"], content["start"], content["size"]
+        self._arrival(content).add_piece(*place, received)
+
+    def _step_state(self, content: dict[str, Any], __: Sequence[Any]) -> dict[str, Any]:
+        """Return how far a task is; forget it with its end."""
+        task = self._tasks[content["id"]]
+        state = task.state()
+        if task.has_ended:
+            state |= task.state()  # the end may have come after the first look
+            del self._tasks[content["id"]]
+            if isinstance(task, Arrival) and task.lease is not None:
+                self._keep(task)
+                state["path"] = str(task.link)
+        return state
+
+    def _keep(self, task: Arrival) -> None:
+        """Keep the lease of a dataset until its path leads to another one, or the engine ends."""
+        before = self._arrived.pop(task.link, None)
+        self._arrived[task.link] = task
+        if before is not None and before.lease is not None:
+            before.lease.close()
+
+    def _step_cancel(self, content: dict[str, Any], __: Sequence[Any]) -> None:
+        if task := self._tasks.pop(content["id"], None):
+            task.cancel()
+
+    def _arrival(self, content: dict[str, Any]) -> Arrival:
+        task = self._tasks[content["id"]]
+        assert isinstance(task, Arrival)
+        return task
+
+    def _step_mount(self, content: dict[str, Any], _: Sequence[Any]) -> None:
+        """Let a path lead to a folder of this machine."""
+        link, target = self.root / content["path"], Path(content["target"])
+        if not (link.is_symlink() and link.readlink() == target):
+            check_link(link, self.cache.root)
+        replace_link(link, target)
+
+    # -- files from this machine -----------------------------------------------------------------
+
+    def _step_remember(self, content: dict[str, Any], __: Sequence[Any]) -> None:
+        """Remember the files at a path, before the cell runs."""
+        path = content["path"]
+        self._before[path] = file_facts(self.root, path)
+
+    def _step_changed(self, content: dict[str, Any], __: Sequence[Any]) -> dict[str, Any]:
+        """List the files at a path that are new or have changed since they were remembered."""
+        path = content["path"]
+        before, now = self._before.pop(path, {}), file_facts(self.root, path)
+        changed = [[name, *facts] for name, facts in now.items() if before.get(name) != facts]
+        target = self.root / path
+        is_file = target.is_file()
+        return {
+            "files": changed,
+            "count": len(now),
+            "is_file": is_file,
+            "root": str(target.parent if is_file else target),
+            "machine": f"{socket.gethostname()} {self.root.stat().st_ino}",
+        }
+
+    def _step_exchange(self, content: dict[str, Any], _: Sequence[Any]) -> dict[str, Any]:
+        """Take messages for a worker of this machine; return those that it has sent."""
+        name = content["id"]
+        if name not in self._workers:
+            outgoing: deque[dict[str, Any]] = deque()
+            self._workers[name] = MessageWorker(outgoing.append), outgoing
+        worker, outgoing = self._workers[name]
+        for message in content["messages"]:
+            worker.receive(message)
+        return {"messages": [outgoing.popleft() for _ in range(len(outgoing))]}
+
+    def _step_end_exchange(self, content: dict[str, Any], _: Sequence[Any]) -> None:
+        if entry := self._workers.pop(content["id"], None):
+            entry[0].close()
+
+    def _step_disk(self, *__: object) -> dict[str, Any]:
+        """Return the bytes of the disk of the cache."""
+        self.cache.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        usage = shutil.disk_usage(self.cache.root)
+        return {"total": usage.total, "free": usage.free}

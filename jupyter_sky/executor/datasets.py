@@ -1,0 +1,334 @@
+"""Data of a cell: datasets of ``--data`` on its engines' machines before it runs.
+
+The notebook lists and signs; machines download into a cache that their engines share. Of files of
+this machine, engines on other machines get the bytes over the connection to their cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from ..cell_options.values import CellData
+from ..errors import SkyUsageError
+from ..provider.register import find_facts
+from ..quantities import Amount
+from ..resources import Resources
+from ..storage.cache import Dataset
+from ..storage.connections import Connections
+from ..storage.downloads import plan_download
+from ..storage.errors import SkyStorageError
+from ..storage.listing import Manifest, list_objects
+from ..storage.machine_data import plan_to_json
+from ..storage.part_worker import read_part
+from ..storage.store import MIB, Span, Store, StoredObject
+from ..storage.stores import open_store
+from ..storage.tree_names import fold_of_platform
+from ..storage.uri import StorageUri
+from ..translation import _
+from .data_estimate import place_of
+from .transfer_progress import TransferReporter, format_size
+
+if TYPE_CHECKING:
+    from .cluster import ClusterHandle
+    from .values import Placement
+
+PIECE_BYTES = 4 * MIB
+"""Bytes of one message with data that this machine sends."""
+FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.01, 0.25
+
+
+@dataclass(frozen=True)
+class CellDataset:
+    """A dataset of a cell, as it was listed before anything is launched.
+
+    Attributes
+    ----------
+    path
+        Path at which the cell reads it.
+    store, manifest
+        Its store, and the versions of its objects.
+    """
+
+    path: str
+    store: Store
+    manifest: Manifest
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The objects as machines cache them."""
+        return self.manifest.dataset(fold_of_platform())
+
+    @cached_property
+    def objects(self) -> dict[str, StoredObject]:
+        """Objects of the store by the identity of their cached contents."""
+        by_path = self.manifest.by_path()
+        return {each.identity: by_path[each.path] for each in self.dataset.objects}
+
+    @property
+    def title(self) -> str:
+        """Size and address, for messages."""
+        count = len(self.manifest.objects)
+        amount = "1 object" if count == 1 else _("{count:,} objects").format(count=count)
+        return _("{nbytes} in {amount} of {uri}").format(
+            nbytes=format_size(self.manifest.nbytes), amount=amount, uri=self.manifest.uri
+        )
+
+
+def list_data(data: Sequence[CellData], folder: Path, resources: Resources) -> list[CellDataset]:
+    """List the datasets of a cell, and raise what can be known before money is spent.
+
+    Parameters
+    ----------
+    data
+        Values of ``--data``.
+    folder
+        Folder of the notebook, below which relative paths are.
+    resources
+        Request of the cell.
+
+    Raises
+    ------
+    SkyObjectMissing
+        There is nothing at an address.
+    SkyUsageError
+        A folder cannot hold the keys, or the disk that is asked for the data.
+    SkyObjectArchived
+        Objects must be restored first.
+    """
+    listed = []
+    for each in data:
+        uri = StorageUri.parse(each.uri, folder)
+        store = open_store(uri)
+        manifest = list_objects(store, uri)
+        manifest.check_readable()
+        listed.append(CellDataset(each.path, store, manifest))
+        listed[-1].dataset  # noqa: B018 - raises for keys that no folder can hold
+    check_disk(listed, resources.disk)
+    return listed
+
+
+def check_disk(listed: Sequence[CellDataset], disk: Amount | None) -> None:
+    """Raise SkyUsageError where the disk that is asked for cannot hold the data.
+
+    Parameters
+    ----------
+    disk
+        Request for GiB of disk, or None.
+    """
+    need = sum(each.manifest.nbytes for each in listed)
+    if disk is not None and need > disk.value * 2**30:
+        raise SkyUsageError(
+            _("--disk {disk}: the data have {need:.1f} GiB").format(disk=disk, need=need / 2**30),
+            hint=_("--disk {need} has room for them").format(need=int(need / 2**30 * 1.25) + 10),
+        )
+
+
+def check_paths(listed: Iterable[CellDataset], cloud: str) -> None:
+    """Raise SkyUsageError for an absolute path on a machine that is not rented for the cell."""
+    for each in listed:
+        if PurePosixPath(each.path).is_absolute() and find_facts(cloud).on_premises:
+            raise SkyUsageError(
+                _(
+                    "--data {uri}:{path}: an absolute path on a machine of {cloud}, which "
+                    "others use, too"
+                ).format(uri=each.manifest.uri, path=each.path, cloud=cloud),
+                hint=_("a path in the cluster's folder: ./data/{name}").format(
+                    name=each.manifest.uri.name
+                ),
+            )
+
+
+def check_mounts(mounts: Sequence[CellData], cloud: str, folder: Path) -> list[tuple[str, Path]]:
+    """Return the folders of this machine that a cell mounts, by path.
+
+    Raises
+    ------
+    SkyUsageError
+        The data would have to be streamed from a store, which machines cannot do.
+    """
+    linked = []
+    for each in mounts:
+        uri = StorageUri.parse(each.uri, folder)
+        if not (uri.is_local and cloud == "local"):
+            raise SkyUsageError(
+                _(
+                    "--mount {uri}: machines have no file system that streams from "
+                    "{scheme}: ({cloud})"
+                ).format(uri=uri, scheme=uri.scheme, cloud=cloud),
+                hint=_(
+                    "--data {uri}:./{path} brings the data, once for each machine; "
+                    "sky.Storage(uri).open(key) reads parts of an object here"
+                ).format(uri=uri, path=each.path),
+            )
+        if not uri.path.exists():
+            raise SkyUsageError(
+                _("--mount {uri}: there is nothing at {path}").format(uri=uri, path=uri.path)
+            )
+        linked.append((each.path, uri.path))
+    return linked
+
+
+def mount_folders(linked: Sequence[tuple[str, Path]], placement: Placement) -> None:
+    """Let paths of a cell on this machine lead to folders of it, which are not copied."""
+    for path, target in linked:
+        for rank in placement.ranks:
+            placement.cluster.connection.ask_engine(
+                rank, "data", step="mount", path=path, target=str(target)
+            )
+
+
+def bring_data(
+    listed: Sequence[CellDataset], placement: Placement, reporter: TransferReporter
+) -> None:
+    """Bring datasets to the machines of a cell's engines, which cache them by content.
+
+    Raises
+    ------
+    SkyStorageError
+        A machine could not get them; the message is its own.
+    """
+    check_paths(listed, placement.row.cloud)
+    for each in listed:
+        for note in each.manifest.notes:
+            reporter.note(note)
+        _Delivery(each, placement, reporter).run()
+
+
+def _can_delegate(data: CellDataset) -> bool:
+    """Return whether another machine can read the data by requests that grant nothing else.
+
+    Files of this machine are none of another one, and a request with a token grants all that the
+    token does.
+    """
+    if data.manifest.uri.is_local:
+        return False
+    request = data.store.read(data.manifest.objects[0])
+    return "authorization" not in {name.lower() for name in request.headers}
+
+
+class _Delivery:
+    """Delivery of one dataset to the machines of a cell."""
+
+    def __init__(self, data: CellDataset, placement: Placement, reporter: TransferReporter) -> None:
+        self.data, self.reporter = data, reporter
+        self.cluster: ClusterHandle = placement.cluster
+        self.ranks = placement.ranks
+        self.id = uuid.uuid4().hex
+        self._connections = Connections()
+        self.is_sent = placement.row.cloud != "local" and not _can_delegate(data)
+
+    def run(self) -> None:
+        """Bring the dataset to every engine; engines of one machine share one download."""
+        begun, missing = time.monotonic(), 0
+        try:
+            self._begin()
+            waiting, pause = dict.fromkeys(self.ranks, 0), FIRST_POLL_SECONDS
+            while waiting:
+                for rank in list(waiting):
+                    state = self._ask(rank, "state")
+                    missing = max(missing, state.get("missing", 0))
+                    waiting[rank] = state["done"]
+                    if state["ended"]:
+                        self._check_end(state)
+                        del waiting[rank]
+                    elif wanted := state["wanted"]:
+                        self._answer(rank, wanted)
+                        pause = FIRST_POLL_SECONDS
+                self.reporter.progress(self.data.path)(min([*waiting.values(), missing]), missing)
+                time.sleep(pause)
+                pause = min(pause * 1.5, LONGEST_POLL_SECONDS)
+        except BaseException:
+            self._cancel()
+            raise
+        self._book_egress(missing)
+        self.reporter.note(self._summary(missing, time.monotonic() - begun))
+
+    def _book_egress(self, nbytes: int) -> None:
+        """Enter the price of bytes that have left another cloud or region into the ledger."""
+        source, row = place_of(self.data.store, self.data.manifest.uri), self.cluster.row
+        if not nbytes or not source or find_facts(source.partition("/")[0]).on_premises:
+            return
+        from .. import catalog
+
+        gb, target = nbytes / 1e9, f"{row.cloud}/{row.region}"
+        if find_facts(row.cloud).on_premises:
+            target = "internet"
+        usd = catalog.load().egress(source, target, gb).usd
+        if usd != 0:
+            what = _("egress of {gb:.3g} GB from {source}").format(gb=gb, source=source)
+            self.cluster.store.add_other_cost(row.id, what, usd, time.time())
+
+    def _begin(self) -> None:
+        data = self.data
+        described = {
+            "objects": [[each.path, each.identity, each.size] for each in data.dataset.objects],
+            "folders": data.dataset.folders,
+        }
+        packed = zlib.compress(json.dumps(described).encode(), 1)
+        for rank in self.ranks:
+            link = self.cluster.connection
+            content = {"step": "begin", "path": data.path, "single": data.manifest.is_single}
+            reply = link.send_value_request(rank, "data", [packed], id=self.id, **content)
+            link.reply_content(link.wait(reply))
+
+    def _ask(self, rank: int, step: str, **content: Any) -> dict[str, Any]:
+        return self.cluster.connection.ask_engine(rank, "data", step=step, id=self.id, **content)
+
+    def _answer(self, rank: int, wanted: Sequence[str]) -> None:
+        """Send what an engine needs to get some objects: signed requests, or the bytes."""
+        if self.is_sent:
+            for identity in wanted:
+                self._send_object(rank, identity, self.data.objects[identity])
+            return
+        plans = {
+            identity: plan_download(self.data.store, self.data.objects[identity])
+            for identity in wanted
+        }
+        requests = {identity: plan_to_json(plan) for identity, plan in plans.items()}
+        self._ask(rank, "requests", requests=requests)
+
+    def _send_object(self, rank: int, identity: str, found: StoredObject) -> None:
+        """Send the bytes of an object, piece by piece."""
+        link = self.cluster.connection
+        for start in range(0, max(found.size, 1), PIECE_BYTES):
+            span = Span(start, min(start + PIECE_BYTES, found.size))
+            piece = read_part(self.data.store.read(found, span), self._connections)
+            place = {"identity": identity, "start": start, "size": found.size}
+            reply = link.send_value_request(
+                rank, "data", [piece], step="piece", id=self.id, **place
+            )
+            link.reply_content(link.wait(reply))
+
+    def _check_end(self, state: dict[str, Any]) -> None:
+        if state["error"]:
+            message, __, hint = state["error"].partition("\n")
+            raise SkyStorageError(
+                _("--data {uri}: {message}").format(uri=self.data.manifest.uri, message=message),
+                hint=hint or None,
+            )
+
+    def _cancel(self) -> None:
+        for rank in self.ranks:
+            if not self.cluster.connection.is_lost:
+                self.cluster.connection.send_value_request(rank, "data", step="cancel", id=self.id)
+
+    def _summary(self, missing: int, seconds: float) -> str:
+        data = self.data
+        if not missing:
+            return _("{path}: {title}: there already, 0 bytes moved").format(
+                path=data.path, title=data.title
+            )
+        rest = data.manifest.nbytes - missing
+        kept = _(", {rest} were there already").format(rest=format_size(rest)) if rest else ""
+        rate = format_size(missing / max(seconds, 0.001))
+        return _("{path}: {title}: brought in {seconds:.1f} s ({rate}/s){kept}").format(
+            path=data.path, title=data.title, seconds=seconds, rate=rate, kept=kept
+        )

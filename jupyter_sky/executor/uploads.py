@@ -1,0 +1,208 @@
+"""Files that a cell has written, uploaded to a store: ``--out``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from ..cell_options.values import CellUpload
+from ..errors import SkyUsageError
+from ..quantities import format_size
+from ..storage.data import usage_memory
+from ..storage.errors import SkyStorageError
+from ..storage.file_parts import VERSION_HEADER, file_url
+from ..storage.object_transfer import TransferItem
+from ..storage.store import Capability, Checksums, PartRequest, Span, Store, StoredObject
+from ..storage.stores import open_store
+from ..storage.transfer import Transfer
+from ..storage.transfer_values import TransferOptions
+from ..storage.tree_names import path_error
+from ..storage.uri import StorageUri
+from ..translation import _
+from .engine_worker import EngineWorker, RelayWorker, Report
+from .transfer_progress import TransferReporter
+
+if TYPE_CHECKING:
+    from ..storage.part_worker import Worker
+    from .values import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class UploadTarget:
+    """Address to which a path of a cell is uploaded, with its store."""
+
+    option: CellUpload
+    uri: StorageUri
+    store: Store
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFiles:
+    """Files of an engine's machine as the source of a transfer: keys are their relative paths.
+
+    Attributes
+    ----------
+    root
+        Absolute path there, below which keys are.
+    objects
+        The files as they were when the cell ended.
+    """
+
+    root: PurePosixPath
+    objects: Mapping[str, StoredObject]
+    uri: StorageUri = StorageUri("file", "")  # noqa: RUF009 - a frozen value
+    capability: Capability = Capability()  # noqa: RUF009 - a frozen value
+
+    def read(self, obj: StoredObject, span: Span | None = None) -> PartRequest:
+        """Return a request that reads a file there, of this very version."""
+        headers = {VERSION_HEADER: obj.version}
+        url = file_url(Path(self.root / obj.key))
+        return PartRequest("GET", url, headers, span or Span(0, obj.size))
+
+    def stat(self, key: str) -> StoredObject:
+        """Return a file as it was when the cell ended; another version is not sent."""
+        return self.objects[key]
+
+
+def open_targets(uploads: Sequence[CellUpload], folder: Path) -> list[UploadTarget]:
+    """Open the stores of ``--out``, before anything is launched.
+
+    Raises
+    ------
+    SkyUsageError
+        An address is not understood, or there are no credentials.
+    """
+    targets = []
+    for each in uploads:
+        uri = StorageUri.parse(each.uri, folder)
+        targets.append(UploadTarget(each, uri, open_store(uri)))
+    return targets
+
+
+def remember_files(targets: Sequence[UploadTarget], placement: Placement) -> None:
+    """Let engines remember the files at the paths of ``--out``, before the cell runs."""
+    for target in targets:
+        for rank in placement.ranks:
+            _ask(placement, rank, "remember", path=target.option.path)
+
+
+def upload_new_files(
+    targets: Sequence[UploadTarget], placement: Placement, reporter: TransferReporter
+) -> None:
+    """Upload the files that a cell has written or changed.
+
+    Of several engines each has its own files: keys then begin with the rank, unless all engines
+    are on one machine.
+
+    Raises
+    ------
+    SkyStorageError
+        Files could not be uploaded; those that could are.
+    """
+    for target in targets:
+        seen: set[str] = set()
+        for rank in placement.ranks:
+            found = _ask(placement, rank, "changed", path=target.option.path)
+            if found["machine"] in seen:
+                continue
+            seen.add(found["machine"])
+            several = len(placement.ranks) > 1 and placement.row.cloud != "local"
+            _upload(target, placement, rank, found, f"{rank}/" if several else "", reporter)
+
+
+def _upload(
+    target: UploadTarget,
+    placement: Placement,
+    rank: int,
+    found: Mapping[str, Any],
+    prefix: str,
+    reporter: TransferReporter,
+) -> None:
+    path, files = target.option.path, found["files"]
+    if not files:
+        there = (
+            _("{found:,} files there").format(found=found["count"])
+            if found["count"]
+            else _("nothing there")
+        )
+        reporter.note(f"--out {path}: the cell has written no new file ({there}): not uploaded")
+        return
+    items = [
+        TransferItem(StoredObject(name, size, version), _key(target.uri, name, prefix, found))
+        for name, size, version in files
+    ]
+    total = sum(item.source.size for item in items)
+    show = reporter.progress(_("{path} to {uri}").format(path=path, uri=target.uri))
+    Transfer(
+        EngineFiles(  # type: ignore[arg-type]
+            PurePosixPath(found["root"]), {item.source.key: item.source for item in items}
+        ),
+        target.store,
+        items,
+        options=TransferOptions(start_worker=_worker(target, placement, rank, reporter)),
+        on_progress=lambda progress: show(progress.bytes_done, total),
+    ).run()
+    usage_memory().forget(target.uri)
+    if not target.uri.is_local:
+        placement.cluster.egress.add(total)
+    count = (
+        "1 file" if len(items) == 1 else _("{items_count:,} files").format(items_count=len(items))
+    )
+    reporter.note(
+        _("{path}: {count} ({total}) uploaded to {uri}").format(
+            path=path, count=count, total=format_size(total), uri=target.uri
+        )
+    )
+
+
+def _key(uri: StorageUri, name: str, prefix: str, found: Mapping[str, Any]) -> str:
+    """Return the key of a file in the target; an engine cannot name one outside of it."""
+    if reason := path_error(name):
+        raise SkyStorageError(
+            _("--out: {name!r} cannot be a key below {uri}: {reason}").format(
+                name=name, uri=uri, reason=reason
+            )
+        )
+    if found["is_file"] and not uri.is_folder and not prefix:
+        return uri.key
+    return uri.child(prefix + name).key
+
+
+def _worker(
+    target: UploadTarget, placement: Placement, rank: int, reporter: TransferReporter
+) -> Callable[[Report], Worker]:
+    """Return the worker for a target: the engine's machine where a request grants only itself."""
+    link, is_local = placement.cluster.connection, placement.row.cloud == "local"
+    if is_local or _grants_only_itself(target):
+        return partial(EngineWorker, link=link, rank=rank)
+    return partial(RelayWorker, link=link, rank=rank)
+
+
+def _grants_only_itself(target: UploadTarget) -> bool:
+    if target.uri.is_local:
+        return False
+    upload = target.store.begin(target.uri.key or "x", 0)
+    headers = upload.write(1, Checksums(0)).headers
+    return "authorization" not in {name.lower() for name in headers}
+
+
+def _ask(placement: Placement, rank: int, step: str, **content: Any) -> dict[str, Any]:
+    return placement.cluster.connection.ask_engine(rank, "data", step=step, **content)
+
+
+def check_target_paths(targets: Sequence[UploadTarget], cloud: str) -> None:
+    """Raise SkyUsageError for an absolute path on a machine that others use, too."""
+    from ..provider.register import find_facts
+
+    for target in targets:
+        path = target.option.path
+        if PurePosixPath(path).is_absolute() and find_facts(cloud).on_premises:
+            raise SkyUsageError(
+                _("--out {path}:{uri}: an absolute path on a machine of {cloud}").format(
+                    path=path, uri=target.uri, cloud=cloud
+                ),
+                hint=_("write below the cell's own folder, such as ./model"),
+            )

@@ -1,0 +1,42 @@
+"""Order of offers by what stands in the way of their launch, before the price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from .. import clouds
+from ..optimizer.launchability import launchable_rows
+
+if TYPE_CHECKING:
+    from ..catalog import Selection
+
+LaunchTier = Literal["now", "account", "never"]
+"""Whether an offer can be launched now, after its cloud has got an account, or not from here."""
+
+
+def split_by_launchability(found: Selection) -> Iterator[tuple[LaunchTier, Selection]]:
+    """Yield the offers of each tier that has any, the best tier first.
+
+    Parameters
+    ----------
+    found : Selection
+        Offers of the catalog.
+    """
+    if not len(found):
+        return
+    names = set(found.catalog.offers.categories("cloud"))
+    ready = {name for name in names if clouds.is_ready(name)}
+    bare = np.ones(len(found), bool) if found.service is None else np.zeros(len(found), bool)
+    sold = bare & launchable_rows(found.catalog, found.rows)
+    now = sold & launchable_rows(found.catalog, found.rows, ready)
+    tiers: tuple[tuple[LaunchTier, np.ndarray], ...] = (
+        ("now", now),
+        ("account", sold & ~now),
+        ("never", ~sold),
+    )
+    for tier, mask in tiers:
+        if mask.any():
+            yield tier, found.where(mask)

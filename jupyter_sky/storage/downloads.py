@@ -1,0 +1,187 @@
+"""Downloads of objects to files of this machine, by requests that may come from another one."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from ..errors import SkyCancelled
+from ..translation import _
+from .checksums import combine_crc32c, crc_to_hex
+from .errors import SkyChecksumMismatch, SkyStoreBusy
+from .file_parts import DONE_HEADER, file_url
+from .part_worker import PartJob, PartOutcome, PartWorker
+from .parts import PART_SIZE, part_count, part_span
+from .retries import backoff
+from .store import Checksums, PartRequest, Store, StoredObject
+
+CONCURRENCY = 8
+"""Parts that are read at once: with parts of 16 MiB, 128 MiB of memory."""
+ATTEMPTS = 8
+"""Attempts for one part while its store is busy."""
+CANCEL_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadPlan:
+    """Requests that read one object.
+
+    Attributes
+    ----------
+    requests
+        Requests for its parts in their order; none for an empty object.
+    sums
+        Checksums that the whole content must have, in hexadecimal by name.
+    """
+
+    requests: tuple[PartRequest, ...]
+    sums: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def expires(self) -> float:
+        """Unix time after which the first of them is refused."""
+        return min((each.expires for each in self.requests), default=float("inf"))
+
+
+def plan_download(store: Store, found: StoredObject) -> DownloadPlan:
+    """Return signed requests for the parts of an object.
+
+    Listings tell no checksum of objects of several parts, so that it is asked for.
+    """
+    if not found.size:
+        return DownloadPlan(())
+    count = part_count(found.size, PART_SIZE)
+    sums = found.sums or _sums_of_version(store, found)
+    if count > 1 and not sums:
+        there = store.stat(found.key)
+        sums = there.sums if there.version == found.version else {}
+    spans = [part_span(number, found.size, PART_SIZE) for number in range(1, count + 1)]
+    known = tuple((name, sums[name]) for name in ("crc32c", "md5") if name in sums)
+    return DownloadPlan(tuple(store.read(found, span) for span in spans), known)
+
+
+def _sums_of_version(store: Store, found: StoredObject) -> Mapping[str, str]:
+    """Return the checksums that a listed version is itself: many stores use the MD5."""
+    dialect = getattr(store, "dialect", None)
+    return {} if dialect is None else dialect.sums({"ETag": found.version})
+
+
+@dataclass(slots=True)
+class _Part:
+    plan: DownloadPlan
+    path: Path
+    request: PartRequest
+    number: int
+    attempts: int = 0
+    outcome: PartOutcome | None = None
+
+
+def download_objects(
+    pairs: Sequence[tuple[DownloadPlan, Path]],
+    report: Callable[[int], None] = lambda nbytes: None,
+    cancelled: threading.Event | None = None,
+) -> None:
+    """Write objects to files, several parts at a time, and compare their checksums.
+
+    Parameters
+    ----------
+    pairs
+        Requests for the parts of each object, and its file.
+    report
+        Called with the bytes of each part that has come.
+    cancelled
+        Ends the download once it is set.
+
+    Raises
+    ------
+    SkyChecksumMismatch
+        Other bytes have come than the store has.
+    SkyStorageError
+        A part could not be read.
+    SkyCancelled
+        `cancelled` was set.
+    """
+    parts: list[_Part] = []
+    for plan, path in pairs:
+        path.touch()
+        parts += [
+            _Part(plan, path, request, number) for number, request in enumerate(plan.requests, 1)
+        ]
+    outcomes: SimpleQueue[PartOutcome] = SimpleQueue()
+    worker = PartWorker(outcomes.put, CONCURRENCY)
+    try:
+        _run_parts(parts, worker, outcomes, report, cancelled or threading.Event())
+    finally:
+        worker.close()
+    for plan, path in pairs:
+        own = [part for part in parts if part.path == path]
+        if own:
+            _compare_sums(plan, path, own)
+
+
+def _run_parts(
+    parts: Sequence[_Part],
+    worker: PartWorker,
+    outcomes: SimpleQueue[PartOutcome],
+    report: Callable[[int], None],
+    cancelled: threading.Event,
+) -> None:
+    waiting, flying, done = list(range(len(parts))), 0, 0
+    waiting.reverse()
+    while done < len(parts):
+        while waiting and flying < 2 * CONCURRENCY:
+            number = waiting.pop()
+            part = parts[number]
+            job = PartJob(number, part.request, md5=_is_md5_wanted(part.plan))
+            worker.submit(job, partial(_write_request, part))
+            flying += 1
+        if cancelled.is_set():
+            raise SkyCancelled(_("the download was cancelled"))
+        try:
+            outcome = outcomes.get(timeout=CANCEL_SECONDS)
+        except Empty:
+            continue
+        flying -= 1
+        part = parts[outcome.id]
+        if outcome.error is None:
+            part.outcome, done = outcome, done + 1
+            report(outcome.received)
+        elif isinstance(outcome.error, SkyStoreBusy) and part.attempts < ATTEMPTS:
+            part.attempts += 1
+            cancelled.wait(backoff(part.attempts, outcome.error.retry_after, random.random()))
+            waiting.append(outcome.id)
+        else:
+            raise outcome.error
+
+
+def _is_md5_wanted(plan: DownloadPlan) -> bool:
+    """Return whether MD5 is the only sum, which can be compared for a single part."""
+    return len(plan.requests) == 1 and [name for name, __ in plan.sums] == ["md5"]
+
+
+def _write_request(part: _Part, _sums: Checksums) -> PartRequest:
+    headers = {DONE_HEADER: str(part.number)} if len(part.plan.requests) > 1 else {}
+    return PartRequest("PUT", file_url(part.path), headers, part.request.span)
+
+
+def _compare_sums(plan: DownloadPlan, path: Path, parts: Sequence[_Part]) -> None:
+    known = dict(plan.sums)
+    outcomes = [(part.outcome, part.request.span.size) for part in parts]
+    pairs = [(outcome.sums.crc32c, size) for outcome, size in outcomes if outcome is not None]
+    crc32c = crc_to_hex(combine_crc32c(pairs))
+    told = known.get("crc32c")
+    differs = told is not None and told != crc32c
+    if told is None and _is_md5_wanted(plan) and parts[0].outcome is not None:
+        differs = known["md5"] != parts[0].outcome.sums.md5.hex()
+    if differs:
+        path.unlink(missing_ok=True)
+        raise SkyChecksumMismatch(
+            _("{subject} returned other bytes than its store has").format(
+                subject=parts[0].request.subject
+            )
+        )

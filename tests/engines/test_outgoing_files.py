@@ -1,0 +1,95 @@
+"""Files of a node for elsewhere: found by path and pattern, read by pieces, kept inside."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_sky.engines.node import outgoing_files
+from jupyter_sky.engines.node.outgoing_files import MAX_PIECE_BYTES, answer
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """Folder of a cluster with results in it, and a file beside it."""
+    (tmp_path / "secret.txt").write_text("not for the panel")
+    folder = tmp_path / "work"
+    (folder / "out" / "deep").mkdir(parents=True)
+    (folder / "out" / "a.csv").write_text("a")
+    (folder / "out" / "b.csv").write_text("bb")
+    (folder / "out" / "deep" / "c.txt").write_text("ccc")
+    return folder
+
+
+def names(folder: Path, path: str, **more: Any) -> list[tuple[str, str]]:
+    content, _ = answer(folder, {"do": "find", "path": path}, **more)
+    return [(name, place) for name, place, *_ in content["files"]]
+
+
+def test_a_file_a_folder_and_a_pattern_are_found(work: Path) -> None:
+    assert names(work, "out/a.csv") == [("out/a.csv", "a.csv")]
+    whole = [("out/a.csv", "out/a.csv"), ("out/b.csv", "out/b.csv")]
+    assert names(work, "out/") == [*whole, ("out/deep/c.txt", "out/deep/c.txt")]
+    assert names(work, "out/*.csv") == [("out/a.csv", "a.csv"), ("out/b.csv", "b.csv")]
+    assert names(work, "**/c.txt") == [("out/deep/c.txt", "c.txt")]
+    assert ("out/a.csv", "out/a.csv") in names(work, ".")
+    assert names(work, str(work / "out" / "a.csv")) == [(str(work / "out" / "a.csv"), "a.csv")]
+
+
+def test_what_is_not_there_is_not_found(work: Path) -> None:
+    content, _ = answer(work, {"do": "find", "path": "out/none.csv"})
+    assert content == {"files": [], "found": False, "is_file": False}
+    assert "No such file" in answer(work, {"do": "list", "path": "none"})[0]["refused"]
+
+
+def test_a_name_with_brackets_is_a_name_first(work: Path) -> None:
+    (work / "run[1].txt").write_text("x")
+    assert names(work, "run[1].txt") == [("run[1].txt", "run[1].txt")]
+
+
+def test_links_to_folders_are_not_followed(work: Path) -> None:
+    (work / "out" / "loop").symlink_to(work)
+    assert len(names(work, "out")) == 3
+
+
+@pytest.mark.parametrize("path", ["../secret.txt", "link.txt", "/etc/passwd", "~"])
+def test_a_confined_request_stays_in_the_folder(work: Path, path: str) -> None:
+    (work / "link.txt").symlink_to(work.parent / "secret.txt")
+    for do in ("find", "list", "read"):
+        content, data = answer(work, {"do": do, "path": path, "start": 0, "stop": 9}, True)
+        assert "outside" in content["refused"] and data == []
+    assert ("link.txt", "link.txt") not in names(work, "*", is_confined=True)
+    assert ("link.txt", "link.txt") in names(work, "*")
+
+
+def test_pieces_are_those_of_the_file(work: Path) -> None:
+    request = {"do": "read", "path": "out/deep/c.txt", "start": 1, "stop": 3}
+    content, data = answer(work, request)
+    assert data == [b"cc"] and content["size"] == 3
+    too_much = {**request, "stop": MAX_PIECE_BYTES + 2}
+    assert "cannot be read at once" in answer(work, too_much)[0]["refused"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_no_file_and_is_not_waited_for(work: Path) -> None:
+    os.mkfifo(work / "pipe")
+    assert names(work, ".").count(("pipe", "pipe")) == 0
+    request = {"do": "read", "path": "pipe", "start": 0, "stop": 1}
+    assert "no file" in answer(work, request)[0]["refused"]
+
+
+def test_more_files_than_one_answer_holds(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing_files, "MAX_FILES", 2)
+    assert "make_archive" in answer(work, {"do": "find", "path": "out"})[0]["refused"]
+
+
+def test_folders_are_listed_before_files(work: Path) -> None:
+    content, _ = answer(work, {"do": "list", "path": "out"})
+    assert [entry[:2] for entry in content["entries"]] == [
+        ["deep", "folder"],
+        ["a.csv", "file"],
+        ["b.csv", "file"],
+    ]

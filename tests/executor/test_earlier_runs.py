@@ -1,0 +1,63 @@
+"""Runs of a kernel that is gone: found by name, their values brought, their ends told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_sky.store.store import Store
+from tests.conftest import Notebook, wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reopened(notebook: Notebook, data_dir: Path) -> Iterator[None]:
+    """A kernel that was killed and started anew while three background cells ran."""
+    assert notebook.run("%%sky\nimport time").status == "ok"
+    longrun = "time.sleep(2)\nacc = 0.5\nopen('said.txt', 'w').write('brought')"
+    notebook.run(f"%%sky --bg longrun -o acc,file:said.txt\n{longrun}\nNone")
+    notebook.run("%%sky --bg broken\nprint('before the end')\n1 / 0")
+    notebook.run("%%sky --bg endless -o never\ntime.sleep(600)")
+    store = Store.open(data_dir)
+    wait_until(lambda: {"longrun", "broken", "endless"} <= {run.name for run in store.runs()}, 20)
+    notebook.crash()
+    notebook.start()
+    yield
+
+
+def test_one_that_goes_on_can_be_waited_for_and_cancelled(notebook: Notebook) -> None:
+    found = notebook.run("import jupyter_sky as sky\nsky.run('endless')")
+    assert re.match("<endless: (queued|running) ", found.result), found
+    assert notebook.run("sky.run('endless').result(0.1)").ename == "SkyTimeout"
+    state = "sky.run('endless').status"
+    wait_until(lambda: notebook.run(state).result == "'running'", 20)
+    assert notebook.run("%sky cancel endless").status == "ok"
+    assert notebook.run("sky.run('endless').result(20)").ename == "SkyCancelled"
+
+
+def test_the_handle_is_found_by_name_and_its_values_come(notebook: Notebook) -> None:
+    assert notebook.run("longrun").ename == "NameError"
+    ran = notebook.run("run = sky.run('longrun')\nrun.result(30)\nacc, run.status, run.done()")
+    assert ran.result == "(0.5, 'done', True)", ran.traceback
+    assert Path(notebook.directory, "said.txt").read_text() == "brought"
+    assert "%sky get acc,said.txt" in notebook.run("run").result
+
+
+def test_an_error_is_raised_where_the_result_is_asked_for(notebook: Notebook) -> None:
+    ran = notebook.run("sky.run('broken').result(30)")
+    assert ran.ename == "SkyError" and "%sky logs broken" in ran.evalue
+    assert "before the end" in notebook.run("print(sky.run('broken').logs())").stdout
+
+
+def test_the_next_card_says_where_the_result_is(notebook: Notebook) -> None:
+    ran = notebook.run("%%sky\n1")
+    assert "result on the cluster: %sky get acc,said.txt" in ran.status_line
+    assert notebook.run("acc = None\n%sky get acc\nacc").result == "0.5"
+
+
+def test_code_that_is_no_name_of_a_run_is_code(notebook: Notebook) -> None:
+    assert notebook.run("value = sky.run('acc')\nprint(value)").stdout == "0.5\n"
