@@ -167,15 +167,29 @@ def format_duration(seconds: float) -> str:
 
 
 def format_elapsed(seconds: float) -> str:
-    """Seconds that something took: tenths below one second, a clock above.
+    """Seconds that something took: tenths below ten seconds, a clock above.
 
     Examples
     --------
-    >>> format_elapsed(0.31), format_elapsed(72)
-    ('0.3 s', '1:12')
+    >>> format_elapsed(0.31), format_elapsed(4.2), format_elapsed(72)
+    ('0.3 s', '4.2 s', '1:12')
     """
-    # from 0.95 s on the tenth would be rounded to a whole second
-    return f"{max(0.0, seconds):.1f} s" if seconds < 0.95 else format_duration(max(1.0, seconds))
+    # from 9.95 s on the tenth would be rounded to a whole second
+    return f"{max(0.0, seconds):.1f} s" if seconds < 9.95 else format_duration(round(seconds))
+
+
+def format_run_time(run: float, boot: float = 0.0) -> str:
+    """Seconds of a cell: until it was sent to a cluster, if it had to wait, and since then.
+
+    Examples
+    --------
+    >>> format_run_time(1.04, boot=4.2), format_run_time(1.04)
+    ('boot 4.2 s, run 1.0 s', '1.0 s')
+    """
+    if boot < 0.95:
+        return format_elapsed(run)
+    times = {"boot": format_elapsed(boot), "run": format_elapsed(run)}
+    return _("boot {boot}, run {run}").format(**times)
 
 
 def parse_usd(text: str, label: str) -> float:

@@ -128,6 +128,39 @@ def test_every_notebook_of_others_names_its_source() -> None:
         assert (folder / "licenses" / f"{Path(name).parts[0]}.txt").exists()
 
 
+def test_name_that_a_cell_could_not_make_has_its_cause() -> None:
+    from fidelity_comparison import Row, Rule, explain, name_causes
+    from fidelity_outputs import Output
+
+    def row(index: int, source: str, evalue: str) -> Row:
+        error = Output("error", {"ename": "E", "evalue": evalue, "traceback": ""})
+        return Row("one.ipynb", index, source, frozenset({"status"}), outputs=(error,))
+
+    rules = [Rule("locks stay", output="SkyTransferError")]
+    rows = [
+        row(1, "lock = Lock()", "SkyTransferError"),
+        row(2, "other = lock.name", "name 'lock' is not defined"),
+        row(3, "other", "name 'other' is not defined"),
+        row(4, "print(typo)", "name 'typo' is not defined"),
+        row(5, "lock", "something else"),
+    ]
+    causes = [explain(each, rules) for each in name_causes(rows, rules)]
+    assert [cause is not None for cause in causes] == [True, True, True, False, False]
+    assert "cell 2 has failed" in str(causes[2])
+
+
+def test_setup_cells_run_on_both_sides_where_cells_are_mixed() -> None:
+    from fidelity_variants import Source, make_variant
+
+    sources = [Source(text, ()) for text in ("x = 1", "%config A.b = 1", "x")]
+    mixed = make_variant(sources, "mixed", sync=False)
+    plain = make_variant(sources, "plain", sync=False, other="mixed")
+    assert mixed.compared == plain.compared == (2, 3, 5)
+    assert mixed.notebook.cells[4].source.startswith("%%sky -c fidelity --auto\n%config")
+    assert plain.notebook.cells[4].source == "pass"
+    assert make_variant(sources, "plain", sync=False).compared == (2, 3, 4)
+
+
 @pytest.mark.slow
 def test_every_difference_by_design_is_one() -> None:
     from fidelity import DATA, QUICK, RULES, compare_notebook

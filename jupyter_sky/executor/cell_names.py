@@ -12,6 +12,7 @@ from .magic_code import parse_cell
 
 SHELL_NAMES = frozenset({"In", "Out", "exit", "get_ipython", "open", "quit"})
 """Names of IPython in the namespace of a notebook."""
+_RESULT_LISTS = ("Out", "_oh")
 _RESULT = re.compile(r"_{1,3}|_\d+")
 _OF_SHELL = re.compile(rf"__\w*|_i{{1,3}}|_i\d+|_[dio]h|_exit_code|{'|'.join(SHELL_NAMES)}")
 
@@ -53,6 +54,22 @@ def is_result(name: str) -> bool:
     return bool(_RESULT.fullmatch(name))
 
 
+def reads_all_results(code: str) -> bool:
+    """Return whether a cell reads the list of results as a whole.
+
+    Examples
+    --------
+    >>> [reads_all_results(code) for code in ("Out", "len(_oh)", "Out[3]")]
+    [True, True, False]
+    """
+    if not any(name in code for name in _RESULT_LISTS):
+        return False
+    tree, reading = parse_cell(code), _NameCollector()
+    for statement in tree.body if tree else ():
+        reading.visit(statement)
+    return reading.reads_all_results
+
+
 def assigned_names(code: str) -> set[str]:
     """Return the names that a cell assigns, defines or imports at its top level.
 
@@ -81,12 +98,14 @@ class _NameCollector(ast.NodeVisitor):
         self.made: set[str] = set()
         self.read: set[str] = set()
         self.later: set[str] = set()
+        self.reads_all_results = False
 
     def names(self) -> set[str]:
         """Return the names that must come from elsewhere."""
         return self.read | (self.later - self.made)
 
     def visit_Name(self, node: ast.Name) -> None:
+        self.reads_all_results |= node.id in _RESULT_LISTS
         if isinstance(node.ctx, ast.Load):
             self.read |= {node.id} - self.made
         elif isinstance(node.ctx, ast.Store):
@@ -95,10 +114,12 @@ class _NameCollector(ast.NodeVisitor):
             self.made.discard(node.id)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
-        if isinstance(node.value, ast.Name) and node.value.id in ("Out", "_oh"):
-            number = getattr(node.slice, "value", None)
-            self.read |= {f"_{number}"} if isinstance(number, int) else set()
-        self.generic_visit(node)
+        number = getattr(node.slice, "value", None)
+        is_result = isinstance(node.value, ast.Name) and node.value.id in _RESULT_LISTS
+        if is_result and isinstance(number, int):
+            self.read.add(f"_{number}")
+        else:
+            self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self._each(node.value, *node.targets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -30,7 +31,7 @@ class RunStatus:
     stage : str
         Stage of the cell.
     seconds : float
-        Seconds since its begin, or from begin to end.
+        Seconds since it was sent to its cluster, before that since its begin; or until its end.
     cluster, place : str or None
         The cluster and where it is, such as ``'aws us-east-1 g5.xlarge spot'``.
     price : float or None
@@ -45,6 +46,10 @@ class RunStatus:
         Id of the run, by which a front end finds it again; empty without a run.
     price_from : str
         Source and date of the price, such as ``'aws 2026-11-20'``.
+    warning : str
+        Why the cell goes on although it was stopped, and what is lost if it is stopped again.
+    boot : float
+        Seconds from its begin until it was sent.
     """
 
     stage: Stage
@@ -58,6 +63,8 @@ class RunStatus:
     notes: tuple[str, ...] = ()
     run_id: str = ""
     price_from: str = ""
+    warning: str = ""
+    boot: float = 0.0
 
     @property
     def is_final(self) -> bool:
@@ -90,6 +97,14 @@ class Display(Protocol):
         """Pass on a widget's message, and join the two halves of the widget."""
         ...
 
+    def share_widgets(self, models: Iterable[str], engine: str, client: Any) -> None:
+        """Keep widgets of the notebook equal to those that are sent to an engine."""
+        ...
+
+    def settle_widgets(self) -> None:
+        """Give the notebook's widgets what engines have changed."""
+        ...
+
     def payload(self, parts: list[dict[str, Any]]) -> None:
         """Put the payload of a reply into the reply of the cell."""
         ...
@@ -115,6 +130,14 @@ class WrappedDisplay:
         """Replace the status line of a cell that has ended."""
         self.display.update_status(status)
 
+    def share_widgets(self, models: Iterable[str], engine: str, client: Any) -> None:
+        """Keep widgets of the notebook equal to those that are sent to an engine."""
+        self.display.share_widgets(models, engine, client)
+
+    def settle_widgets(self) -> None:
+        """Give the notebook's widgets what engines have changed."""
+        self.display.settle_widgets()
+
     def payload(self, parts: list[dict[str, Any]]) -> None:
         """Put the payload of a reply into the reply of the cell."""
         self.display.payload(parts)
@@ -133,6 +156,12 @@ class NoDisplay:
         """Ignore it."""
 
     def comm(self, message: Any, engine: str, client: Any) -> None:
+        """Ignore it."""
+
+    def share_widgets(self, models: Any, engine: str, client: Any) -> None:
+        """Ignore it."""
+
+    def settle_widgets(self) -> None:
         """Ignore it."""
 
     def payload(self, parts: Any) -> None:

@@ -10,6 +10,7 @@ from ..errors import SkyCancelled, SkyError, SkyTimeout
 from ..resources import format_duration
 from ..store.store import RunRow
 from ..translation import _
+from .run_monitor import ANSWER_SECONDS, describe_loss
 
 if TYPE_CHECKING:
     from .cluster import ClusterHandle
@@ -40,6 +41,7 @@ class EarlierRun:
         self.label = row.name or f"cell {row.cell}"
         self._row = row
         self._unknown_since = time.monotonic()
+        self._stopped_at = 0.0
 
     @property
     def status(self) -> str:
@@ -69,11 +71,26 @@ class EarlierRun:
         return self.session.history.log_text(self.id)
 
     def cancel(self) -> None:
-        """Interrupt it on its cluster."""
-        if not self.done():
-            cluster = self._cluster()
-            ranks = list(range(cluster.row.nodes))
-            cluster.connection.ask_controller("interrupt", run=self.id, ranks=ranks)
+        """Interrupt it on its cluster; once `warning` has been shown, restart its engines."""
+        if self.done():
+            return
+        cluster = self._cluster()
+        op, why = "kill" if self.warning else "interrupt", _("it was interrupted twice")
+        self._stopped_at = self._stopped_at or time.monotonic()
+        ranks = list(range(cluster.row.nodes))
+        cluster.connection.ask_controller(op, run=self.id, ranks=ranks, why=why)
+
+    @property
+    def warning(self) -> str:
+        """Why it does not stop, and what another `cancel` would lose; empty while it may stop."""
+        row = self._row = self.session.store.run(self.id) or self._row
+        late = self._stopped_at and time.monotonic() - self._stopped_at > ANSWER_SECONDS
+        if row.warning or not late or self.done():
+            return row.warning
+        engines = self._cluster().connection.ask_controller("engines")["engines"]
+        warning = describe_loss([one["rank"] for one in engines if one["running"] == self.id])
+        self.session.store.warn_run(self.id, warning)
+        return warning
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the end, bring what ``-o`` named, and return the last of these values.

@@ -12,10 +12,10 @@ from ..cell_options.values import CellInput, CellOptions
 from ..config.settings import Sky
 from ..engines.wire.auto_inputs import AutoInput
 from ..engines.wire.code_sources import with_sources
-from ..engines.wire.values import Parcel
+from ..engines.wire.values import INLINE_BYTES, Parcel
 from ..errors import SkyUsageError, suggest
 from ..translation import _
-from .cell_names import SHELL_NAMES, free_names, is_result
+from .cell_names import SHELL_NAMES, free_names, is_result, reads_all_results
 from .notebook_history import NO_HISTORY, NotebookHistory
 from .transfer import RemoteValue, is_inline, sent_digest
 from .values import Sending
@@ -49,10 +49,16 @@ def collect_inputs(
         packed.add(item)
     if config.auto_inputs if options.auto is None else options.auto:
         packed.add_read_names(free_names(code, namespace))
+        if reads_all_results(code):
+            packed.add_results()
     found = list(packed.digests)
     order = history.changed_later(found)
     order |= {name: (True, True) for name in found if is_result(name)}  # the latest is here
     env = {name: _read_variable(name) for name in options.env}
+    notes = [_("sent by --auto: {found}").format(found=", ".join(found))] if found else []
+    if missing := packed.left_out:
+        words = _("Out is there without {missing}: -i {first} sends it")
+        notes.append(words.format(missing=", ".join(missing), first=missing[0]))
     return Sending(
         code,
         options,
@@ -61,9 +67,10 @@ def collect_inputs(
         packed.remote,
         {name: AutoInput(packed.digests[name], *order[name]) for name in found},
         env,
-        (_("sent by --auto: {found}").format(found=", ".join(found)),) if found else (),
+        tuple(notes),
         tuple(packed.types),
         tuple(packed.modules),
+        frozenset(packed.models),
     )
 
 
@@ -74,6 +81,10 @@ class _PackedInputs:
     ----------
     digests : dict
         Hashes of the values that ``--auto`` sends, by their names; empty for handles.
+    models : set
+        Models of the widgets among the values.
+    left_out : list
+        Results that are too large to be sent with all others, or cannot be sent.
     """
 
     def __init__(self, namespace: Mapping[str, Any]) -> None:
@@ -84,6 +95,8 @@ class _PackedInputs:
         self.types: list[type] = []
         self.modules: list[str] = []
         self.digests: dict[str, str] = {}
+        self.models: set[str] = set()
+        self.left_out: list[str] = []
 
     def add_read_names(self, names: Iterable[str]) -> None:
         """Add variables that a cell reads, and those that functions among them read."""
@@ -98,6 +111,19 @@ class _PackedInputs:
             read = parcel.names - SHELL_NAMES - named if parcel else ()
             pending += sorted(name for name in read if name in self._namespace)
 
+    def add_results(self) -> None:
+        """Add the small results of the notebook's cells, for code that reads all of them."""
+        for number, value in self._namespace.get("_oh", {}).items():
+            name = f"_{number}"
+            if name in self.digests or isinstance(value, RemoteValue):
+                continue
+            parcel = Parcel.small(value, INLINE_BYTES)
+            if parcel is None:
+                self.left_out.append(name)
+                continue
+            self.inline[name] = parcel.inline()
+            self.digests[name] = parcel.digest()
+
     def add(self, item: CellInput, shared: Mapping[str, Any] | None = None) -> Parcel | None:
         """Add one input; return its parcel, or None where it is on a cluster already."""
         value = _evaluate(item.expression, self._namespace)
@@ -108,7 +134,7 @@ class _PackedInputs:
         self.types.append(type(value))
         if isinstance(value, ModuleType):
             self.modules.append(value.__name__)
-        parcel = Parcel.of(value, item.expression, shared)
+        parcel = Parcel.of(value, item.expression, shared, self.models)
         if is_inline(parcel):
             self.inline[item.name] = with_sources(parcel.inline(), parcel)
         else:

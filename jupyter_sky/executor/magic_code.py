@@ -18,7 +18,7 @@ _CODE_MAGICS = {
     "lprun": "rsf:m:D:T:u:z",
 }
 """Magics that run their line or their body, with their options as `getopt` has them."""
-_NAME_MAGICS = frozenset({"pinfo", "pinfo2", "pdoc", "psource", "pdef", "pfile", "store", "xdel"})
+_NAME_MAGICS = frozenset("pinfo pinfo2 pdoc psource pdef pfile psearch store xdel".split())
 """Magics whose line is the name of an object."""
 _SCRIPT_RESULT = re.compile(r"--(?:out|err|proc)[ =]+([^\W\d]\w*)")
 _DOLLAR_NAME = re.compile(r"\$([^\W\d]\w*)")

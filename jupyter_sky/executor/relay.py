@@ -88,6 +88,12 @@ class Relay:
             for rank, engine, client, message in held or ():
                 self._receive(rank, engine, client, message)
 
+    def holds_widgets(self) -> bool:
+        """Return whether messages of widgets wait for the status line."""
+        with self._lock:
+            kinds = (message["header"]["msg_type"] for *_, message in self._held or ())
+            return any(kind.startswith("comm_") for kind in kinds)
+
     def hide_final_error(self) -> None:
         """Show no exception that ends the cell from now on: it is stopped for another reason."""
         with self._lock:

@@ -13,6 +13,7 @@ from .cluster_records import ClusterRecords
 from .display import Display
 from .earlier_run import describe_outputs
 from .relay import Relay
+from .run_monitor import ANSWER_SECONDS, describe_loss
 from .untrusted_output import InertDisplay, is_untrusted
 
 ALL_SHOWN = 10**9
@@ -32,13 +33,14 @@ def _replay_run(
 ) -> str:
     """Show the rest of a run, following it while it goes on; return a note on its end.
 
-    An interrupt is for the run that is followed, as it was for the cell that started it.
+    An interrupt is for the run that is followed, as it was for the cell that started it: the first
+    interrupts it, one that follows the warning restarts its engines.
     """
     cap, ranks = int(config.max_output_mb * 1e6), range(cluster.row.nodes)
     if not config.trust or is_untrusted(store, row.run_id):
         display = InertDisplay(display, row.run_id)
     relay = Relay(display, ranks, cap, f"%sky logs {row.name or row.cell}")
-    start, presses = row.shown, 0
+    start, stopped_at, warning = row.shown, 0.0, ""
     while True:
         try:
             answer = cluster.connection.ask_controller("journal", run=row.run_id, start=start)
@@ -50,18 +52,21 @@ def _replay_run(
                 break
             else:
                 time.sleep(0.1)
+            if stopped_at and not warning and time.monotonic() - stopped_at > ANSWER_SECONDS:
+                warning = describe_loss(ranks)
+                display.send("stream", {"name": "stderr", "text": f"{warning}\n"})
         except KeyboardInterrupt:
-            presses += 1
-            op = "interrupt" if presses == 1 else "kill"
-            why = _("it was interrupted twice")
-            cluster.connection.ask_controller(op, run=row.run_id, ranks=list(ranks), why=why)
+            if warning or not stopped_at:
+                op, why = "kill" if warning else "interrupt", _("it was interrupted twice")
+                cluster.connection.ask_controller(op, run=row.run_id, ranks=list(ranks), why=why)
+            stopped_at = stopped_at or time.monotonic()
     relay.finish()
     if answer["status"] == "unknown":  # it never reached the cluster
         store.close_run_at_heartbeat(row.run_id)
     else:
         ended = answer["ended"] or time.time()
         store.end_run(row.run_id, answer["status"], ended)
-    if presses:
+    if stopped_at:
         raise KeyboardInterrupt
     left = describe_outputs(row) if answer["status"] == "ok" else ""
     what, how = row.name or f"cell {row.cell}", answer["status"].replace("unknown", "lost")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +60,7 @@ class ResultCollector:
             if reply.status in ("aborted", "killed"):
                 raise SkyCancelled(_("{label} was cancelled").format(label=self.label))
             if reply.status != "ok":
+                self._bind_made(replies, outputs)
                 raise self._error(reply)
         self._bind_outputs(replies, outputs)
         values = [self._value(reply) for reply in replies]
@@ -81,10 +83,25 @@ class ResultCollector:
                 values = [self._output(reply, output) for reply in replies]
             except SkyError as error:
                 failed.append(error)
-            else:
+                values = self._handles(replies, output)
+            if values:
                 self.namespace[output.name] = values[0] if len(values) == 1 else values
         if failed:
             raise failed[0]
+
+    def _bind_made(self, replies: Replies, outputs: Sequence[CellOutput]) -> None:
+        """Bind what a cell that failed had made on every engine, as far as it can be sent."""
+        made = [each for each in outputs if all(each.name in reply.outputs for reply in replies)]
+        with contextlib.suppress(SkyError):  # the error of the cell matters more
+            self._bind_outputs(replies, made)
+
+    def _handles(self, replies: Replies, output: CellOutput) -> list[RemoteValue]:
+        """Return handles of values that cannot be sent, so that later cells there can use them."""
+        cluster, name = self.placement.cluster, output.name
+        described = [(reply.rank, reply.outputs[name]) for reply in replies]
+        if not all("unpicklable" in each and "ref" in each for _, each in described):
+            return []
+        return [RemoteValue(cluster, rank, name, each, self.trusted) for rank, each in described]
 
     def _output(self, reply: Reply, output: CellOutput) -> Any:
         cluster, name, described = self.placement.cluster, output.name, reply.outputs[output.name]

@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING, Any, cast
 from ..catalog.price_origin import describe_origin
 from ..cell_options.values import CellOptions
 from ..engines.client.connection import wait_callback
-from ..errors import SkyBudget, SkyCancelled, SkyError, SkyStoreError, SkyTimeout
-from ..resources import format_duration
+from ..errors import (
+    SkyBudget,
+    SkyCancelled,
+    SkyError,
+    SkyStoreError,
+    SkyTimeout,
+    SkyUsageError,
+)
+from ..resources import format_run_time
 from ..store.store import RunRow
-from ..translation import _
+from ..translation import N_, _
 from .advice import mending_line
 from .cluster_records import describe_place
 from .display import Display, RunStatus, Stage
@@ -46,11 +53,16 @@ if TYPE_CHECKING:
     from .session import Session
 
 
+ENDED_WITH_KERNEL = N_("with its kernel, which was restarted or shut down; cells with --bg go on")
+
+
 class SkyRun:
     """Run of a cell on a cluster, in the foreground or, with ``--bg``, in the background.
 
     Attributes
     ----------
+    warning : str
+        Why it goes on although it was stopped, and what is lost if it is stopped again.
     status : str
         ``placing``, ``booting``, ``syncing``, ``queued``, ``running``, then ``done``,
         ``failed``, ``interrupted`` or ``cancelled``.
@@ -82,8 +94,9 @@ class SkyRun:
         self.cluster: ClusterHandle | None = None
         self.ranks: tuple[int, ...] = ()
         self.cells: list[CellExecution] = []
-        self.detail, self.notes = "", list[str]()
+        self.detail, self.warning, self.notes = "", "", list[str]()
         self.cancelled = threading.Event()
+        self._cancels = 0
         self.stopped_by = ""
         self.limits = RunLimits(self.options.timeout, self.options.max_cost)
         self.record = RunRecord(session.store, self._waiting_row())
@@ -123,8 +136,13 @@ class SkyRun:
         return self._future.done()
 
     def cancel(self) -> None:
-        """Interrupt it; an engine that does not listen is killed after a few seconds."""
+        """Interrupt it.
+
+        An engine that does not answer, for one in compiled code, goes on: `warning` says so after
+        a few seconds, and what is lost if this is called again, which restarts the engine.
+        """
         if not self.done():
+            self._cancels += 1
             self.cancelled.set()
 
     def logs(self) -> str:
@@ -138,7 +156,7 @@ class SkyRun:
 
     def __repr__(self) -> str:
         where = f" on {self.cluster.row.name}" if self.cluster else ""
-        spent = format_duration(self.seconds)
+        spent = format_run_time(*self.record.times(time.time()))
         return f"<{self.label}: {self.status} {spent}{where}>"
 
     @property
@@ -207,6 +225,7 @@ class SkyRun:
         with monitor.count_interrupts():  # a cell that has been sent must be watched
             self._send(sending, placement)
         replies = monitor.wait_replies(self.cells)
+        self._settle_widgets()
         payloads = [filter_payload(reply.payload, self.trusted) for reply in replies]
         self.display.payload(first_payload(payloads))
         self.notes += describe_decisions(sending, replies)
@@ -263,14 +282,22 @@ class SkyRun:
             stage: Stage = "cancelled"
         elif isinstance(error, KeyboardInterrupt):
             stage = "interrupted"
+            self._note_kernel_end()
         else:
             stage = "failed"
         if isinstance(error, RemoteFailure):
             error.is_shown = error.is_shown_by_engine and self.origin.is_outermost
         self._end(stage)
-        self._finish(stage)
+        if self._shown is not None or not isinstance(error, SkyUsageError):
+            self._finish(stage)  # a request that cannot be read is no run
         if not self._future.done():
             self._future.set_exception(error)
+
+    def _note_kernel_end(self) -> None:
+        """Note that an interrupt is the first step of a restart or of the end of the kernel."""
+        if self.session.is_kernel_ending():
+            self.notes.append(_("stopped {who}").format(who=_(ENDED_WITH_KERNEL)))
+            self.record.note_stop(ENDED_WITH_KERNEL)
 
     def _send(self, sending: Sending, placement: Placement) -> None:
         cluster, session = placement.cluster, self.session
@@ -299,16 +326,25 @@ class SkyRun:
         }
         origin = self.origin
         request = sending.request(origin.number, session.id, origin.history, self.trusted)
+        request["error_shown_by"] = "engine" if origin.is_outermost else "notebook"
         code = self.origin.number_lines(self.code)
         self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
         self.record.begin(cluster.row, limit)
         # last, and nothing after it: the thread that sends needs the interpreter, too
         for rank in placement.ranks:
-            sink = relay.engine_receiver(rank, engines.get(rank, ""), link.client)
+            engine = engines.get(rank, "")
+            display.share_widgets(sending.models, engine, link.client)
+            sink = relay.engine_receiver(rank, engine, link.client)
             self.cells.append(link.execute(rank, code, facts, request, sink))
 
     def _show_uploading(self) -> None:
         self.show("syncing", "uploading", force=True)
+
+    def _settle_widgets(self) -> None:
+        """Register the widgets that engines have made, before values that contain them come."""
+        if self._relay is not None and self._relay.holds_widgets():
+            self.show(self.status, force=True)  # and what waits for the status line after it
+        self.display.settle_widgets()
 
     # -- callbacks of the steps ----------------------------------------------------------------
 
@@ -328,9 +364,11 @@ class SkyRun:
         return MonitorCallbacks(
             check_stop=self._check_stop_request,
             cancellation=self._cancellation,
+            stop_requests=lambda: self._cancels + self.record.stop_requests()[1],
+            remote_names=self.session.variables.remote_names,
             exceeded_limit=self._exceeded_limit,
             show_running=self._show_running,
-            show_interrupting=lambda hint: self.show("interrupting", hint),
+            show_interrupting=self._show_interrupting,
             record=self._write_record,
             note=self.notes.append,
         )
@@ -354,7 +392,8 @@ class SkyRun:
         return None
 
     def _write_record(self) -> None:
-        self.record.write(self.status, self.cluster.row.name if self.cluster else "")
+        cluster = self.cluster.row.name if self.cluster else ""
+        self.record.write(self.status, cluster, self.warning)
 
     def _waiting_row(self) -> RunRow:
         """Return the record of the run while it waits for a cluster."""
@@ -422,9 +461,10 @@ class SkyRun:
 
     def _check_stop_request(self) -> None:
         """Note a stop that another process has requested."""
-        if not self.cancelled.is_set() and (who := self.record.stop_requester()):
+        who = self.record.stop_requests()[0]
+        if who and not self.cancelled.is_set():
             self.stopped_by = who
-            self.notes.append(f"stopped {who}")
+            self.notes.append(_("stopped {who}").format(who=who))
             self.cancelled.set()
 
     def _cancellation(self) -> SkyCancelled | None:
@@ -444,9 +484,11 @@ class SkyRun:
         row = self.cluster.row if self.cluster else None
         if self.cluster is not None and (why := self.cluster.connection.down_reason()):
             detail = _("reconnecting: {why}").format(why=why)
+        seconds, boot = self.record.times(time.time())
         self._shown = RunStatus(
             stage=stage,
-            seconds=self.seconds,
+            seconds=seconds,
+            boot=boot,
             cluster=row.name if row else None,
             place=describe_place(row) if row else None,
             price=row.price if row else None,
@@ -455,6 +497,7 @@ class SkyRun:
             detail=detail,
             notes=tuple(self.notes),
             run_id=self.id,
+            warning=self.warning if stage == "interrupting" else "",
             price_from=describe_origin(row.price_source, row.price_date).text if row else "",
         )
         self.display.status(self._shown)
@@ -471,6 +514,10 @@ class SkyRun:
             ):
                 return f"behind {other.label}"
         return ""
+
+    def _show_interrupting(self, warning: str) -> None:
+        is_new, self.warning = warning != self.warning, warning
+        self.show("interrupting", force=is_new)
 
     def _show_running(self) -> None:
         behind = self._waiting_for()

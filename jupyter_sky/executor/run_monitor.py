@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ipyparallel.error import EngineError
 
 from ..errors import SkyCancelled, SkyClusterLost, SkyEngineLost, SkyError
-from ..translation import _
+from ..translation import _, ngettext
 from .failures import rebuild_exception
 from .values import Placement, Replies, Reply
 
@@ -24,10 +24,15 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 1.0
 STOPPING_TICK_SECONDS = 0.1
+RECORD_SECONDS = 0.005
+"""A cell that ends within this time is recorded once, as done: nothing waits for a disk."""
 QUICK_SECONDS = 0.02
 """A cell that ends within this time shows its status line once, as done."""
+ANSWER_SECONDS = 2.0
+"""Time after an interrupt for an engine to end its cell; then the user is told that it does not."""
 GRACE_SECONDS = 5.0
-"""Longest time that a stopped cell may take to end before its engine is killed."""
+"""Longest time that a cell beyond its limits may take to end before its engine is killed."""
+SHOWN_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +45,16 @@ class MonitorCallbacks:
         Looks whether another process has requested a stop.
     cancellation
         Returns the error of a run that has been cancelled, or None.
+    stop_requests
+        Returns how often the run was asked to stop, interrupts of this kernel not counted.
+    remote_names
+        Returns names of variables on the engines.
     exceeded_limit
         Returns the error of a run that has exceeded its time or money, or None.
     show_running
         Shows that the run goes on, or what it waits for.
     show_interrupting
-        Shows that the run is being interrupted, with a hint for the user.
+        Shows that the run is being interrupted, and why it goes on where that is known.
     record
         Writes the state of the run to the store.
     note
@@ -54,6 +63,8 @@ class MonitorCallbacks:
 
     check_stop: Callable[[], None]
     cancellation: Callable[[], SkyCancelled | None]
+    stop_requests: Callable[[], int]
+    remote_names: Callable[[], Sequence[str]]
     exceeded_limit: Callable[[], SkyError | None]
     show_running: Callable[[], None]
     show_interrupting: Callable[[str], None]
@@ -91,6 +102,9 @@ class RunMonitor:
         self.reason: SkyError | None = None
         self.stopped_at = 0.0
         self.interrupted_cells: set[int] = set()
+        self.warning = ""
+        """What a further request to stop would lose; empty as long as it has no effect."""
+        self._requests = 0
 
     @contextlib.contextmanager
     def count_interrupts(self) -> Iterator[None]:
@@ -123,18 +137,19 @@ class RunMonitor:
         self.cells = cells
         # outputs end last as a rule: waiting for them first wakes this thread once
         futures = [cell.output for cell in cells] + [cell.reply for cell in cells]
-        acted, tick = 0, QUICK_SECONDS
+        tick = RECORD_SECONDS
         while True:
             try:
-                if self.interrupts > acted:
-                    acted = self.interrupts
-                    self.reason = self.reason or _InterruptPressed(_("interrupted"))
-                    (self._interrupt if acted == 1 else self._kill)()
+                self._obey_requests()
                 if wait_all(futures, tick):
                     break
-                self.callbacks.record()  # first: a kernel that is killed from here on is followed
+                if tick == RECORD_SECONDS:  # if its kernel is killed, the cell is followed now
+                    self.callbacks.record()
+                    tick = QUICK_SECONDS
+                    continue
                 self.callbacks.check_stop()
                 self._check()
+                self.callbacks.record()
                 tick = STOPPING_TICK_SECONDS if self.stopped_at else TICK_SECONDS
             except KeyboardInterrupt:
                 self.interrupts, tick = self.interrupts + 1, STOPPING_TICK_SECONDS
@@ -171,23 +186,52 @@ class RunMonitor:
 
     # -- every tick --------------------------------------------------------------------------
 
+    def _obey_requests(self) -> None:
+        """Interrupt the cell at the first request to stop; kill at one that follows the warning.
+
+        Others in between have no effect: what would be lost has not been said yet.
+        """
+        if self.interrupts:
+            self.reason = self.reason or _InterruptPressed(_("interrupted"))
+        requests = self.interrupts + self.callbacks.stop_requests()
+        if requests <= self._requests:
+            return
+        self._requests = requests
+        if not self.stopped_at:
+            self._interrupt()
+        elif self.warning:
+            self._kill()
+
     def _check(self) -> None:
         """Check time, money and cancellation; go on with what was begun; show the state."""
         if not self._is_stopping():
             self._check_limits()
-        elif (
-            self.stopped_at
-            and time.monotonic() - self.stopped_at > GRACE_SECONDS
-            and not isinstance(self.reason, _InterruptPressed)
-        ):
+        elif self._is_beyond_limit() and self._stopping_seconds() > GRACE_SECONDS:
             self._kill()
             self.stopped_at = time.monotonic()
         elif self._not_interrupted():
             self._interrupt()
         if not self.stopped_at:
             self.callbacks.show_running()
-        else:
-            self.callbacks.show_interrupting(self._stop_hint())
+            return
+        if not self._is_beyond_limit() and self._stopping_seconds() > ANSWER_SECONDS:
+            self.warning = self._describe_loss()
+        self.callbacks.show_interrupting(self.warning)
+
+    def _is_beyond_limit(self) -> bool:
+        """Return whether the cell has to end, whatever is lost."""
+        return self.reason is not None and not isinstance(self.reason, _InterruptPressed)
+
+    def _stopping_seconds(self) -> float:
+        return time.monotonic() - self.stopped_at if self.stopped_at else 0.0
+
+    def _describe_loss(self) -> str:
+        """Return why the cell goes on and what is lost by another request; empty if it waits."""
+        ranks = [cell.rank for cell in self.cells if not cell.reply.done()]
+        return describe_loss(
+            [rank for rank in ranks if rank in self.interrupted_cells],
+            self.callbacks.remote_names(),
+        )
 
     def _check_limits(self) -> None:
         dead = [cell for cell in self.cells if _is_engine_lost(cell)]
@@ -195,11 +239,6 @@ class RunMonitor:
         self.reason = self._engine_lost(dead[0]) if dead else self.callbacks.exceeded_limit()
         if self.reason is not None:
             self._interrupt()
-
-    def _stop_hint(self) -> str:
-        waited = time.monotonic() - self.stopped_at > GRACE_SECONDS
-        pressed = isinstance(self.reason, _InterruptPressed)
-        return _("interrupt again to kill the engine") if pressed and waited else ""
 
     # -- stopping ----------------------------------------------------------------------------
 
@@ -210,7 +249,7 @@ class RunMonitor:
         the two when the first call comes would go on otherwise.
         """
         self.stopped_at = self.stopped_at or time.monotonic()
-        self.callbacks.show_interrupting(self._stop_hint())
+        self.callbacks.show_interrupting(self.warning)
         left = self._not_interrupted()
         with contextlib.suppress(SkyClusterLost):
             link, ranks = self.placement.cluster.connection, [cell.rank for cell in left]
@@ -252,6 +291,31 @@ class RunMonitor:
             "sky": {"error": {"classes": [["builtins", "KeyboardInterrupt"]]}},
         }
         return rebuild_exception(content, self.placement.ranks[0], {})
+
+
+def describe_loss(ranks: Sequence[int], names: Sequence[str] = ()) -> str:
+    """Return a warning of engines that do not answer to an interrupt; empty without any.
+
+    Parameters
+    ----------
+    names
+        Known names of variables on the engines.
+
+    Examples
+    --------
+    >>> describe_loss([0], ["X", "model"])
+    'engine 0 does not answer: stop again to restart it, its variables (X, model) would be lost'
+    """
+    if not ranks:
+        return ""
+    shown = [*names[:SHOWN_NAMES], *(["…"] if len(names) > SHOWN_NAMES else [])]
+    return ngettext(
+        "engine {ranks} does not answer: stop again to restart it, its variables{names} would be "
+        "lost",
+        "engines {ranks} do not answer: stop again to restart them, their variables{names} would "
+        "be lost",
+        len(ranks),
+    ).format(ranks=", ".join(map(str, ranks)), names=f" ({', '.join(shown)})" if shown else "")
 
 
 class _InterruptPressed(SkyError):

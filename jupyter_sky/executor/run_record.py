@@ -65,12 +65,21 @@ class RunRecord:
         self.row: RunRow | None = None
         self._written: RunRow | None = None
         self._stop_checked_at = self._heartbeat_at = 0.0
+        self._stop_requests = ("", 0)
         self._closed = False
 
     @property
     def end_time(self) -> float | None:
         """Time of the run's end, unix seconds."""
         return self.row.ended if self.row else None
+
+    def times(self, now: float) -> tuple[float, float]:
+        """Return how long the run has taken since it was sent, and how long before, in seconds.
+
+        One that was not sent has only waited: that is then the first of the two.
+        """
+        row = self.row or self._waiting
+        return max(0.0, (row.ended or now) - row.started), row.waited
 
     def spent_usd(self) -> float | None:
         """Return the cost of the run so far in USD; None when the price is unknown."""
@@ -87,13 +96,14 @@ class RunRecord:
         limit
             Seconds that the run may take; None without a limit.
         """
-        now = time.time()
+        now, row = time.time(), self.row or self._begun()
         self.row = replace(
-            self.row or self._begun(),
+            row,
             cluster=cluster.name,
             price=cluster.price,
             nodes=cluster.nodes,
             started=now,
+            waited=max(0.0, now - self._waiting.started),
             last_beat=now,
             status="running",
             stage="running",
@@ -102,14 +112,14 @@ class RunRecord:
         if self._written is not None:
             self.write("running")
 
-    def write(self, stage: Stage, cluster: str = "") -> None:
-        """Write the stage of the run and its cluster, if that is new."""
+    def write(self, stage: Stage, cluster: str = "", warning: str = "") -> None:
+        """Write the stage of the run, its cluster, and why it does not stop, if that is new."""
         if self._closed:
             return
         row = self.row or self._begun()
         if not row.nodes and cluster:
             row = replace(row, cluster=cluster)
-        self.row = row = replace(row, stage=stage)
+        self.row = row = replace(row, stage=stage, warning=warning)
         if row != self._written:
             put = self.store.update_run if self._written else self.store.begin_run
             self._written = row
@@ -118,6 +128,12 @@ class RunRecord:
         elif time.monotonic() - self._heartbeat_at > HEARTBEAT_SECONDS:
             self._heartbeat_at = time.monotonic()
             self.store.record_run_heartbeat(row.run_id, time.time(), row.shown)
+
+    def note_stop(self, who: str) -> None:
+        """Write why the run is stopped, for front ends that show its end."""
+        if self._written is not None:
+            with contextlib.suppress(SkyError):
+                self.store.request_stop(self._waiting.run_id, who)
 
     def end(self, stage: Stage) -> None:
         """Write the end of the run, unless it ended before anything took its time."""
@@ -137,15 +153,17 @@ class RunRecord:
             self.end("cancelled")
         self._closed = True
 
-    def stop_requester(self) -> str:
-        """Return the author of a stop request, such as ``in the browser``; asks now and then."""
+    def stop_requests(self) -> tuple[str, int]:
+        """Return the latest author of stop requests, such as ``in the browser``, and their number.
+
+        It asks now and then.
+        """
         now = time.monotonic()
-        if self._written is None or now - self._stop_checked_at < STOP_CHECK_SECONDS:
-            return ""
-        self._stop_checked_at = now
-        with contextlib.suppress(SkyError):  # a store that cannot be read is no reason to stop
-            return self.store.stop_requester(self._waiting.run_id)
-        return ""
+        if self._written is not None and now - self._stop_checked_at >= STOP_CHECK_SECONDS:
+            self._stop_checked_at = now
+            with contextlib.suppress(SkyError):  # a store that cannot be read is no reason to stop
+                self._stop_requests = self.store.stop_requests(self._waiting.run_id)
+        return self._stop_requests
 
     def _begun(self) -> RunRow:
         """Return the row of the waiting run, with the owner that keeps it alive."""

@@ -169,6 +169,13 @@ class Session:
 
     # -- the end ---------------------------------------------------------------------------
 
+    @staticmethod
+    def is_kernel_ending() -> bool:
+        """Return whether the kernel of this process was asked to restart or to shut down."""
+        from IPython import get_ipython  # type: ignore[attr-defined]
+
+        return bool(getattr(get_ipython(), "exit_now", False))
+
     def close(self) -> None:
         """Close all connections; end the clusters that no later session would use."""
         self.clusters.budget_monitor.close()

@@ -16,6 +16,7 @@ from ..engines.node.files import build_manifest
 from ..engines.wire.code_sources import register_sources, with_sources
 from ..engines.wire.data_values import KINDS, decode
 from ..engines.wire.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
+from ..engines.wire.widget_state import open_model, shared_digest
 from ..errors import SkyTransferError
 from ..translation import _
 
@@ -52,6 +53,7 @@ class RemoteValue:
         self.ref = str(described["ref"])
         self.type = str(described["type"])
         self._repr = str(described["repr"])
+        self._cannot_come = "unpicklable" in described
         weakref.finalize(self, _release, cluster.connection, rank, self.ref)
 
     def fetch(self, progress: Progress | None = None) -> Any:
@@ -74,6 +76,21 @@ class RemoteValue:
 
     def __repr__(self) -> str:
         return self._repr
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        words = _(
+            "{name} is a handle: its value, a {type}, is on cluster {cluster} and cannot be sent. "
+            "Use it in a %%sky cell there"
+        )
+        if not self._cannot_come:
+            words = _(
+                "{name} is a handle: its value, a {type}, is on cluster {cluster}. Use it in a "
+                "%%sky cell there, or bring it here: {name} = {name}.fetch()"
+            )
+        text = words.format(name=self.name, type=self.type, cluster=self.cluster.row.name)
+        raise AttributeError(text, name=name, obj=self)
 
     def __reduce__(self) -> Any:
         raise SkyTransferError(
@@ -198,6 +215,8 @@ def sent_digest(value: Any, parcel: Parcel) -> str:
     A function that came from an engine is known by its hash there: pickled here, its copies of
     globals would make another of it.
     """
+    if model := open_model(value):
+        return shared_digest(model)
     known = _RECEIVED.get(value) if isinstance(value, FunctionType | type) else None
     return known or parcel.digest()
 

@@ -7,7 +7,7 @@ stays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..store.store import Store
@@ -78,6 +78,9 @@ class InertDisplay(WrappedDisplay):
 
     def comm(self, message: dict[str, Any], engine: str, client: Any) -> None:
         """Leave out widgets: their state comes from the machine."""
+
+    def share_widgets(self, models: Iterable[str], engine: str, client: Any) -> None:
+        """Leave widgets of the notebook as they are: the engine has copies."""
 
 
 def _error_text(content: Mapping[str, Any]) -> dict[str, Any]:

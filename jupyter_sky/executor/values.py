@@ -70,6 +70,8 @@ class Sending:
         Types of the values, whose packages the engines need.
     modules
         Names of the modules among the values.
+    models
+        Models of the widgets among the values.
     """
 
     code: str
@@ -82,6 +84,7 @@ class Sending:
     notes: tuple[str, ...] = ()
     types: tuple[type, ...] = ()
     modules: tuple[str, ...] = ()
+    models: frozenset[str] = frozenset()
 
     def request(
         self, cell: int, session: str, history: NotebookHistory, trusted: bool
@@ -189,7 +192,8 @@ class Reply:
     value
         Description of the last expression's value; None where it has none.
     outputs
-        Descriptions of the values that ``-o`` names.
+        Descriptions of the values that ``-o`` names; where the cell has failed, of those that it
+        had made by then.
     error
         Content of a reply that is not ``ok``; empty otherwise.
     refused
@@ -218,9 +222,9 @@ class Reply:
             "decisions": decisions if isinstance(decisions, Mapping) else {},
             "payload": content.get("payload") or (),
         }
+        common["outputs"] = described.get("outputs") or {}
         if status == "ok":
-            outputs = described.get("outputs") or {}
-            return cls(rank, status, described.get("result"), outputs, **common)
+            return cls(rank, status, described.get("result"), **common)
         return cls(rank, status, error=content, refused=described.get("refused"), **common)
 
 

@@ -20,7 +20,7 @@ def to_text(progress: GatherProgress) -> str:
     --------
     >>> from jupyter_sky.functions.progress import GatherProgress
     >>> to_text(GatherProgress(3, 2, 1, 4, nodes=2, seconds=8, rate=0.5))
-    '☁ running 0:08 · 3 of 10 calls done, 1 failed · 2 running on 2 nodes · 4 left · 30 calls/min \
+    '☁ running 8.0 s · 3 of 10 calls done, 1 failed · 2 running on 2 nodes · 4 left · 30 calls/min \
 · about 0:12 left (est.)'
     >>> to_text(GatherProgress(10, 0, 0, 0, nodes=2, seconds=20, rate=0.5, stage="done"))
     '☁ done 0:20 · 10 calls done · 30 calls/min on 2 nodes'

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from ..engines.wire.code_sources import carry_sources
 from ..errors import SkyTaskLost, SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
@@ -215,7 +216,7 @@ class CallPickler:
             named = local if module else definition(local)
             parcel = pack_function(named, function.shown, function.name)
             archives = self.modules.needed_by(parcel.segments[0], local, module)
-            payload = with_modules(parcel, archives, blobs)
+            payload = with_modules(carry_sources(parcel), archives, blobs)
             packed = self._functions[id(function)] = function, payload, archives, blobs.take()
         return packed[1:]
 

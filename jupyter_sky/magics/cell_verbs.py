@@ -68,10 +68,21 @@ def wait(cell: str | None) -> Any:
 
 @verb("cancel", "cancel train", word("CELL", "Name or number of a cell.", "run"), only=NOTEBOOK)
 def cancel(cell: str) -> None:
-    """Stop a background cell."""
-    from ..api import cells
+    """Stop a background cell; a second time it restarts an engine that does not answer."""
+    import time
 
-    cells.cancel(cell)
+    from ..api import cells
+    from ..executor.run_monitor import ANSWER_SECONDS
+
+    run = cells.handle(cell)
+    was_warned = bool(run.warning)
+    run.cancel()
+    deadline = time.monotonic() + ANSWER_SECONDS + 1.0
+    while not run.done() and time.monotonic() < deadline:
+        if run.warning and not was_warned:
+            print(run.warning)
+            return
+        time.sleep(0.05)
 
 
 @verb(

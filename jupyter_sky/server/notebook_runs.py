@@ -118,6 +118,8 @@ def _status(service: SkyService, row: RunRow, about: dict[str, Any]) -> RunStatu
         notes=_notes(row, about),
         run_id=row.run_id,
         price_from=_price_origin(cluster),
+        warning=about["warning"],
+        boot=row.waited,
     )
 
 
@@ -127,7 +129,7 @@ def _notes(row: RunRow, about: dict[str, Any]) -> tuple[str, ...]:
         return ()
     from ..executor.earlier_run import describe_outputs
 
-    notes = [f"stopped {row.stop}"] if row.stop else []
+    notes = [_("stopped {who}").format(who=_(row.stop))] if row.stop else []
     if about["status"] == "lost":
         unsent = _("lost: its kernel ended before it was sent to a cluster")
         notes.append(_("lost: its cluster ended before it did") if row.nodes else unsent)

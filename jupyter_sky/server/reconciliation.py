@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyError
@@ -18,7 +19,7 @@ JOURNAL_END = 2**53
 """Entry number behind the end of any journal, to read the state of a run alone."""
 
 
-def reconcile(session: Session) -> dict[str, Any]:
+def reconcile(session: Session, connections: ConnectionPool) -> dict[str, Any]:
     """Compare the store with what clouds and clusters say; return the changes of the `Snapshot`.
 
     A cluster that has ended unseen is closed in the store, with the reason. What no cluster has is
@@ -27,7 +28,8 @@ def reconcile(session: Session) -> dict[str, Any]:
     notices: list[str] = []
     orphans: dict[str, list[Machine]] = {}
     try:
-        session.clusters.records.reconcile()
+        up = session.clusters.records.reconcile()
+        _interrupt_waiting_runs(session, connections, up)
         orphans = orphaned_machines(session)
     except SkyError as error:
         notices.append(_("a cloud cannot be asked now: {message}").format(message=error.message))
@@ -49,6 +51,21 @@ def orphaned_machines(session: Session) -> dict[str, list[Machine]]:
         for name, machines in found.items()
         if (left := [m for m in machines if m.id not in needed and m.token not in tokens])
     }
+
+
+def _interrupt_waiting_runs(
+    session: Session, connections: ConnectionPool, up: list[ClusterRow]
+) -> None:
+    """Interrupt runs once more that were to stop: they may have been waiting for their engine."""
+    rows = {row.name: row for row in up}
+    for run in session.store.runs(status="running", limit=None):
+        row = rows.get(run.cluster)
+        if row is None or not run.stop or run.is_monitored():
+            continue
+        if row.cloud == "local" or connections.is_open(row):
+            with suppress(SkyError):
+                ranks = list(range(row.nodes))
+                connections.ask(row, "interrupt", run=run.run_id, ranks=ranks)
 
 
 def check_unwatched_runs(session: Session, connections: ConnectionPool) -> dict[str, Any]:
@@ -76,9 +93,6 @@ def _find_end(
 ) -> tuple[str, float] | None:
     try:
         told = connections.ask(row, "journal", run=run.run_id, start=JOURNAL_END)
-        if told["status"] == "running" and run.stop:  # it was waiting for its engine, perhaps
-            ranks = list(range(row.nodes))
-            connections.ask(row, "interrupt", run=run.run_id, ranks=ranks)
         # one that waits for its engine is not known to the controller before its turn comes
         is_waiting = told["status"] == "unknown" and connections.ask(row, "metrics")["running"]
     except SkyError:  # the next reconciliation finds out whether the cluster is lost

@@ -21,7 +21,6 @@ _ID = r"runs/([^/]+)"
 STOP_REQUESTER = "in the browser"
 STOP_RESPONSE_SECONDS = 5.0
 """Time after which the cluster is asked to stop a cell, when its kernel has not done so."""
-GRACE_SECONDS = 5.0
 
 
 def get_run(service: SkyService, run_id: str) -> dict[str, Any]:
@@ -33,7 +32,10 @@ def get_run(service: SkyService, run_id: str) -> dict[str, Any]:
 
 
 def request_stop(service: SkyService, run_id: str) -> dict[str, Any]:
-    """Request a stop from the kernel of a run, or from its cluster if no kernel answers."""
+    """Request a stop from the kernel of a run, or from its cluster if no kernel answers.
+
+    An engine that does not answer is restarted by the request that follows the warning.
+    """
     row = service.run(run_id)
     told = service.describe(row)
     if told["ended"] is not None:
@@ -41,26 +43,26 @@ def request_stop(service: SkyService, run_id: str) -> dict[str, Any]:
             _("run {run_id} has ended already: {told}").format(run_id=run_id, told=told["status"])
         )
     service.session.store.request_stop(run_id, STOP_REQUESTER)
-    if row.is_monitored():
-        wait = STOP_RESPONSE_SECONDS
-    else:
-        wait = 0.0
-        _stop_on_cluster(service, row, "interrupt")
+    if not row.is_monitored():
+        _stop_on_cluster(service, row)
     threading.Thread(
-        target=_escalate_stop, args=(service, row, wait), name=f"sky-stop-{run_id}", daemon=True
+        target=_await_stop, args=(service, row), name=f"sky-stop-{run_id}", daemon=True
     ).start()
     return {"run": service.describe(service.run(run_id))}
 
 
-def _escalate_stop(service: SkyService, row: RunRow, wait: float) -> None:
-    """Interrupt a run on its cluster, then kill its engines, while it goes on."""
+def _await_stop(service: SkyService, row: RunRow) -> None:
+    """Stop a run on its cluster if its kernel does not; warn where an engine does not answer."""
+    from ..executor.run_monitor import ANSWER_SECONDS, describe_loss
+
     with suppress(SkyError):
-        if wait:
-            if _stops_within(service, row, wait):
+        if row.is_monitored():
+            if _stops_within(service, row, STOP_RESPONSE_SECONDS):
                 return
-            _stop_on_cluster(service, row, "interrupt")
-        if not _stops_within(service, row, GRACE_SECONDS):
-            _stop_on_cluster(service, row, "kill")
+            _stop_on_cluster(service, row)
+        if not _stops_within(service, row, ANSWER_SECONDS):
+            ranks = _running_ranks(service, row)
+            service.session.store.warn_run(row.run_id, describe_loss(ranks))
     service.poller.reconcile_soon()
 
 
@@ -83,8 +85,18 @@ def _is_running_on_cluster(service: SkyService, row: RunRow) -> bool:
     return False
 
 
-def _stop_on_cluster(service: SkyService, row: RunRow, op: str) -> None:
-    """Stop a run on its cluster; close the row of one that has no cluster and no kernel."""
+def _running_ranks(service: SkyService, row: RunRow) -> list[int]:
+    """Return the ranks of the engines that execute a run, without those where it waits."""
+    engines = service.ask(service.live_cluster(row.cluster), "engines")["engines"]
+    return [engine["rank"] for engine in engines if engine["running"] == row.run_id]
+
+
+def _stop_on_cluster(service: SkyService, row: RunRow) -> None:
+    """Interrupt a run on its cluster, or kill its engines if its user was warned of that.
+
+    The row of a run that has no cluster and no kernel is closed.
+    """
+    op = "kill" if row.warning else "interrupt"
     cluster = service.session.store.cluster(row.cluster)
     if cluster is not None and cluster.state == "up" and row.nodes:
         why = _("it was stopped {stop_requester}").format(stop_requester=STOP_REQUESTER)

@@ -188,7 +188,7 @@ class SkyService:
         """Ask clouds and clusters how they are."""
         from .reconciliation import reconcile
 
-        self.update_snapshot(**reconcile(self.session))
+        self.update_snapshot(**reconcile(self.session, self.connections))
         for row in self.session.store.clusters():
             # a new connection to a machine elsewhere is for those who look at that cluster
             if row.cloud == "local" or self.connections.is_open(row):

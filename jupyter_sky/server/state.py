@@ -82,7 +82,7 @@ _SIGNATURE = (
     "SELECT id, state, price, nodes, note, kept, idle FROM clusters "
     "WHERE state IN ('starting', 'up')",
     "SELECT count(*), max(ended) FROM clusters",
-    "SELECT run_id, stage, status, stop, nodes FROM runs WHERE ended IS NULL",
+    "SELECT run_id, stage, status, stop, nodes, warning FROM runs WHERE ended IS NULL",
     f"SELECT run_id, status FROM runs ORDER BY started DESC LIMIT {RUNS}",
     "SELECT count(*), count(ended) FROM intervals",
     "SELECT count(*) FROM spend",
@@ -288,17 +288,18 @@ def lease_end(machines: str) -> float | None:
 
 
 def _run(row: RunRow, usd: float | None, snapshot: Snapshot) -> dict[str, Any]:
-    taken = "run_id notebook cell cell_id name code stage status started ended price nodes"
+    taken = "run_id notebook cell cell_id name code stage status started ended price nodes waited"
     found = {key: getattr(row, key) for key in taken.split()}
     if row.ended is None and row.run_id in snapshot.ends:
         found["status"], found["ended"] = snapshot.ends[row.run_id]
         found["stage"] = found["status"]
-    stoppable = found["ended"] is None and not row.stop
+    warning = row.warning if found["ended"] is None else ""
+    stoppable = found["ended"] is None and (not row.stop or bool(warning))
     if row.stop and found["ended"] is None:
         found["stage"] = "interrupting"
     unwatched = row.ended is None and not row.is_monitored()
     shown = {"cluster": row.cluster or None, "usd": usd, "unwatched": unwatched}
-    return {**found, **shown, "stoppable": stoppable}
+    return {**found, **shown, "stoppable": stoppable, "warning": warning}
 
 
 def _sum_known(usd: float, unknown: int, parts: int) -> float | None:

@@ -84,4 +84,11 @@ MIGRATIONS = (
     """
     ALTER TABLE runs ADD COLUMN outputs TEXT NOT NULL DEFAULT ''
     """,
+    # how long a run has waited until it was sent, how often it was asked to stop, and why it does
+    # not
+    """
+    ALTER TABLE runs ADD COLUMN waited REAL NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN stops INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN warning TEXT NOT NULL DEFAULT ''
+    """,
 )

@@ -126,10 +126,13 @@ class RunRow:
     shown: int  # messages already shown in the notebook
     cell_id: str | None = None  # JupyterLab's own name of the cell
     stage: str = "running"  # as in the status line
-    stop: str = ""  # requester of its stop, such as 'in the browser'
+    stop: str = ""  # latest requester of its stop, such as 'in the browser'
     allowed: float | None = None  # seconds that it may take, by --timeout and --max-cost
     owner: str = "{}"  # identity of the process that watches it, as JSON: see `processes.identity`
     outputs: str = ""  # names and paths of -o that are still on the cluster, with commas
+    waited: float = 0.0  # seconds from the begin of its cell until it was sent
+    stops: int = 0  # times that it was asked to stop
+    warning: str = ""  # why it does not stop, and what a second request would lose
 
     def is_monitored(self, now: float | None = None) -> bool:
         """Return whether the process that watches it lives."""

@@ -36,13 +36,18 @@ class RunRecords:
 
     def request_stop(self, run_id: str, who: str) -> None:
         """Request the end of a run from the process that watches it; `who` is shown to its user."""
-        sql = "UPDATE runs SET stop = ? WHERE run_id = ? AND ended IS NULL"
+        sql = "UPDATE runs SET stop = ?, stops = stops + 1 WHERE run_id = ? AND ended IS NULL"
         self._db.write((sql, (who, run_id)))
 
-    def stop_requester(self, run_id: str) -> str:
-        """Return the requester of a run's stop; empty without a request."""
-        rows = self._db.read("SELECT stop FROM runs WHERE run_id = ?", (run_id,))
-        return next((row["stop"] for row in rows), "")
+    def stop_requests(self, run_id: str) -> tuple[str, int]:
+        """Return the latest requester of a run's stop, or nothing, and the number of requests."""
+        rows = self._db.read("SELECT stop, stops FROM runs WHERE run_id = ?", (run_id,))
+        return next(((row["stop"], row["stops"]) for row in rows), ("", 0))
+
+    def warn_run(self, run_id: str, warning: str) -> None:
+        """Record why a run that was asked to stop goes on."""
+        sql = "UPDATE runs SET warning = ? WHERE run_id = ? AND ended IS NULL"
+        self._db.write((sql, (warning, run_id)))
 
     def insert_ended_run(self, row: RunRow) -> None:
         """Record a run that is over already, with the next heartbeat at the latest.

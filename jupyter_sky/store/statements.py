@@ -63,7 +63,7 @@ PUT_CLUSTER = (
 )
 # the column owner_pid is what schema 4 knew of an owner; nothing reads it
 BEGIN_RUN = f"INSERT INTO runs ({RUN_COLUMNS}, owner_pid) VALUES ({_values(RunRow)}, 0)"
-CHANGED = "cluster price nodes started ended status stage allowed".split()
+CHANGED = "cluster price nodes started ended status stage allowed waited warning".split()
 UPDATE_RUN = (
     f"UPDATE runs SET {', '.join(f'{name} = :{name}' for name in CHANGED)}, "
     "last_beat = MAX(last_beat, :last_beat) WHERE run_id = :run_id"

@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 import uuid
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from ..executor.display import Display, RunStatus, WrappedDisplay
 from ..executor.payloads import page_text
 from .status_line import mimebundle, output_metadata, to_text
+
+if TYPE_CHECKING:
+    from .shared_comm import SharedComm
 
 
 class CellDisplay:
@@ -111,7 +115,7 @@ class CellDisplay:
     # -- widgets ---------------------------------------------------------------------------
 
     def comm(self, message: dict[str, Any], engine: str, client: Any) -> None:
-        """Pass on a widget's message; register a proxy comm for a new widget."""
+        """Pass on a widget's message; register a shared comm for a new widget."""
         with self._lock:
             captures = self.pass_comm(message, engine, client, self.parent)
             self._captured = self._captured if captures is None else captures
@@ -127,46 +131,69 @@ class CellDisplay:
             Whether an Output widget captures what comes next; None where that does not change.
         """
         kind, content = message["header"]["msg_type"], message["content"]
+        comm = self._shared_comm(content["comm_id"])
         if kind == "comm_open":
-            self._register_proxy_comm(content, engine, client)
+            self._register_comm(content, engine, client)
         elif kind == "comm_close":
-            self._forget_proxy_comm(content["comm_id"])
+            self._forget_comm(content["comm_id"])
+        elif comm is not None and not comm.is_shown(message, engine):
+            return None
         state = content.get("data", {}).get("state") if kind == "comm_msg" else None
         captures = None
         if isinstance(state, dict) and "msg_id" in state and (captures := bool(state["msg_id"])):
             # an Output widget captures by the id of the parent message: here another than there
             state["msg_id"] = parent["header"]["msg_id"]
         self._post(kind, content, message["metadata"], message.get("buffers"), parent)
+        if kind == "comm_msg" and comm is not None:
+            comm.receive(message, engine)
         return captures
 
-    def _forget_proxy_comm(self, identity: str) -> None:
+    def share_widgets(self, models: Iterable[str], engine: str, client: Any) -> None:
+        """Keep widgets of the notebook equal to those that are sent to an engine."""
+        from ..engines.wire.widget_state import find_widget
+
+        for model in models:
+            comm, widget = self._shared_comm(model), find_widget(model)
+            if comm is None and widget is not None:
+                comm = self._add_comm(model, widget.comm.target_name, maker="")
+                widget.comm._closed = True  # else its end would close the model in the page
+                widget.comm = comm
+            if comm is not None:
+                comm.join(engine, client, self._receiver)
+
+    def settle_widgets(self) -> None:
+        """Give the notebook's widgets what engines have changed."""
+        from .shared_comm import settle_widgets
+
+        settle_widgets()
+
+    def _shared_comm(self, identity: str) -> SharedComm | None:
+        from .shared_comm import SharedComm
+
+        comm = self.kernel.comm_manager.comms.get(identity)
+        return comm if isinstance(comm, SharedComm) else None
+
+    def _add_comm(self, identity: str, target: str, maker: str) -> SharedComm:
+        from .shared_comm import SharedComm
+
+        comm = SharedComm(identity, target, maker)
+        self.kernel.comm_manager.register_comm(comm)
+        return comm
+
+    def _register_comm(self, content: dict[str, Any], engine: str, client: Any) -> None:
+        """Register a comm that forwards the front end's messages to the engine."""
+        comm = self._add_comm(content["comm_id"], content["target_name"], engine)
+        comm.join(engine, client, self._receiver)
+
+    def _forget_comm(self, identity: str) -> None:
         comm = self.kernel.comm_manager.comms.pop(identity, None)
         if comm is not None:
             comm._closed = True  # else its end would publish a comm_close of its own
+            getattr(comm, "end", lambda: None)()
 
-    def _register_proxy_comm(self, content: dict[str, Any], engine: str, client: Any) -> None:
-        """Register a comm that forwards the front end's messages to the engine."""
-        from ipykernel.comm import Comm
-
-        identity = content["comm_id"]
-        comm = Comm(comm_id=identity, target_name=content["target_name"], primary=False)
-        # reply on the subshell of the request, so that a busy main thread does not block it
-        comm._reply_subshell_for = lambda data, subshell: subshell  # type: ignore[attr-defined]
-
-        def to_engine(received: dict[str, Any]) -> None:
-            kind = received["header"]["msg_type"]
-            sent = client.send_comm(
-                engine,
-                kind,
-                received["content"],
-                metadata=received.get("metadata"),
-                buffers=received.get("buffers"),
-            )
-            client.sinks[sent] = _ReplyDisplay(self, received, engine, client)
-
-        comm.on_msg(to_engine)
-        comm.on_close(to_engine)
-        self.kernel.comm_manager.register_comm(comm)
+    def _receiver(self, engine: str, client: Any, event: dict[str, Any]) -> _ReplyDisplay:
+        """Return the receiver of an engine's outputs for an event."""
+        return _ReplyDisplay(self, event, engine, client)
 
 
 class _ReplyDisplay:
@@ -253,6 +280,12 @@ class PlainDisplay:
             _publish(self._publisher, kind, content)
 
     def comm(self, message: dict[str, Any], engine: str, client: Any) -> None:
+        """Ignore it: a terminal shows no widgets."""
+
+    def share_widgets(self, models: Iterable[str], engine: str, client: Any) -> None:
+        """Ignore it: a terminal shows no widgets."""
+
+    def settle_widgets(self) -> None:
         """Ignore it: a terminal shows no widgets."""
 
     def payload(self, parts: list[dict[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..executor.display import RunStatus
 from ..ledger.ledger import format_usd
-from ..resources import format_elapsed
+from ..resources import format_run_time
 from ..tables import NO_MATHJAX_CLASSES
 from ..translation import _
 
@@ -48,8 +48,9 @@ def to_text(status: RunStatus) -> str:
     >>> print(to_text(RunStatus("done", 72, "train", "local this-machine", 0.0, 0.0, 0.41)))
     ☁ done 1:12 · $0.00 this cell · $0.41 this notebook · train on local this-machine $0.00/h
     """
-    line = " · ".join([f"☁ {status.stage} {format_elapsed(status.seconds)}", *_facts(status)])
-    return "\n".join([line, *(f"  {note}" for note in status.notes)])
+    took = format_run_time(status.seconds, status.boot)
+    line = " · ".join([f"☁ {status.stage} {took}", *_facts(status)])
+    return "\n".join([line, *(f"  {note}" for note in _notes(status))])
 
 
 def to_html(status: RunStatus) -> str:
@@ -58,7 +59,7 @@ def to_html(status: RunStatus) -> str:
     # in a notebook that is not trusted, JupyterLab removes variables and keeps plain colours
     plain = colour.partition(", ")[2].rstrip(")")
     facts = "".join(f" · {escape(fact)}" for fact in _facts(status))
-    notes = "".join(f'<div style="{_NOTE}">{escape(note)}</div>' for note in status.notes)
+    notes = "".join(f'<div style="{_NOTE}">{escape(note)}</div>' for note in _notes(status))
     # A screen reader announces the end of the cell, not every second before.
     live = "polite" if status.is_final else "off"
     source = (
@@ -69,7 +70,7 @@ def to_html(status: RunStatus) -> str:
     return (
         f'<div class="{NO_MATHJAX_CLASSES}" role="status" aria-live="{live}" style="{_LINE}">'
         f'<span aria-hidden="true" style="color: {plain}; color: {colour}">●</span> '
-        f"<b>{escape(status.stage)}</b> {format_elapsed(status.seconds)}"
+        f"<b>{escape(status.stage)}</b> {format_run_time(status.seconds, status.boot)}"
         f'<span style="{_QUIET}"{source}>{facts}</span>{notes}</div>'
     )
 
@@ -93,6 +94,7 @@ def to_card(status: RunStatus) -> dict[str, Any]:
         "run_id": status.run_id,
         "stage": status.stage,
         "seconds": round(status.seconds, 1),
+        "boot": round(status.boot, 1),
         "at": round(time.time(), 1),
         "cluster": status.cluster,
         "place": status.place,
@@ -101,13 +103,19 @@ def to_card(status: RunStatus) -> dict[str, Any]:
         "cell_usd": status.cell_usd,
         "notebook_usd": status.notebook_usd,
         "detail": status.detail,
-        "notes": list(status.notes),
+        "notes": list(_notes(status)),
+        "warning": status.warning,
     }
 
 
 def output_metadata(status: RunStatus) -> dict[str, Any]:
     """Return the output's metadata: the run id, which a reopened notebook follows."""
     return {"jupyter_sky": {"run_id": status.run_id}} if status.run_id else {}
+
+
+def _notes(status: RunStatus) -> tuple[str, ...]:
+    """Return the sentences below the line."""
+    return (*status.notes, status.warning) if status.warning else status.notes
 
 
 def _facts(status: RunStatus) -> list[str]:

@@ -43,14 +43,19 @@ export interface IRun {
   code: string;
   stage: string | null;
   status: string;
+  /** When it was sent to its cluster; before that, when its cell began. */
   started: number;
   ended: number | null;
+  /** Seconds from the begin of its cell until it was sent. */
+  waited?: number;
   price: number | null;
   usd: number | null;
   nodes: number | null;
   stoppable: boolean;
   /** Whether the kernel that has started it is gone, and no other has taken note of its end. */
   unwatched?: boolean;
+  /** Why it goes on although it was stopped, and what is lost if it is stopped again. */
+  warning?: string;
 }
 
 export interface IState {

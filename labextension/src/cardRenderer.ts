@@ -15,15 +15,6 @@ const FRESH = 10;
 /** By how much the server's clock is ahead of the page's, seconds. */
 let skew = 0;
 
-const FINAL_STAGES = new Map([
-  ['ok', 'done'],
-  ['error', 'failed'],
-  ['lost', 'failed']
-]);
-
-/** The word of the status line for the end of a run. */
-const finalStage = (status: string) => FINAL_STAGES.get(status) ?? status;
-
 const now = () => Date.now() / 1000 + skew;
 
 export class RenderedCard extends Widget implements IRenderMime.IRenderer {
@@ -77,14 +68,17 @@ export class RenderedCard extends Widget implements IRenderMime.IRenderer {
     const run = state?.runs.find(run => run.run_id === card.run_id);
     if (!state || !run) return;
     if (run.ended !== null) {
-      // the line that takes the card's place may be late, or never come: the kernel may be gone
+      // the line that takes the card's place comes after the last outputs
       const seconds = Math.max(0, card.seconds + run.ended - card.at);
-      this.drawn?.show({ ...card, seconds, stage: finalStage(run.status) }, now());
+      this.drawn?.show({ ...card, seconds, over: true }, now());
       return;
     }
     const later = grown(card, Math.max(0, state.at - card.at));
     const stage = run.stage ?? card.stage;
-    this.drawn?.show({ ...later, stage, at: Math.max(card.at, state.at) }, now());
+    const warning = run.warning || card.warning || '';
+    const notes = card.notes.filter(note => note !== warning).concat(warning || []);
+    const at = Math.max(card.at, state.at);
+    this.drawn?.show({ ...later, stage, warning, notes, at }, now());
   }
 
   private card: Card | null = null;

@@ -1,8 +1,14 @@
 /** How money, time and amounts are written: as jupyter_sky's own status lines write them. */
 
-import { bytes, clock, english as plain, money } from '../../jupyter_sky/widgets/static/base.js';
+import {
+  bytes,
+  clock,
+  durations,
+  english as plain,
+  money
+} from '../../jupyter_sky/widgets/static/base.js';
 
-export { bytes, clock, money, plain };
+export { bytes, clock, durations, money, plain };
 
 /** A translation function, as `translator.load('jupyter_sky').__`: `%1`, `%2` are filled in. */
 export type Translate = (text: string, ...values: unknown[]) => string;

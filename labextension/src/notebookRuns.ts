@@ -157,6 +157,12 @@ function find(panel: NotebookPanel, id: string): ICell | null {
     },
     set count(count: number | null) {
       model.executionCount = count;
+    },
+    get state() {
+      return model.executionState;
+    },
+    set state(state: 'running' | 'idle') {
+      if (model.executionState !== state) model.executionState = state;
     }
   };
 }

@@ -32,6 +32,8 @@ export interface ICell {
   /** Whether it was deleted. */
   readonly gone: boolean;
   count: number | null;
+  /** What its prompt shows: `[*]`, or its count. */
+  state: 'running' | 'idle';
 }
 
 /** Server's answer to a follower of a run. */
@@ -150,6 +152,7 @@ export class Follower {
     const again = cell.feed !== null && cell.feed !== this.deadFeed;
     if (cell.gone || again || !stays) return false; // deleted, run again or cleared meanwhile
     save(() => {
+      this.showState(status.over);
       if (trouble && !buffer.length) this.settle(status.output);
       else this.write([status.output, ...buffer.seen()]);
     }, status.writer);
@@ -173,10 +176,16 @@ export class Follower {
     }
   }
 
+  /** Shows that the cell is busy until its run is over, as if the kernel had never gone. */
+  private showState(over: boolean): void {
+    const { cell } = this;
+    if (!this.begun) cell.count = this.run.cell || cell.count;
+    cell.state = over ? 'idle' : 'running';
+  }
+
   /** Replaces the cell's outputs that differ. */
   private write(wanted: IOutput[]): void {
     const { outputs } = this.cell;
-    if (!this.begun) this.cell.count = this.run.cell || this.cell.count;
     const there = Array.from({ length: outputs.length }, (_, at) => outputs.get(at).toJSON());
     const fits = there.length <= wanted.length && there.every((one, at) => alike(one, wanted[at]));
     if (!fits) {

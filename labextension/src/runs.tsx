@@ -6,7 +6,7 @@ import type { IRun } from './api';
 import type { IView } from './clusters';
 import { fileName, codeSummary, phase, runMark } from './selectors';
 import { Action, Empty, Mark, useSignal, useTick } from './components';
-import { clock, money, when } from './format';
+import { durations, money, when } from './format';
 
 const EXAMPLE = '%%sky --cpus 2\nimport os\nprint(os.cpu_count(), "CPUs")';
 
@@ -107,10 +107,11 @@ function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
             {run.cluster ? ` · ${run.cluster}` : ''}
           </span>
         </button>
+        {run.warning ? <span className="jsky-Panel-quiet">{run.warning}</span> : null}
         <span className="jsky-Panel-actions">
           {ended ? null : (
             <Action
-              label={_('Stop')}
+              label={run.warning ? _('Restart engine') : _('Stop')}
               about={name}
               why={stopping || (run.stoppable ? '' : _('It cannot be stopped any more.'))}
               act={() => void actions.stop([run])}
@@ -122,7 +123,7 @@ function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
         </span>
       </td>
       <td className="jsky-Panel-number" title={_('Started %1', when(run.started, now))}>
-        {clock(seconds)}
+        {durations(seconds, run.waited, _)}
         <span>{run.usd === null ? _('cost unknown') : money(run.usd, _)}</span>
         <span className="jsky-Panel-quiet">{when(run.started, now)}</span>
       </td>

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { drawCard, elapsed, facts, grown } from '../../jupyter_sky/widgets/static/card.js';
+import { durations, elapsed } from '../../jupyter_sky/widgets/static/base.js';
+import { drawCard, facts, grown } from '../../jupyter_sky/widgets/static/card.js';
 
 const CARD = {
   version: 1,
@@ -26,9 +27,15 @@ describe('the text of a card', () => {
       '$0.41 this notebook',
       'train on aws us-east-1 g5.xlarge spot $3.60/h'
     ]);
-    expect([0.26, 0.94, 0.97, 41, 3753].map(elapsed)).toEqual([
-      ...['0.3 s', '0.9 s', '0:01', '0:41', '1:02:33']
+    expect([0.26, 1.04, 9.94, 9.96, 41, 3753].map(elapsed)).toEqual([
+      ...['0.3 s', '1.0 s', '9.9 s', '0:10', '0:41', '1:02:33']
     ]);
+  });
+
+  it('has one way to say how long a run has waited and taken', () => {
+    expect(durations(1.04, 4.2)).toBe('boot 4.2 s, run 1.0 s');
+    expect(durations(72, 41)).toBe('boot 0:41, run 1:12');
+    expect([durations(1.04), durations(1.04, 0.4)]).toEqual(['1.0 s', '1.0 s']);
   });
 
   it('omits unknown parts and names an unknown price', () => {
@@ -96,6 +103,29 @@ describe('a card', () => {
     expect(text()).toContain('not live, as of');
     drawn.show(CARD, now());
     expect(text()).not.toContain('not live');
+  });
+
+  it('offers to restart an engine that does not answer, once what is lost is said', async () => {
+    const ask = vi.fn(async () => ({}));
+    const drawn = drawCard({ el, ask, now });
+    drawn.show(CARD);
+    const stop = () => el.querySelector<HTMLElement>('button')!;
+    stop().click();
+    stop().click(); // nothing is said yet
+    await vi.advanceTimersByTimeAsync(0);
+    expect(ask).toHaveBeenCalledTimes(1);
+    const warning = 'engine 0 does not answer: its variables (X) would be lost';
+    drawn.show({ ...CARD, stage: 'interrupting', warning, notes: [warning] });
+    expect(text()).toContain(warning);
+    expect([stop().textContent, stop().title]).toEqual(['Restart engine', warning]);
+    expect(stop().getAttribute('aria-disabled')).toBe('false');
+    stop().click();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(ask.mock.calls).toEqual([
+      ['stop', { run_id: '17-ab' }],
+      ['stop', { run_id: '17-ab' }]
+    ]);
+    drawn.dispose();
   });
 
   it('has no buttons without a server', () => {

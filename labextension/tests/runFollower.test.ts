@@ -45,6 +45,7 @@ class Cell implements ICell {
   feed: object | null = null;
   gone = false;
   count: number | null = 3;
+  state: 'running' | 'idle' = 'idle';
   list: IOutput[];
   written = 0;
   get outputs() {
@@ -179,7 +180,7 @@ describe('a run that is followed', () => {
     const follower = new Follower(RUN, cell, server);
     expect(await follower.turn(save)).toBe(true);
     expect(cell.list).toEqual([live(), stream('one\n')]);
-    expect(cell.count).toBe(7);
+    expect([cell.count, cell.state]).toEqual([7, 'running']);
     server.journal.push(stream('two\n'));
     expect(await follower.turn(save)).toBe(true);
     expect(cell.list).toEqual([live(), stream('one\ntwo\n')]);
@@ -187,6 +188,7 @@ describe('a run that is followed', () => {
     server.over = true;
     expect(await follower.turn(save)).toBe(false);
     expect(cell.list).toEqual([static_(), stream('one\ntwo\nthree\n')]);
+    expect([cell.count, cell.state]).toEqual([7, 'idle']);
   });
 
   it('duplicates no output that the document already has', async () => {

@@ -174,6 +174,12 @@ class Shown:
     def comm(self, message: Any, engine: str, client: Any) -> None:
         pass
 
+    def share_widgets(self, models: Any, engine: str, client: Any) -> None:
+        pass
+
+    def settle_widgets(self) -> None:
+        pass
+
     def payload(self, parts: Any) -> None:
         pass
 

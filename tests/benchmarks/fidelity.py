@@ -33,7 +33,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
-from fidelity_comparison import Row, Rule, compare, explain, is_silent, read_rules
+from fidelity_comparison import Row, Rule, compare, explain, is_silent, name_causes, read_rules
 from fidelity_outputs import view_cells
 from fidelity_runs import run_notebook
 from fidelity_variants import Mode
@@ -79,7 +79,7 @@ def judge(paths: Iterable[Path], folder: Path, mode: Mode, rules: Sequence[Rule]
     rows = []
     for path in paths:
         name = str(path.relative_to(folder))
-        found = compare_notebook(path, name, mode)
+        found = name_causes(compare_notebook(path, name, mode), rules)
         rows += found
         say(name, mode, found, rules)
     return rows
@@ -94,11 +94,11 @@ def compare_notebook(path: Path, name: str, mode: Mode) -> list[Row]:
         No cell does.
     """
     with tempfile.TemporaryDirectory(prefix="sky-bench-") as home:
-        plain, other = (run_notebook(path, m, Path(home)) for m in ("plain", mode))
+        plain, other = (run_notebook(path, m, Path(home), mode) for m in ("plain", mode))
         views, other_views = view_cells(plain), view_cells(other)
         again = None
         if any(map(compare, views, other_views)):
-            again = view_cells(run_notebook(path, "plain", Path(home)))
+            again = view_cells(run_notebook(path, "plain", Path(home), mode))
     if views and all(view.status is None for view in views):
         raise RuntimeError(f"{name} cannot be run: {plain.failure}")
     rows = []

@@ -8,10 +8,11 @@ import io
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from fidelity_outputs import ANSI, CellView, Output
+from fidelity_variants import changed_names
 
 MAX_COLOR_GAP = 8
 """Largest difference of a pixel's channel that nobody sees (of 255)."""
@@ -24,6 +25,7 @@ _NUMBER = re.compile(r"[-+]?(\d[\d,]*(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 _DURATION = re.compile(r"\b\d[\d.,]*(e[-+]?\d+)?\s*(ns|us|µs|μs|ms|s|min)\b")
 _SLOWEST_RUN = re.compile(r"The slowest run took .* being cached\.\n")
 """Remark of ``%timeit`` that depends on the load of the machine."""
+_MISSING_NAME = re.compile(r"name '(\w+)' is not defined")
 _FILLING = re.compile(r"[\s#|█▏▎▍▌▋▊▉.…-]+")
 
 Same = Callable[[str, str], bool]
@@ -67,6 +69,8 @@ class Row:
         status, and no error tells of it.
     extra_seconds
         Time of the cell beyond that of the plain one.
+    cause
+        Difference by design of an earlier cell, of which this one is a consequence.
     """
 
     notebook: str
@@ -78,6 +82,13 @@ class Row:
     extra_seconds: float = 0.0
     outputs: tuple[Output, ...] = ()
     plain_outputs: tuple[Output, ...] = field(default=(), repr=False)
+    cause: Rule | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an error is shown that the plain run does not show."""
+        kinds = [{o.kind for o in outputs} for outputs in (self.plain_outputs, self.outputs)]
+        return "error" in kinds[1] - kinds[0]
 
 
 def read_rules(path: Path) -> list[Rule]:
@@ -90,7 +101,37 @@ def read_rules(path: Path) -> list[Rule]:
 
 def explain(row: Row, rules: Sequence[Rule]) -> Rule | None:
     """Return the rule that accounts for the differences of a cell, if any."""
+    if row.differences and row.cause is not None:
+        return row.cause
     return next((rule for rule in rules if row.differences and rule.explains(row)), None)
+
+
+def name_causes(rows: Sequence[Row], rules: Sequence[Rule]) -> list[Row]:
+    """Return the rows of a notebook with the causes of errors that earlier cells have led to.
+
+    A cell that fails by design makes no variables, and whatever reads them raises a NameError.
+    """
+    unmade: dict[str, Row] = {}
+    named = []
+    for row in rows:
+        missing = _missing_names(row.outputs)
+        if missing and missing <= unmade.keys() and not explain(row, rules):
+            first = unmade[min(missing)]
+            reason = f"{min(missing)} is not there: cell {first.index} has failed by design"
+            row = replace(row, cause=Rule(reason))
+        if row.has_failed and explain(row, rules):
+            unmade |= dict.fromkeys(changed_names(row.source), row)
+        else:
+            unmade = {name: unmade[name] for name in unmade.keys() - changed_names(row.source)}
+        named.append(row)
+    return named
+
+
+def _missing_names(outputs: Sequence[Output]) -> set[str]:
+    """Return the names of the NameErrors of a cell; nothing where it has other errors."""
+    errors = [output.texts for output in outputs if output.kind == "error"]
+    matches = [_MISSING_NAME.fullmatch(texts["evalue"]) for texts in errors]
+    return {match[1] for match in matches if match} if all(matches) else set()
 
 
 def is_silent(plain: CellView, other: CellView, differences: frozenset[str]) -> bool:

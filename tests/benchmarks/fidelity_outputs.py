@@ -5,6 +5,7 @@ Addresses, ids, folders and names of temporary files differ from run to run and 
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -30,7 +31,11 @@ _REPLACED = (
     (re.compile(r"\bid=[\"']?[\w-]{20,}"), "id=ID"),
     (re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}"), "UUID"),
 )
-_SKY_LINE = re.compile(rf"(#\s*)?%%sky -c {CLUSTER}.*")
+_SKY_LINE = re.compile(rf"(#\s*)?%%sky -c {CLUSTER}( --(auto|sync \.)| -o [\w,]+)*")
+_MAGIC_CALL = re.compile(
+    rf"get_ipython\(\)\.run_cell_magic\('sky', '-c {CLUSTER}[^']*', ('[^\n]*'|\"[^\n]*\")\)"
+)
+"""A cell under the line as IPython's history has it in Python."""
 
 State = dict[str, Any]
 
@@ -109,7 +114,8 @@ def clean(text: str, run: NotebookRun) -> str:
         text = text.replace(folder, "FOLDER")
     for pattern, replacement in _REPLACED:
         text = pattern.sub(replacement, text)
-    return text
+    text = _MAGIC_CALL.sub(lambda call: f"SKY LINE\n{ast.literal_eval(call[1])}".rstrip(), text)
+    return _SKY_LINE.sub("SKY LINE", text)
 
 
 def _payload(entry: Mapping[str, Any], run: NotebookRun) -> tuple[str, str]:
@@ -146,8 +152,7 @@ def _cleaned_stream(output: Output, run: NotebookRun) -> Output:
 
 
 def _error_texts(output: Mapping[str, Any], run: NotebookRun) -> dict[str, str]:
-    lines = clean(ANSI.sub("", "\n".join(output["traceback"])), run)
-    traceback = _SKY_LINE.sub("SKY LINE", lines)
+    traceback = clean(ANSI.sub("", "\n".join(output["traceback"])), run)
     evalue = clean(ANSI.sub("", output["evalue"]), run)
     return {"ename": output["ename"], "evalue": evalue, "traceback": traceback}
 

@@ -74,12 +74,18 @@ class NotebookRun:
         return self.variant.notebook.cells
 
 
-def run_notebook(path: Path, mode: Mode, home: Path) -> NotebookRun:
-    """Run one variant of a notebook in a copy of its folder, in a kernel of its own."""
+def run_notebook(path: Path, mode: Mode, home: Path, other: Mode = "remote") -> NotebookRun:
+    """Run one variant of a notebook in a copy of its folder, in a kernel of its own.
+
+    Parameters
+    ----------
+    other
+        Mode of the run that a plain one is compared with.
+    """
     folder = home / "folder"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(path.parent, folder, ignore=lambda top, names: _notebooks(path, top, names))
-    variant = make_variant(read_sources(path), mode, sync=any(folder.iterdir()))
+    variant = make_variant(read_sources(path), mode, any(folder.iterdir()), other)
     with kernel_folders(home) as environment:
         client = Recorder(
             variant.notebook,

@@ -52,13 +52,28 @@ def read_sources(path: Path) -> list[Source]:
     return [source for source in sources if "skip-execution" not in source.tags]
 
 
-def make_variant(sources: list[Source], mode: Mode, sync: bool) -> Variant:
+_SETUP = re.compile(
+    r"^\s*%(config|precision|env|set_env|matplotlib|load_ext|pylab)\b"
+    r"|register_\w*magic|\bfor_type|ast_transformers|input_transformers|ast_node_interactivity"
+    r"|sys\.(meta_path|path_hooks|excepthook|displayhook)|rcParams"
+    r"|os\.environ\[|warnings\.(simple)?filter|set_printoptions|set_option|init_printing",
+    re.MULTILINE,
+)
+"""Cells that set up the process in which they run."""
+
+
+def make_variant(sources: list[Source], mode: Mode, sync: bool, other: Mode = "remote") -> Variant:
     """Return the variant of a notebook.
+
+    Settings and registrations stay in their process, so a cell that makes some is run in the
+    other one as well where cells of both are mixed.
 
     Parameters
     ----------
     sync
         Whether the notebook has files beside it, which its cluster needs too.
+    other
+        Mode of the run that a plain one is compared with: both have as many cells.
     """
     new = nbformat.v4.new_code_cell
     start = f"{SKY_LINE}{' --sync .' if sync else ''}\npass"
@@ -70,6 +85,8 @@ def make_variant(sources: list[Source], mode: Mode, sync: bool) -> Variant:
             remote.add(len(cells))
         compared.append(len(cells))
         cells.append(new(_with_line(source.text, line), metadata={"tags": list(source.tags)}))
+        if "mixed" in (mode, other) and _SETUP.search(source.text):
+            cells.append(new(_repeated(source.text, line, mode)))
     if mode != "plain":
         cells.append(new(f"%sky down {CLUSTER}"))
     notebook = nbformat.v4.new_notebook(cells=cells)
@@ -93,6 +110,13 @@ def _with_line(text: str, line: str | None) -> str:
         return f"{line}\n{text}"
     # a comment in the place of the line, so that lines have the same numbers in tracebacks
     return text if text.lstrip().startswith("%%") else f"# {SKY_LINE}\n{text}"
+
+
+def _repeated(text: str, line: str | None, mode: Mode) -> str:
+    """Return a cell for the process in which a cell has not run; it has no result."""
+    if mode == "plain":
+        return "pass"
+    return _with_line(f"{text}\npass", f"{SKY_LINE} --auto" if line is None else None)
 
 
 def has_import(text: str) -> bool:

@@ -254,15 +254,15 @@ class Book:
 
 
 def card_seconds(text: str) -> float:
-    """Return the time that a card shows; 0 without one.
+    """Return the time that a card shows, before and after its cell was sent; 0 without one.
 
     Examples
     --------
-    >>> card_seconds("● running 1:05 · $0.00 this cell")
-    65.0
+    >>> card_seconds("● running boot 4.2 s, run 1:05 · $0.00 this cell")
+    69.2
     """
-    clock = re.search(r"(\d+):(\d\d)", text)
-    return 60.0 * int(clock[1]) + int(clock[2]) if clock else 0.0
+    times = re.findall(r"(?:(\d+):)?([\d.]+)", text.partition(" · ")[0])
+    return sum(60.0 * int(minutes or 0) + float(seconds) for minutes, seconds in times)
 
 
 @contextmanager

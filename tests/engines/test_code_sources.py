@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.wire.code_sources import find_sources, register_sources, with_sources
+from jupyter_sky.engines.wire.code_sources import (
+    carry_sources,
+    find_sources,
+    register_sources,
+    with_sources,
+)
 from jupyter_sky.engines.wire.values import Parcel
 
 CELL = """secret = "hunter2"
@@ -85,3 +90,16 @@ def test_code_without_lines_has_no_sources() -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec("def f(): pass", namespace)
     assert find_sources(Parcel.of(namespace["f"]).codes) == []
+
+
+def test_a_parcel_that_carries_sources_registers_them(cell: dict[str, Any]) -> None:
+    parcel = carry_sources(Parcel.of((cell["outer"], {"option": 1})))
+    linecache.cache.pop("<cell of the test>")
+    outer, options = parcel.load()
+    assert inspect.getsource(outer).startswith("def outer(x):") and options == {"option": 1}
+    assert "hunter2" not in str(linecache.cache["<cell of the test>"])
+
+
+def test_a_parcel_without_functions_carries_nothing() -> None:
+    parcel = Parcel.of([1, len])
+    assert carry_sources(parcel) is parcel

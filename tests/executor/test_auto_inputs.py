@@ -135,3 +135,44 @@ def test_a_figure_of_the_notebook_is_a_picture(fresh: Any) -> None:
     assert [set(content["data"]) for content in ran.of("execute_result")] == [
         {"image/png", "text/plain"}
     ]
+
+
+def test_what_a_failing_cell_has_made_comes(notebook: Notebook) -> None:
+    ok(notebook, "made, kept = 0, 'here'")
+    ok(notebook, "%%sky\nkept = 'there'")
+    ran = notebook.run(
+        "%%sky -o made,kept,never\nmade = [1]; made.append(2)\n1 / 0\nnever = kept = 3"
+    )
+    assert ran.ename == "ZeroDivisionError" and len(ran.of("error")) == 1
+    assert ok(notebook, "made, kept, 'never' in globals()").replace("\n", "") == (
+        "([1, 2], 'here', False)"
+    )
+
+
+def test_a_value_that_cannot_be_sent_is_used_by_its_handle(notebook: Notebook) -> None:
+    ran = notebook.run("%%sky -o lock\nimport threading\nlock = threading.Lock(); lock.acquire()")
+    assert ran.ename == "SkyTransferError" and "lock is a lock" in ran.evalue
+    assert auto(notebook, "lock.locked()")[0] == "True"
+    ran = notebook.run("lock.release()")
+    assert "lock is a handle" in ran.evalue and "%%sky" in ran.evalue
+    assert ok(notebook, "hasattr(lock, 'release'), repr(lock)[:9]") == "(False, '<locked _')"
+
+
+def test_the_shell_of_the_notebook_is_that_of_the_engine_there(notebook: Notebook) -> None:
+    ok(notebook, "ip = get_ipython(); latex = ip.display_formatter.formatters['text/latex']")
+    same = "ip is get_ipython(), latex is get_ipython().display_formatter.formatters['text/latex']"
+    assert auto(notebook, same)[0] == "(True, True)"
+    assert ok(notebook, "%%sky -o back\nback = get_ipython().display_formatter\npass") is not None
+    assert ok(notebook, "back is get_ipython().display_formatter") == "True"
+
+
+def test_the_list_of_results_has_those_of_the_notebook(notebook: Notebook) -> None:
+    ok(notebook, "%reset -f out")
+    ok(notebook, "'first'")
+    ok(notebook, "b'0' * 1_000_000")
+    shown, line = auto(notebook, "[value for value in Out.values() if value == 'first']")
+    assert shown == "['first']"
+    assert "Out is there without _" in line and "sends it" in line
+    assert auto(notebook, "list(Out) == sorted(Out)")[0] == "True"
+    count = ok(notebook, "len(Out)")
+    assert ok(notebook, "%%sky\nOut") and ok(notebook, "len(Out)") == str(int(count) + 1)

@@ -380,3 +380,11 @@ def test_streams_keep_their_order(notebook: Notebook) -> None:
     pieces = [(content["name"], content["text"]) for content in ran.of("stream")]
     joined = "".join(text for _, text in pieces)
     assert joined == "one\ntwo\nthree\nfour\n", pieces
+
+
+def test_request_that_cannot_be_read_is_no_run(notebook: Notebook) -> None:
+    assert notebook.run("%%sky\n1").status_line.startswith("☁ done")
+    for line in ("--gpu-s 3", "-i absent", "--on 7"):
+        ran = notebook.run(f"%%sky {line}\nprint('ran')")
+        assert (ran.status, ran.ename) == ("error", "SkyUsageError"), line
+        assert ran.status_line == "" and "ran" not in ran.stdout, line

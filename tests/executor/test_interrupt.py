@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
-from tests.conftest import Notebook
+from jupyter_sky.executor.run_monitor import GRACE_SECONDS
+from jupyter_sky.store.store import Store
+from tests.conftest import Notebook, wait_until
 
 pytestmark = pytest.mark.slow
+
+
+def wait_status(notebook: Notebook, text: str) -> str:
+    """Read messages until a status line has a text; return the line."""
+    line, deadline = "", time.monotonic() + 10
+    while text not in line:
+        assert time.monotonic() < deadline, f"the last line was {line!r}"
+        message = notebook.client.get_iopub_msg(timeout=10)
+        if "display_data" in message["header"]["msg_type"]:
+            line = message["content"]["data"]["text/plain"]
+    return line
 
 
 def test_first_interrupt_ends_the_cell_and_keeps_the_engine(notebook: Notebook) -> None:
@@ -29,7 +43,10 @@ def test_second_interrupt_frees_an_engine_that_does_not_listen(notebook: Noteboo
     sent = notebook.send(code)
     notebook.wait_output("begun")
     notebook.interrupt()
-    time.sleep(1.0)
+    time.sleep(0.5)
+    notebook.interrupt()  # before anything is said of what would be lost: no effect
+    shown = wait_status(notebook, "does not answer")
+    assert "stop again to restart it, its variables (" in shown and "lost" in shown
     notebook.interrupt()
     ran = notebook.collect(sent, 20)
     assert (ran.status, ran.ename) == ("error", "KeyboardInterrupt")
@@ -37,6 +54,55 @@ def test_second_interrupt_frees_an_engine_that_does_not_listen(notebook: Noteboo
     after = notebook.run("%%sky\nlost")
     assert after.ename == "NameError"
     assert notebook.run("%%sky\n1 + 1").result == "2"
+
+
+@pytest.mark.parametrize("how", ["in the browser", "cancel"])
+def test_stopping_restarts_no_engine_before_it_is_asked_for_again(
+    notebook: Notebook, data_dir: Path, how: str
+) -> None:
+    store = Store.open(data_dir)
+    body = f"print('begun {how}', flush=True)\nsum(range(10**12))"
+    assert notebook.run("%%sky\nprecious = 1").status == "ok"
+    assert notebook.run(f"%%sky --bg held\n{body}").status == "ok"
+    wait_until(lambda: bool(store.runs(status="running")), 10)
+    [row] = store.runs(status="running")
+
+    def stop() -> None:
+        if how == "cancel":
+            assert notebook.run("%sky cancel held").status == "ok"
+        else:
+            store.request_stop(row.run_id, how)
+
+    def warning() -> str:
+        found = store.run(row.run_id)
+        return found.warning if found else ""
+
+    stop()
+    wait_until(lambda: "precious" in warning(), 10)
+    assert "does not answer: stop again to restart it" in warning()
+    assert "does not answer" in notebook.run("held.warning").result
+    time.sleep(GRACE_SECONDS)
+    assert store.run(row.run_id).ended is None
+    stop()
+    wait_until(lambda: store.run(row.run_id).ended is not None, 10)
+    store.close()
+    assert notebook.run("%%sky\nprecious").ename == "NameError"
+
+
+def test_restarted_kernel_gives_up_the_foreground_cell_and_no_other(
+    notebook: Notebook, data_dir: Path
+) -> None:
+    store, begun = Store.open(data_dir), time.time()
+    assert notebook.run("%%sky -c second --bg held\nimport time; time.sleep(15)").status == "ok"
+    notebook.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
+    notebook.wait_output("begun")
+    wait_until(lambda: len(store.runs(status="running")) == 2, 20)
+    notebook.restart()
+    runs = {run.name: run for run in store.runs() if run.started > begun}
+    store.close()
+    assert runs[None].status == "interrupted"
+    assert "restarted or shut down; cells with --bg go on" in runs[None].stop
+    assert (runs["held"].status, runs["held"].stop) == ("running", "")
 
 
 def test_a_subprocess_of_the_cell_is_interrupted_too(notebook: Notebook) -> None:

@@ -222,3 +222,13 @@ def test_one_error_of_several_engines(fresh: Any) -> None:
     assert shown(ran) == [("ZeroDivisionError", "division by zero")]
     ran = book.run("%%sky\ntry: 1/0\nexcept Exception: get_ipython().showtraceback()\nprint(1)")
     assert len(shown(ran)) == 2 and ran.status == "ok"
+
+
+def test_a_usage_error_is_shown_once_where_it_is_raised(notebook: Notebook) -> None:
+    ran = notebook.run("import jupyter_sky as sky\nsky.run('%nosuchmagic')")
+    assert [name for name, _ in shown(ran)] == ["UsageError"] and not ran.stderr
+    ran = notebook.run(
+        "from IPython.core.error import UsageError\n"
+        "try: sky.run('%nosuchmagic')\nexcept UsageError: print('caught')"
+    )
+    assert (ran.status, ran.stdout, ran.stderr) == ("ok", "caught\n", "")

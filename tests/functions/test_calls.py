@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import linecache
 import os
 import sys
 import threading
@@ -223,6 +224,14 @@ def test_retries(compute: Pool, tmp_path: Path) -> None:
     with pytest.raises(OSError):
         third_time(tmp_path / "c").with_retry(5, on=KeyError) >> compute
     assert len(list((tmp_path / "c").iterdir())) == 1
+
+
+def test_lines_of_a_function_of_a_cell_are_known_on_the_node(compute: Pool) -> None:
+    cell = "import inspect\ndef shown():\n    return inspect.getsource(shown)  # its line\n"
+    linecache.cache["<cell of calls>"] = (len(cell), None, cell.splitlines(True), "")
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(cell, "<cell of calls>", "exec"), namespace)
+    assert "# its line" in sky.function(namespace["shown"])() >> compute
 
 
 def test_unpicklable_result(compute: Pool) -> None:

@@ -65,7 +65,7 @@ async def test_a_run_that_goes_on_is_a_card_and_at_its_end_plain_html(
     ask: Any, store: Store
 ) -> None:
     store.save_cluster(replace(CLUSTER, price=3.6, created=time.time() - 100, offer=OFFER))
-    run(store, "r1", cluster=CLUSTER.name, price=3.6)
+    run(store, "r1", cluster=CLUSTER.name, price=3.6, waited=4.2)
     told = await ask("runs", "r1", "follow", body={"page": "a"})
     assert told["writer"] and not told["over"]
     output = told["output"]
@@ -73,13 +73,13 @@ async def test_a_run_that_goes_on_is_a_card_and_at_its_end_plain_html(
     assert output["metadata"] == {"jupyter_sky": {"run_id": "r1"}}
     card = output["data"][CARD_MIME]
     assert card["stage"] == "running" and card["cluster"] == CLUSTER.name
-    assert 59 <= card["seconds"] <= 65 and 0.05 < card["cell_usd"] < 0.08
+    assert 59 <= card["seconds"] <= 65 and card["boot"] == 4.2 and 0.05 < card["cell_usd"] < 0.08
     assert card["price_from"] == f"{CLUSTER.price_source} {CLUSTER.price_date}".strip()
 
     store.end_run("r1", "error", time.time())
     told = await ask("runs", "r1", "follow", body={"page": "a"})
     assert told["over"] and set(told["output"]["data"]) == {"text/html", "text/plain"}
-    assert told["output"]["data"]["text/plain"].startswith("☁ failed 1:0")
+    assert told["output"]["data"]["text/plain"].startswith("☁ failed boot 4.2 s, run 1:0")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from jupyter_sky.server.snapshot import IdleReport, Snapshot, midnight
 from jupyter_sky.server.state import PanelState
 from jupyter_sky.store.store import ClusterRow, Store
 from tests.server.conftest import Refused
-from tests.store.rows import CLUSTER, RUN
+from tests.store.rows import CLUSTER, MINE, RUN
 
 OFFER = {
     "cloud": "aws",
@@ -281,7 +281,7 @@ async def test_changes_are_pushed_while_a_page_is_open(
     await ask("state")
     await asyncio.sleep(1.2)
     assert heard == []
-    store.begin_run(RUN)
+    store.begin_run(replace(RUN, owner=MINE))
     begun = time.monotonic()
     while not heard:
         assert time.monotonic() - begun < 10

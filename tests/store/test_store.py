@@ -175,16 +175,16 @@ def test_unsent_runs_are_listed_only_on_request(store: Store) -> None:
 def test_stop_request_keeps_its_first_requester(store: Store, tmp_path: Path) -> None:
     store.begin_run(RUN)
     other = Store.open(tmp_path / "data")
-    assert store.stop_requester("r1") == "" and store.stop_requester("nobody") == ""
+    assert store.stop_requests("r1") == store.stop_requests("nobody") == ("", 0)
     other.request_stop("r1", "from there")
-    assert store.stop_requester("r1") == "from there"
+    assert store.stop_requests("r1") == ("from there", 1)
     store.update_run(replace(RUN, stage="interrupting"))
-    assert store.stop_requester("r1") == "from there", "what is asked is not overwritten"
+    assert store.stop_requests("r1") == ("from there", 1), "what is asked is not overwritten"
     store.end_run("r1", "ok", 1010.0)
     ended = store.run("r1")
     assert ended and ended.stage == "done"
     other.request_stop("r1", "too late")
-    assert store.stop_requester("r1") == "from there"
+    assert store.stop_requests("r1") == ("from there", 1)
 
 
 def test_settings_are_shared_by_processes(store: Store, tmp_path: Path) -> None:

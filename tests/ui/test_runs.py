@@ -131,9 +131,9 @@ def is_static(output: dict[str, Any], word: str) -> bool:
 
 
 def seconds(text: str) -> int:
-    """Return the time that a status line shows."""
-    minutes, rest = re.findall(r"(\d+):(\d\d)", text)[0]
-    return int(minutes) * 60 + int(rest)
+    """Return the time since the cell was sent that a status line shows."""
+    minutes, rest = re.findall(r"(?:running|done|run) (?:(\d+):)?(\d+)", text)[-1]
+    return int(minutes or 0) * 60 + int(rest)
 
 
 def test_the_card_ticks_and_stops_its_cell_while_the_kernel_is_busy(opened: Any) -> None:
@@ -165,9 +165,19 @@ def test_the_card_ticks_and_stops_its_cell_while_the_kernel_is_busy(opened: Any)
     # what the user clears stays so, also when the kernel that has shown it is gone
     book.page.wait_for_timeout(1000)
     book.page.evaluate(f"{COMMANDS}.execute('notebook:clear-all-cell-outputs').then(() => true)")
-    book.page.evaluate("window.panel.sessionContext.session.kernel.restart().then(() => true)")
-    book.page.wait_for_timeout(3000)
+    restart = "window.panel.sessionContext.session.kernel.restart().then(() => true)"
+    book.page.evaluate(restart)
+    book.load()
     assert book.outputs(1) == []
+
+    # a restart gives the cell up, and says so in its place
+    book.run(1)
+    book.wait(1, "line 3")
+    book.page.evaluate(restart)
+    book.wait(1, "interrupted .*with its kernel, which was restarted")
+    assert is_static(book.outputs(1)[0], "interrupted")
+    assert book.lines(1)[:3] == counted(400)[:3]
+    assert [one for one in book.outputs(1) if one.get("ename") == "KeyboardInterrupt"]
 
 
 def test_outputs_survive_a_reloaded_page(opened: Any) -> None:
@@ -177,10 +187,12 @@ def test_outputs_survive_a_reloaded_page(opened: Any) -> None:
     book.wait(1, "line 3")
     book.reload()
     book.wait(1, "running")
+    assert book.cell(1).locator(".jp-InputPrompt").inner_text() == "[*]:"
     book.wait(1, "line 24")
     assert book.cell(1).locator(".jsky-Card").count() == 1
     book.wait(1, "done")
     assert book.lines(1) == counted(40)
+    assert book.cell(1).locator(".jp-InputPrompt").inner_text() == "[2]:"
     assert len(book.outputs(1)) == 2 and is_static(book.outputs(1)[0], "done")
     book.save()
     assert "".join(book.saved(1)[1]["text"]).splitlines() == counted(40)

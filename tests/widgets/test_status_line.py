@@ -64,7 +64,7 @@ def test_unknown_price_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0.0, "0.0 s"), (0.94, "0.9 s"), (0.97, "0:01"), (1.0, "0:01"), (3753, "1:02:33")],
+    [(0.0, "0.0 s"), (0.94, "0.9 s"), (1.04, "1.0 s"), (9.96, "0:10"), (3753, "1:02:33")],
 )
 def test_time(seconds: float, shown: str) -> None:
     assert to_text(replace(DONE, seconds=seconds)).startswith(f"☁ done {shown} ·")
@@ -128,15 +128,25 @@ def test_live_run_has_a_card(stage: Stage) -> None:
 
 def test_card_has_the_data_of_the_line() -> None:
     before = time.time() - 0.1
-    status = replace(DONE, stage="running", run_id="17-ab", detail="12 MB", notes=("one",))
+    status = replace(
+        DONE, stage="running", run_id="17-ab", detail="12 MB", notes=("one",), boot=4.2
+    )
     card = json.loads(json.dumps(mimebundle(replace(status, price_from="aws"))[CARD_MIME]))
     assert before <= card.pop("at") <= time.time() + 0.1
     assert card == {
         **{"version": 1, "run_id": "17-ab", "stage": "running", "seconds": 72.4},
         **{"cluster": "train-3f2a", "place": "aws us-east-1 g5.xlarge spot"},
         **{"price": 1.006, "price_from": "aws", "cell_usd": 0.0604, "notebook_usd": 0.4142},
-        **{"detail": "12 MB", "notes": ["one"]},
+        **{"detail": "12 MB", "notes": ["one"], "warning": "", "boot": 4.2},
     }
+
+
+def test_warning_stands_below_the_line() -> None:
+    warned = replace(DONE, stage="interrupting", run_id="17-ab", warning="it does not answer")
+    assert to_text(warned).splitlines()[-1] == "  it does not answer"
+    assert ">it does not answer</div>" in to_html(warned)
+    card = mimebundle(warned)[CARD_MIME]
+    assert (card["warning"], card["notes"]) == ("it does not answer", ["it does not answer"])
 
 
 def test_status_without_a_run_has_no_card() -> None:

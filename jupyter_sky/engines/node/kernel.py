@@ -11,7 +11,7 @@ import time
 import traceback
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from concurrent.futures import Future
 from functools import lru_cache
 from pathlib import Path
@@ -156,11 +156,12 @@ class SkyKernel(Base):
             return await super().do_execute(*args, **kwargs)
         cell = self.get_parent("shell")["header"]["msg_id"]
         self.output_counter.begin(cell)
-        self._errors.begin_cell()
+        self._errors.begin_cell(request.get("error_shown_by", "engine"))
         try:
             decisions = self.engine_namespace.bind_inputs(request.get("inputs", {}))
         except Exception as error:
             return self._refused_reply(error, self.output_counter.end(cell))
+        before = self.engine_namespace.identities(name for name, _ in request.get("outputs", []))
         number = request.get("cell", self.shell.execution_count)
         self.shell.execution_count = number
         processes = _child_usage()
@@ -175,7 +176,7 @@ class SkyKernel(Base):
             BoundedOutStream.wait_for_processes()
         if has_ended_processes or _has_children():
             self.iopub_socket.wait_for_forks()
-        reply["sky"] = self._outcome(request, reply) | {"decisions": decisions}
+        reply["sky"] = self._outcome(request, reply, before) | {"decisions": decisions}
         # all that the cell has printed is on its way before it is counted
         sys.stdout.flush()
         sys.stderr.flush()
@@ -195,21 +196,35 @@ class SkyKernel(Base):
             "sky": {"refused": str(error), "printed": printed},
         }
 
-    def _outcome(self, request: Content, reply: Content) -> Content:
+    def _outcome(
+        self, request: Content, reply: Content, before: Mapping[str, int | None]
+    ) -> Content:
         result = self.shell.last_execution_result
         if reply["status"] != "ok":
             error = result and (result.error_before_exec or result.error_in_exec)
             if final := self._errors.final:
                 error, reply["ename"], reply["evalue"] = final.error, final.name, final.text
-            return {"error": describe_error(error) if error else None, "shown": True}
-        outcome: Content = {"outputs": {}}
-        as_data = bool(request.get("as_data"))
-        for name, keep in request.get("outputs", []):
-            outcome["outputs"][name] = self.engine_namespace.describe_output(name, keep, as_data)
+            # what the cell had made by then, as a cell of the notebook leaves it
+            after = self.engine_namespace.identities(before)
+            made = {name for name in before if after[name] not in (None, before[name])}
+            outputs = self._describe_outputs(request, made)
+            described = describe_error(error) if error else None
+            return {"error": described, "shown": True, "outputs": outputs}
+        outcome: Content = {"outputs": self._describe_outputs(request)}
         value = result.result if result else None
         if value is not None:
+            as_data = bool(request.get("as_data"))
             outcome["result"] = self.engine_namespace.describe_result(value, as_data)
         return outcome
+
+    def _describe_outputs(self, request: Content, names: Set[str] | None = None) -> Content:
+        """Describe the variables of ``-o``; of a cell that failed those with these `names`."""
+        as_data = bool(request.get("as_data"))
+        return {
+            name: self.engine_namespace.describe_output(name, keep, as_data)
+            for name, keep in request.get("outputs", [])
+            if names is None or name in names
+        }
 
     def sky_value(self, stream: Any, ident: Any, parent: Message) -> None:
         """Answer a ``sky_value`` request: move, name, list or release values and files."""

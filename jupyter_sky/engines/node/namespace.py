@@ -9,7 +9,7 @@ import importlib.util
 import itertools
 import sys
 import uuid
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,10 +90,23 @@ class EngineNamespace:
             return {"missing": True}
         if keep:
             return self._keep_reference(self.namespace[name])
-        return self._pack_variable(name, as_data)
+        described = self._pack_variable(name, as_data)
+        if "unpicklable" in described:  # cells here can still use it, by its handle
+            described |= self._keep_reference(self.namespace[name])
+        return described
 
-    def describe_result(self, value: Any, as_data: bool = False) -> dict[str, Any]:
-        """Describe a cell's result; a small and plain one is included."""
+    def identities(self, names: Iterable[str]) -> dict[str, int | None]:
+        """Return the ids of the objects that variables have now; None for those that are not."""
+        space = self.namespace
+        return {name: id(space[name]) if name in space else None for name in names}
+
+    def describe_result(self, value: Any, as_data: bool = False) -> dict[str, Any] | None:
+        """Describe a cell's result; a small and plain one is included.
+
+        The list of all results is none: IPython does not keep it in itself.
+        """
+        if value is self.namespace.get("_oh"):
+            return None
         if as_data:
             return self._data_result(value)
         root = type(value).__module__.partition(".")[0]
@@ -130,7 +143,7 @@ class EngineNamespace:
 
     def _pack(self, value: Any, name: str, as_data: bool = False) -> dict[str, Any]:
         try:
-            parcel = encode(value, name) if as_data else Parcel.of(value, name)
+            parcel = encode(value, name) if as_data else Parcel.of(value, name, models=set())
         except SkyTransferError as error:
             return {"unpicklable": str(error)}
         digest = "" if as_data else parcel.digest()
@@ -171,7 +184,11 @@ class EngineNamespace:
         # as if made here: IPython no longer updates the latest results where they are another's
         self._displayhook.shell.push({name: value}, interactive=False)
         if number.isdecimal():
-            self.namespace["_oh"][int(number)] = value
+            results = self.namespace["_oh"]
+            results[int(number)] = value
+            in_order = sorted(results.items())
+            results.clear()
+            results.update(in_order)
         else:
             setattr(self._displayhook, name, value)
 

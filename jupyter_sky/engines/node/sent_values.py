@@ -9,6 +9,7 @@ from typing import Any
 from ...errors import SkyTransferError
 from ..wire.auto_inputs import AutoInput, Decision
 from ..wire.values import Parcel
+from ..wire.widget_state import is_shared, open_model, shared_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class SentValues:
         if name not in self._namespace:
             return "bind"
         sent, state = self._sent.get(name), self._state(self._namespace[name])
+        if state == offered.digest and is_shared(state):  # of a widget the rest may differ
+            return "bind" if offered.mentioned_later else "same"
         if state == offered.digest:
             return "same"
         if sent is None:
@@ -84,7 +87,9 @@ class SentValues:
 
     def _state(self, value: Any) -> str:
         """Return a hash of the content of a value, or its identity where it cannot be pickled."""
+        if model := open_model(value):
+            return shared_digest(model)
         try:
-            return Parcel.of(value, namespace=self._namespace).digest()
+            return Parcel.of(value, namespace=self._namespace, models=set()).digest()
         except SkyTransferError:
             return f"object {id(value)}"

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from IPython.core.error import InputRejected
 
 from ..wire.error_serialization import describe_origin
 from ..wire.messages import Content
 from .call_hooks import BeforeCall
+
+ShownBy = Literal["engine", "notebook"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,27 @@ class ShownErrors:
         self.shell = shell
         self.final: FinalError | None = None
         self._result: Any = None
+        self._shown_by: ShownBy = "engine"
+        self._show_usage_error = shell.show_usage_error
+        shell.show_usage_error = self._show_usage
         # programs look at the name of the shell's class, so it is no subclass
         shell.run_code = BeforeCall(shell.run_code, self._note_result)
 
-    def begin_cell(self) -> None:
-        """Forget the last cell."""
+    def begin_cell(self, shown_by: ShownBy = "engine") -> None:
+        """Forget the last cell.
+
+        Parameters
+        ----------
+        shown_by
+            Where the exception that ends the new one is shown.
+        """
         self.final = self._result = None
+        self._shown_by = shown_by
+
+    def _show_usage(self, error: BaseException) -> None:
+        """Print an error that IPython prints as text, which nobody could take back."""
+        if self._shown_by == "engine" or not self._ends_cell(error):
+            self._show_usage_error(error)
 
     def describe(self, content: Content) -> Content:
         """Return the metadata of an error message: whether it ends the cell, and its origin."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import os
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType
 from typing import Any, NotRequired, TypedDict
@@ -61,6 +62,29 @@ def find_sources(codes: Iterable[CodeType]) -> list[CodeSource]:
             source["cell"] = cells[filename]
         sources.append(source)
     return sources
+
+
+def carry_sources(parcel: Parcel) -> Parcel:
+    """Return a parcel that makes the sources of its functions known where it is opened."""
+    sources = find_sources(parcel.codes)
+    return Parcel.pickled(_WithSources(parcel.segments, sources)) if sources else parcel
+
+
+class _WithSources:
+    """Segments of a pickled value with the sources of its functions."""
+
+    def __init__(self, segments: tuple[memoryview, ...], sources: list[CodeSource]) -> None:
+        self._segments, self._sources = segments, sources
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        buffers = [pickle.PickleBuffer(segment) for segment in self._segments]
+        return load_with_sources, (self._sources, *buffers)
+
+
+def load_with_sources(sources: Sequence[CodeSource], stream: Any, *buffers: Any) -> Any:
+    """Rebuild a value, after the sources of its functions are known."""
+    register_sources(sources)
+    return pickle.loads(stream, buffers=buffers)
 
 
 def register_sources(sources: Sequence[Mapping[str, Any]]) -> None:

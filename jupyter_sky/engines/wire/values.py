@@ -21,6 +21,8 @@ from typing import Any
 
 from ...errors import SkyTransferError
 from ...translation import _
+from .shell_references import reduce_shell_part
+from .widget_state import open_model, reduce_widget
 
 INLINE_BYTES = 64 * 1024
 """Parcels up to this many bytes ride inside the cell's own messages."""
@@ -53,7 +55,11 @@ class Parcel:
 
     @classmethod
     def of(
-        cls, value: Any, name: str = "value", namespace: Mapping[str, Any] | None = None
+        cls,
+        value: Any,
+        name: str = "value",
+        namespace: Mapping[str, Any] | None = None,
+        models: set[str] | None = None,
     ) -> Parcel:
         """Pickle `value` with cloudpickle.
 
@@ -62,6 +68,9 @@ class Parcel:
         namespace
             Variables of cells here. Functions of these cells become functions of the cells there,
             without the variables that they read; others take a copy of their globals along.
+        models
+            Receives the models of the widgets in it, which both sides share then; without it
+            they cannot be sent.
 
         Raises
         ------
@@ -69,11 +78,11 @@ class Parcel:
             Naming the part of `value` that cannot be pickled, and why.
         """
         try:
-            return cls.pickled(value, namespace=namespace)
+            return cls.pickled(value, namespace=namespace, models=models)
         except SkyTransferError:  # it knows better, as a handle of a remote value does
             raise
         except Exception as error:
-            culprit = _find_unpicklable(value, name)
+            culprit = _find_unpicklable(value, name, models)
             raise SkyTransferError(
                 _("{name} cannot be sent: {culprit}").format(
                     name=name, culprit=culprit or f"{type(value).__name__}: {error}"
@@ -98,11 +107,12 @@ class Parcel:
         value: Any,
         stream: io.BytesIO | None = None,
         namespace: Mapping[str, Any] | None = None,
+        models: set[str] | None = None,
     ) -> Parcel:
         """Pickle `value`; errors are those of its parts."""
         stream, buffers = stream or io.BytesIO(), []
         pickler = pickler_class()(stream, protocol=5, buffer_callback=buffers.append)
-        pickler.namespace = namespace
+        pickler.namespace, pickler.models = namespace, models
         pickler.dump(value)
         views = [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
         segments = (view.cast("B") if view.nbytes else memoryview(b"") for view in views)
@@ -249,6 +259,7 @@ def pickler_class() -> Any:
             self.codes: list[CodeType] = []
             self.names: set[str] = set()
             self.namespace: Mapping[str, Any] | None = None
+            self.models: set[str] | None = None
 
         def reducer_override(self, obj: Any) -> Any:
             # cloudpickle would send the contents of an open file as if it were the file.
@@ -257,6 +268,11 @@ def pickler_class() -> Any:
                 raise pickle.PicklingError("an open file stays on the machine that opened it")
             if isinstance(obj, CodeType):
                 self.codes.append(obj)
+            if self.models is not None and (model := open_model(obj)):
+                self.models.add(model)
+                return reduce_widget(obj)
+            if (reference := reduce_shell_part(obj)) is not None:
+                return reference
             reduced = super().reducer_override(obj)
             is_in_cell = isinstance(obj, FunctionType) and obj.__globals__ is self.namespace
             return self._reduce_in_cell(reduced) if is_in_cell else reduced
@@ -276,11 +292,15 @@ def pickler_class() -> Any:
 
 
 def _find_unpicklable(
-    value: Any, path: str, depth: int = 4, seen: frozenset[int] = frozenset()
+    value: Any,
+    path: str,
+    models: set[str] | None = None,
+    depth: int = 4,
+    seen: frozenset[int] = frozenset(),
 ) -> str | None:
     """Find the innermost part of `value` that does not pickle, as ``path is a type (why)``."""
     try:
-        Parcel.pickled(value)
+        Parcel.pickled(value, models=models)
         return None
     except Exception as error:
         reason = str(error)
@@ -290,7 +310,7 @@ def _find_unpicklable(
             description = (
                 None
                 if id(part) in seen
-                else _find_unpicklable(part, f"{path}{label}", depth - 1, seen)
+                else _find_unpicklable(part, f"{path}{label}", models, depth - 1, seen)
             )
             if description:
                 return description

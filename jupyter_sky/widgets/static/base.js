@@ -144,6 +144,19 @@ export function clock(seconds) {
   return hour ? `${hour}:${two(minute)}:${two(second)}` : `${minute}:${two(second)}`;
 }
 
+/** Seconds that something took: 0.3 s, 4.2 s, 0:41, 1:02:33. @param {number} seconds */
+export function elapsed(seconds) {
+  return seconds < 9.95 ? `${Math.max(0, seconds).toFixed(1)} s` : clock(Math.round(seconds));
+}
+
+/**
+ * Times of a cell: until it was sent to a cluster, if it had to wait, and since then.
+ * @param {number} run Seconds. @param {number} [boot] Seconds.
+ */
+export function durations(run, boot = 0, _ = english) {
+  return boot < 0.95 ? elapsed(run) : _('boot %1, run %2', elapsed(boot), elapsed(run));
+}
+
 /** Seconds in the largest units: 41 s, 12 min, 1 h 2 min, 3 d 4 h. @param {number} seconds */
 export function span(seconds) {
   const minutes = Math.floor(Math.max(0, seconds) / 60);

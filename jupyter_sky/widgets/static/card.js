@@ -6,7 +6,7 @@
  * Kernel and server send the same data (`to_card`). Time and cost count on between two messages;
  * after a while without any the card says so and stops.
  */
-import { clock, english, h, money, timeOf } from './base.js';
+import { durations, english, h, money, timeOf } from './base.js';
 
 /**
  * State of a run, as `to_card` returns it.
@@ -14,7 +14,8 @@ import { clock, english, h, money, timeOf } from './base.js';
  * @property {number} version
  * @property {string} run_id
  * @property {string} stage
- * @property {number} seconds How long it had lasted at `at`.
+ * @property {number} seconds How long it had lasted at `at`, since it was sent once it was.
+ * @property {number} [boot] How long it had waited until it was sent.
  * @property {number} at Unix seconds.
  * @property {string | null} cluster
  * @property {string | null} place
@@ -24,13 +25,14 @@ import { clock, english, h, money, timeOf } from './base.js';
  * @property {number | null} notebook_usd
  * @property {string} detail
  * @property {string[]} notes
+ * @property {boolean} [over] It has ended; its outputs and its end may still be on their way.
+ * @property {string} [warning] Why it goes on although it was stopped, and what a second stop loses.
  */
 
 /** Seconds without news after which a card no longer goes on by itself. */
 export const SILENCE = 20;
 
 const COSTS = new Set(['running', 'interrupting']);
-const FINAL = new Set(['done', 'failed', 'interrupted', 'cancelled']);
 const COLOURS = new Map([
   ['running', 'active'],
   ['interrupting', 'warn'],
@@ -39,11 +41,6 @@ const COLOURS = new Map([
   ['interrupted', 'warn'],
   ['cancelled', 'warn']
 ]);
-
-/** A time as the status line shows it: 0.3 s, 0:41, 1:02:33. @param {number} seconds */
-export function elapsed(seconds) {
-  return seconds < 0.95 ? `${Math.max(0, seconds).toFixed(1)} s` : clock(Math.round(seconds));
-}
 
 /**
  * State of a card some seconds after its message.
@@ -152,13 +149,12 @@ export function drawCard({ el, ask, _ = english, now = () => Date.now() / 1000 }
       return;
     }
     const silent = now() - heard;
-    const over = FINAL.has(card.stage);
-    const live = over || silent <= SILENCE;
-    const seen = grown(card, live && !over ? silent : 0);
+    const live = silent <= SILENCE;
+    const seen = grown(card, live && !card.over ? silent : 0);
     const name = stopping && COSTS.has(card.stage) ? 'interrupting' : card.stage;
     dot.className = `jsky-Card-dot jsky-mod-${COLOURS.get(name) ?? 'waiting'}`;
-    write(stage, _(stopping && !over ? 'stopping…' : card.stage));
-    write(time, elapsed(seen.seconds));
+    write(stage, _(stopping ? 'stopping…' : card.stage));
+    write(time, durations(seen.seconds, card.boot, _));
     const parts = facts(seen, _);
     if (!live) {
       parts.push(_('not live, as of %1', timeOf(card.at)));
@@ -169,8 +165,11 @@ export function drawCard({ el, ask, _ = english, now = () => Date.now() / 1000 }
     if (notes.textContent !== card.notes.join('')) {
       notes.replaceChildren(...told);
     }
+    write(stop, _(card.warning ? 'Restart engine' : 'Stop'));
+    const label = card.warning || _('Stop this cell');
+    stop.title = label;
+    stop.setAttribute('aria-label', label);
     stop.setAttribute('aria-disabled', String(stopping));
-    stop.hidden = over;
   }
 
   const timer = setInterval(draw, 1000);
@@ -179,6 +178,9 @@ export function drawCard({ el, ask, _ = english, now = () => Date.now() / 1000 }
       if (card && next.run_id !== card.run_id) {
         stopping = false;
         said.textContent = '';
+      }
+      if (next.warning && !card?.warning) {
+        stopping = false; // to ask again is another thing
       }
       card = next;
       heard = at;

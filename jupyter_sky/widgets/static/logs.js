@@ -1,6 +1,6 @@
 // @ts-check
 /** Log of a run: searched, followed, several nodes side by side. */
-import { clock, debounce, english, h, liveRegion, widget } from './base.js';
+import { debounce, durations, english, h, liveRegion, widget } from './base.js';
 import { HITS, Lines, find } from './log_lines.js';
 import { Pane } from './log_pane.js';
 
@@ -312,7 +312,7 @@ function stageOf(run, _) {
     return _('reading…');
   }
   const seconds = run.started != null && run.ended ? run.ended - run.started : null;
-  const lasted = seconds === null ? '' : seconds < 10 ? `${seconds.toFixed(1)} s` : clock(seconds);
+  const lasted = seconds === null ? '' : durations(seconds, run.waited, _);
   return [_(run.stage ?? run.status ?? ''), lasted].filter(Boolean).join(' ');
 }
 
