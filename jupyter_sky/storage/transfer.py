@@ -10,15 +10,13 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from queue import Empty, SimpleQueue
-from typing import TypeAlias, TypeVar
 
 from ..errors import SkyCancelled
 from ..translation import _
 from .errors import SkyDiskFull, SkyStorageError
+from .events import Events, Failable, attempt
 from .flights import Flight, Flights
 from .journal import HEARTBEAT, Journal
 from .movers import CopyMover, Mover, WorkerMover
@@ -42,8 +40,6 @@ from .transfer_values import TransferOptions, TransferResult
 
 __all__ = ["Transfer", "TransferItem", "TransferOptions", "TransferResult"]
 
-Result = TypeVar("Result")
-Failable: TypeAlias = Result | SkyStorageError
 OPENING = 4
 """Requests of the control plane at once."""
 
@@ -84,12 +80,11 @@ class Transfer:
     def __post_init__(self) -> None:
         self._items = list(self.items)
         self._record = PublishedObjects(self.journal, self.source, self.target, self._items)
-        self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._events = Events(OPENING)
         self._waiting = deque(ObjectTransfer(item) for item in self._items)
         self._ready: deque[ObjectTransfer] = deque()
         self._uploading: dict[str, ObjectTransfer] = {}
         self._flights = Flights(self.options.memory)
-        self._asking = 0
         self._failures: list[SkyStorageError] = []
         self._stop: BaseException | None = None
         self._abort = False
@@ -110,8 +105,7 @@ class Transfer:
         SkyCancelled
             `cancel` was called; uploads are kept unless it aborted them.
         """
-        report = partial(self._put, self._on_outcome)
-        self._control = ThreadPoolExecutor(OPENING, "sky-store")
+        report = partial(self._events.put, self._on_outcome)
         self._is_copy = self.target.can_copy_from(self.source)
         self._mover: Mover = (
             CopyMover(self.source, report)
@@ -129,7 +123,7 @@ class Transfer:
                 self._abort_uploads()
             self._record.note()
             self._mover.close()
-            self._control.shutdown()
+            self._events.close()
         return self._finish()
 
     def cancel(self, *, abort: bool = False) -> None:
@@ -145,7 +139,7 @@ class Transfer:
             self._abort = self._abort or abort
             self._stop = self._stop or SkyCancelled(_("the transfer was cancelled"))
 
-        self._put(stop)
+        self._events.put(stop)
 
     def progress(self) -> Progress:
         """Return the state now."""
@@ -157,25 +151,17 @@ class Transfer:
 
     # -- the loop
 
-    def _put(self, handle: Callable[..., None], *values: object) -> None:
-        self._events.put(partial(handle, *values))
-
     def _loop(self) -> None:
         self._fill()
-        while self._flights or self._asking or (not self._stop and self._has_work()):
-            try:
-                self._events.get(timeout=self._flights.patience(time.monotonic(), TICK))()
-                while not self._events.empty():
-                    self._events.get()()
-            except Empty:
-                pass
+        while self._flights or self._events.asking or (not self._stop and self._has_work()):
+            self._events.take(self._flights.patience(time.monotonic(), TICK))
             self._fill()
             self._tick()
 
     def _drain(self) -> None:
         """Take in what is in flight, and start nothing."""
-        while self._flights or self._asking:
-            self._events.get()()
+        while self._flights or self._events.asking:
+            self._events.take()
 
     def _has_work(self) -> bool:
         return bool(self._waiting or self._ready or self._flights.has_delayed)
@@ -205,16 +191,6 @@ class Transfer:
     def _start(self, flight: Flight) -> None:
         self._mover.submit(self._flights.start(flight), flight.transfer, flight.part)
 
-    def _ask(self, work: Callable[[], Result], then: Callable[[Failable[Result]], None]) -> None:
-        """Run `work` in a thread of the control plane, and `then` in that of the loop."""
-        self._asking += 1
-
-        def end(result: Failable[Result]) -> None:
-            self._asking -= 1
-            then(result)
-
-        self._control.submit(lambda: self._put(end, _attempt(work)))
-
     def _tick(self) -> None:
         now = time.monotonic()
         if now - self._ticked < TICK:
@@ -230,14 +206,14 @@ class Transfer:
     # -- objects
 
     def _open_next(self) -> bool:
-        if not self._waiting or self._asking >= OPENING:
+        if not self._waiting or self._events.asking >= OPENING:
             return False
         transfer = self._waiting.popleft()
         work, then = partial(self._open, transfer), partial(self._on_opened, transfer)
         if transfer.size <= self._part_size(transfer):  # asks the store for nothing
-            then(_attempt(work))
+            then(attempt(work))
         else:
-            self._ask(work, then)
+            self._events.ask(work, then)
         return True
 
     def _part_size(self, transfer: ObjectTransfer) -> int:
@@ -275,9 +251,9 @@ class Transfer:
 
         work = partial(end_object, transfer, self.target, look=self._is_copy)
         if transfer.opened.id or self._is_copy:
-            self._ask(work, then)
+            self._events.ask(work, then)
         else:
-            then(_attempt(work))
+            then(attempt(work))
 
     def _publish(self, transfer: ObjectTransfer, written: StoredObject) -> None:
         self._record.add(transfer.item, written)
@@ -333,7 +309,7 @@ class Transfer:
         remedy = remedy_of(error)
         if remedy is Remedy.COMPARE:
             work = partial(find_published, transfer, self.target, sums)
-            self._ask(work, partial(self._on_compared, transfer, error))
+            self._events.ask(work, partial(self._on_compared, transfer, error))
         elif remedy is Remedy.RESTART and transfer.restarts < RESTARTS:
             self._restart(transfer)
         elif remedy in (Remedy.SKIP, Remedy.RESTART):
@@ -365,7 +341,7 @@ class Transfer:
             self._counters.bytes_total += transfer.size
             self._waiting.appendleft(transfer)
 
-        self._ask(partial(look_again, upload, self.source, transfer.item.source.key), then)
+        self._events.ask(partial(look_again, upload, self.source, transfer.item.source.key), then)
 
     def _fail(self, transfer: ObjectTransfer, error: SkyStorageError) -> None:
         """Give up an object; the others go on."""
@@ -377,7 +353,7 @@ class Transfer:
         transfer.missing.clear()
         upload, transfer.upload = transfer.upload, None
         if upload:
-            self._ask(upload.abort, lambda __: None)
+            self._events.ask(upload.abort, lambda __: None)
 
     # -- end
 
@@ -411,13 +387,3 @@ class Transfer:
         return TransferResult(
             self._record.objects, self._skipped, self._unverified, self.progress()
         )
-
-
-def _attempt(work: Callable[[], Result]) -> Failable[Result]:
-    """Return what a call returns, or its error."""
-    try:
-        return work()
-    except SkyStorageError as error:
-        return error
-    except Exception as error:  # a defect must end the transfer, not a thread of it
-        return SkyStorageError(repr(error))

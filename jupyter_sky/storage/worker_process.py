@@ -163,20 +163,29 @@ class WorkerProcess:
             message = json.loads(line)
             number = message["id"]
             if "sent" in message:
-                if self._signers.pop(number, None):
-                    self._report(decode_outcome(message))
+                self._report_once(decode_outcome(message))
                 continue
-            request = self._signers[number](_decode_sums(message))
-            self._send({"id": number, "write": encode_request(request)}, number)
+            self._answer(number, message)
         for number in list(self._signers):
             self._fail(number)
 
+    def _answer(self, number: int, message: Mapping[str, Any]) -> None:
+        """Sign the request that writes a part; a part that cannot be signed is given up."""
+        try:
+            write = encode_request(self._signers[number](_decode_sums(message)))
+        except SkyStorageError as error:
+            write = None
+            self._report_once(PartOutcome(number, error=error))
+        self._send({"id": number, "write": write}, number)
+
     def _fail(self, number: int) -> None:
-        """Report a job as lost with the process, once."""
-        if self._signers.pop(number, None):
-            self._report(
-                PartOutcome(number, error=SkyWorkerLost(_("the process of the worker ended")))
-            )
+        """Report a job as lost with the process."""
+        error = SkyWorkerLost(_("the process of the worker ended"))
+        self._report_once(PartOutcome(number, error=error))
+
+    def _report_once(self, outcome: PartOutcome) -> None:
+        if self._signers.pop(outcome.id, None):
+            self._report(outcome)
 
 
 def main() -> None:
