@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from weakref import WeakSet
 
+from .call_queue import Waiting
 from .notices import unread_notice
 from .streams import ItemBuffer
 from .tasks import CallTask
