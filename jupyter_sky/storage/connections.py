@@ -141,6 +141,8 @@ class _Connection:
     ) -> HttpAnswer:
         """Send a request and read its answer."""
         self.is_silent = True  # not a byte of the answer: the host may have closed before
+        if not set("\r\n").isdisjoint("".join((target, *headers, *headers.values()))):
+            raise ValueError("a line break in a header or an address")
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         length = f"Content-Length: {len(body)}\r\n" if body or method in ("PUT", "POST") else ""
         head = f"{method} {target} HTTP/1.1\r\nHost: {self._host}\r\n{length}{lines}\r\n".encode()
