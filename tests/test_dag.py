@@ -163,7 +163,7 @@ def test_tasks_of_two_graphs_cannot_be_joined() -> None:
         (lambda: sky.Task("x").set_time_estimator("soon"), "not a duration"),
         (lambda: sky.Task("x").set_time_estimator(-1), "-1 is not a time"),
         (lambda: sky.Task("x").set_time_estimator(float("nan")), "nan is not a time"),
-        (lambda: sky.Task("x").set_residency("europe"), "neither a country nor a jurisdiction"),
+        (lambda: sky.Task("x").set_residency("narnia"), "neither a country nor a jurisdiction"),
         (lambda: sky.Task("x").set_spin_up(-1), "spin_up=-1"),
         (lambda: sky.Dag().freeze(), "the Dag has no task"),
         (lambda: sky.Dag()["x"], "there is no task 'x'"),

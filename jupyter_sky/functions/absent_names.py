@@ -15,11 +15,6 @@ class SkyAbsentName(SkyUsageError, AttributeError):
 
 _CLOUD = "no cloud here: sky.check() lists those that are, and jupyter_sky.provider adds others"
 _EVENT = "a message between Skyward's actors; see sky.status(), sky.logs() and sky.meter()"
-_STORAGE = (
-    "buckets are not mounted or copied yet; read objects where they are, such as "
-    'pandas.read_parquet("s3://..."), or send files with sky.Image(includes=[...])'
-)
-
 _EVENTS = """
 ClusterDestroyed ClusterId ClusterProvisioned ClusterReady ClusterRequested Error Event Fact
 InstanceBootstrapped InstanceDestroyed InstanceId InstanceMetadata InstancePreempted
@@ -34,7 +29,6 @@ REASONS = {
     **dict.fromkeys(
         "JarvisLabs MassedCompute Novita Salad Scaleway TensorDock Vultr".split(), _CLOUD
     ),
-    **dict.fromkeys("Storage storage".split(), _STORAGE),
     "Accelerator": "its place is sky.accelerators.Accelerator",
     "App": "an application is not needed around pools: with sky.Compute(...) as compute: ...",
     "Cluster": "clusters are records: sky.status() lists them, sky.up(...) gives a pool",

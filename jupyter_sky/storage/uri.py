@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 from ..errors import SkyUsageError, suggest
 from ..translation import _
 
-ALIASES = {"gcs": "gs", "azure": "az", "abfs": "az", "s3a": "s3"}
+ALIASES = {"gcs": "gs", "abfs": "az", "s3a": "s3"}
 WITH_ACCOUNT = {"az", "r2"}
 """Schemes whose first part is an account, before the bucket."""
 

@@ -25,7 +25,7 @@ accelerators offers Nodes NodeSpec plugins Consistency Pool
 """
 
 ABSENT = """
-App Session JarvisLabs Novita Scaleway TensorDock Vultr PoolSpec SpecKwargs Storage storage
+App Session JarvisLabs Novita Scaleway TensorDock Vultr PoolSpec SpecKwargs
 RequestId ClusterId InstanceId NodeId ProviderName NodeInstance ClusterRequested InstanceRequested
 ShutdownCompleted ShutdownRequested ClusterProvisioned InstanceProvisioned InstanceBootstrapped
 InstancePreempted InstanceReplaced InstanceDestroyed ClusterReady ClusterDestroyed TaskStarted

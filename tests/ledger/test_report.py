@@ -71,7 +71,7 @@ def test_report_as_json_marks_unknown_amounts(store: Store) -> None:
         text = " ".join(f"{name} {value}" for name, value in bill.headline)
         assert "unknown (rack)" in text and "$2.00 est. + unknown (rack)" in text
     assert "rack" in " ".join(bill.notes)
-    assert "As of 2026-03-10 13:00:00." in bill.notes[-1]
+    assert "As of 2026-03-10 13:00:00." in bill.notes
 
 
 def test_cells_are_those_of_the_notebook_that_asks(store: Store) -> None:

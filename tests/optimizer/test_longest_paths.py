@@ -99,7 +99,9 @@ def test_the_critical_path_is_as_long_as_the_plan(seed: int) -> None:
     assert len(path) == 0 or int(edges.dst[path[0]]) == int(np.argmax(plan.finish))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))]
+)
 def test_prices_of_time_lead_to_plans_within_the_deadline(seed: int) -> None:
     problem = random_problem(seed, tasks=5, per_place=2, places=4)
     kept = [np.flatnonzero(flags) for flags in allowed_labels(problem)]

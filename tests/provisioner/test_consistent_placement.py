@@ -25,6 +25,7 @@ def session(tmp_path: Path) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_requests_go_to_one_offer_at_one_price(tmp_path: Path) -> None:
     found = compare_requests(60, 15, tmp_path)
     assert not [one for one in found if one.differences]
