@@ -8,7 +8,7 @@ from jupyter_sky.catalog import load
 from jupyter_sky.config import paths
 from jupyter_sky.widgets.offers import Offers
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from jupyter_sky.functions.progress import GatherProgress
 from jupyter_sky.widgets.progress import to_html
 from tests.ui.labs import axe
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.slow]
 DARK = """:root { --jp-layout-color0: #111; --jp-layout-color2: #424242;
  --jp-ui-font-color1: rgba(255, 255, 255, 0.87); --jp-ui-font-color2: rgba(255, 255, 255, 0.54);
  --jp-border-color0: #616161; --jp-brand-color1: #2196f3; --jp-error-color1: #f44336; }
