@@ -7,9 +7,8 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..catalog.price_origin import describe_origin
@@ -27,12 +26,11 @@ from ..resources import format_run_time
 from ..store.store import RunRow
 from ..translation import _
 from .advice import mending_line
+from .cell_data import CellData
 from .cluster_records import describe_place
 from .display import Display, RunStatus, Stage
 from .failures import RemoteFailure
-from .fetched_files import FetchedFiles
 from .inputs import collect_inputs
-from .output_files import OutputFiles
 from .payloads import filter_payload, first_payload
 from .preparation import check_input_sizes, describe_decisions, prepare_engines
 from .relay import Relay
@@ -44,13 +42,11 @@ from .run_record import RunRecord, recorded_code
 from .stop_requests import StopRequests
 from .transfer_progress import TransferReporter
 from .untrusted_output import InertDisplay, mark_untrusted
-from .upload_step import CellUploads
 from .values import ClusterRequest, Placement, RunLimits, Sending
 
 if TYPE_CHECKING:
     from ..engines.client.cell_execution import CellExecution
     from .cluster import ClusterHandle
-    from .datasets import CellDataset
     from .session import Session
 
 
@@ -195,24 +191,15 @@ class SkyRun:
         sending = collect_inputs(
             self.options, self.code, self.values, self.session.config, self.origin.history
         )
-        reporter, files = self._reporter(), self._output_files()
-        files.check()
+        config, folder, reporter = self.session.config, self.session.folder, self._reporter()
         check_input_sizes(sending, reporter)
-        data = self._list_data()
-        uploads = CellUploads(self.options.uploads, self.session.folder, reporter)
+        data = CellData(self.options, folder, config, reporter)
         placement = self._place()
         self.session.live[self.id] = self
-        config, folder = self.session.config, self.session.folder
         waiting = wait_callback.set(self._keep_status_alive)
         try:
             prepare_engines(sending, placement, folder, config.sync_packages, reporter)
-            if data or self.options.mounts:
-                from .datasets import bring_data, check_mounts, mount_folders
-
-                mounts = check_mounts(self.options.mounts, placement.row.cloud, folder)
-                bring_data(data, placement, reporter)
-                mount_folders(mounts, placement)
-            uploads.begin(placement)
+            data.bring(placement)
         finally:
             wait_callback.reset(waiting)
         namespace = self.session.namespace
@@ -227,20 +214,11 @@ class SkyRun:
         results = ResultCollector(
             placement, self.origin, self.label, namespace, self.trusted, reporter
         )
-        with uploads.after_cell(self._show_uploading):
+        with data.after_cell(self._show_uploading):
             value = results.collect(replies, self.options.outputs)
-            files.bring(placement, reporter)
         self._end("done")
         self._finish("done")
         return value
-
-    def _list_data(self) -> Sequence[CellDataset]:
-        """List the data that the cell asks for, which may lie in a store."""
-        if not self.options.data:
-            return ()
-        from .datasets import list_data
-
-        return list_data(self.options.data, self.session.folder, self.options.resources)
 
     def _place(self) -> Placement:
         """Return the engines of the cell, on a cluster that is up or that is launched now."""
@@ -344,11 +322,6 @@ class SkyRun:
         return TransferReporter(
             self.report, self.notes.append, config.announce_mb * 1e6, refuse_bytes
         )
-
-    def _output_files(self) -> OutputFiles:
-        session, options = self.session, self.options
-        record = FetchedFiles(Path(session.config.data_dir) / "fetched_files.json")
-        return OutputFiles(options.files, session.folder, record, options.yes)
 
     def _monitor_callbacks(self) -> MonitorCallbacks:
         return MonitorCallbacks(
