@@ -106,7 +106,7 @@ def test_error_is_an_error_with_the_cells_own_lines(cells: dict[str, Any]) -> No
 
 def test_cost_lists_every_cell_and_its_price(cells: dict[str, Any]) -> None:
     table = cost_table(cells["cost"])
-    assert table.count("$0.00/h") == 4 and "[forest]" in table and "this machine 20" in table
+    assert table.count("$0.00/h") == 4 and "[forest]" in table and "this machine" in table
 
 
 def test_down_says_what_ended(cells: dict[str, Any]) -> None:
@@ -153,7 +153,7 @@ def test_on_a_machine_reached_by_ssh_the_outputs_are_the_same(
         assert shown(there[name]) == shown(cells[name]), name
     status = text_of(there["search"], "display_data")
     assert "ssh pool box" in status and status.startswith("☁ done ")
-    assert cost_table(there["cost"]).count("hosts.toml 20") == 4
+    assert cost_table(there["cost"]).count("hosts.toml, ") == 4
 
 
 def shown(cell: Any) -> list[tuple[str, str]]:

@@ -11,7 +11,6 @@ from ..resources import format_duration
 from ..tables import Table
 from ..translation import _
 from .arguments import option, word
-from .confirmation import ask
 from .declaration import verb
 
 
@@ -100,6 +99,8 @@ def delete_data(uri: str, yes: bool) -> None:
     if data.uri.is_folder and not yes:
         manifest = data.list()
         count, size = len(manifest.objects), format_size(manifest.nbytes)
+        from .confirmation import ask
+
         answer = ask(f"Delete {count:,} objects ({size}) below {data.uri}? [y/N] ")
         if answer is None:
             raise SkyUsageError(

@@ -216,7 +216,7 @@ def test_a_power_cut_closes_connections_and_leaves_nothing(fleet: Fleet, keys: K
     mine = _sleepers(machine.host)
     machine.host.kill()
     assert session.wait(WAIT) == 255
-    assert not any(process.is_running() for process in mine)
+    until(lambda: not any(process.is_running() for process in mine))
     assert not machine.host.running
     assert not answers(machine.host.address, machine.host.port)
     assert machine.ends.empty()

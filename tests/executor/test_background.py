@@ -142,5 +142,5 @@ def test_values_of_old_runs_are_released(notebook: Notebook) -> None:
     notebook.run("import jupyter_sky as sky")
     assert notebook.run("sorted(sky.handle('held').result())").result == "[0, 1, 2]"
     assert notebook.run("del _; gc.collect(); first() is None").result == "True"
-    assert notebook.run("sky.handle('old0')").ename == "SkyUsageError"
+    assert notebook.run("type(sky.handle('old0')).__name__").result == "'EarlierRun'"
     assert notebook.run("sorted(sky.handle('old11').result())").result == "[0, 1, 2]"

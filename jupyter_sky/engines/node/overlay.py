@@ -72,6 +72,7 @@ class PackageOverlay:
             return
         import venv
 
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         venv.EnvBuilder(with_pip=False, symlinks=os.name != "nt").create(self.home)
         # with their own .pth files, by which packages under development are found
         lines = [f"import site; site.addsitedir({path!r})" for path in shared_package_folders()]
