@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.errors import SkyCancelled, SkyUsageError
-from jupyter_sky.magics import storage_verbs
+from jupyter_sky.magics import confirmation
 from jupyter_sky.magics.verbs import call_verb
 
 
@@ -42,7 +42,7 @@ def test_rm_of_a_folder_asks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
         asked.append(question)
         return [None, "n", "y"][len(asked) - 1]
 
-    monkeypatch.setattr(storage_verbs, "ask", answer)
+    monkeypatch.setattr(confirmation, "ask", answer)
     with pytest.raises(SkyUsageError, match=r"2 objects \(8 B\) would be deleted"):
         call_verb(["storage", "rm", f"{folder}/"])
     with pytest.raises(SkyCancelled):
