@@ -4,51 +4,59 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.settings import Sky
-from ..errors import SkyUsageError
+from ..errors import SkyCancelled
 from ..executor import session as _sessions
-from ..quantities import format_size
-from ..storage.copying import CopyPlan, check_replaced, plan_copy
+from ..executor.copy_ends import CopyEnds
+from ..executor.transfer_account import (
+    TransferAccount,
+    check_budget,
+    dear_error,
+    is_dear,
+    observe_transfer,
+)
+from ..storage.copying import CopyPlan, check_replaced
 from ..storage.data import Storage, usage_memory
+from ..storage.estimate import Estimate
+from ..storage.parts import PART_SIZE
+from ..storage.prices import Charge
 from ..storage.progress import Progress
-from ..storage.tree_names import exact_name, fold_of_platform
+from ..storage.traffic import TransferTraffic
 from ..translation import _
 
 if TYPE_CHECKING:
     from ..storage.transfer import Transfer
 
-HERE = "here"
-"""Value of ``via`` for a copy that passes through this machine."""
-
 
 @dataclass(frozen=True, slots=True)
 class CopyEstimate:
-    """Amount and price of a copy that was not made.
+    """Amount, time and price of a copy that was not made.
 
     Attributes
     ----------
     plan
         Objects that would move.
-    usd
-        Price of the bytes that leave a cloud or region; None where it is not known.
-    basis
-        Origin of the price.
+    estimate
+        Objects, bytes, seconds and USD.
     """
 
     plan: CopyPlan
-    usd: float | None
-    basis: str
+    estimate: Estimate
+
+    @property
+    def usd(self) -> float | None:
+        """Price; None where a part of it is not known."""
+        return self.estimate.usd
 
     def __str__(self) -> str:
-        usd = _("price of the egress not known") if self.usd is None else f"${self.usd:.2f} egress"
-        return _("{plan}: {usd} ({basis}); nothing was copied").format(
-            plan=self.plan, usd=usd, basis=self.basis
+        return _("{plan}, {way}: {price}; nothing was copied").format(
+            plan=self.plan, way=self.estimate.way, price=self.estimate.price
         )
 
     __repr__ = __str__
@@ -63,20 +71,33 @@ class Copy:
         Objects that move.
     progress : Progress or None
         State of the copy, once it has one.
+    charge : Charge or None
+        What it has cost, once it has ended.
+    route : str
+        Machine through which the bytes pass; empty where none is between.
     """
 
-    def __init__(self, plan: CopyPlan, transfer: Transfer | None) -> None:
-        self.plan, self.progress = plan, None
+    def __init__(
+        self,
+        plan: CopyPlan,
+        transfer: Transfer | None,
+        account: TransferAccount | None = None,
+        route: str = "",
+    ) -> None:
+        self.plan, self.progress, self.charge, self.route = plan, None, None, route
+        self._account = account
         self._transfer, self._error = transfer, None
         self._shown: Callable[[Progress], None] = lambda progress: None
         self._ended = threading.Event()
         if transfer is None:
+            self.charge = None if account is None else account.book(TransferTraffic())
             self._ended.set()
             return
         transfer.on_progress = self._note
         threading.Thread(target=self._run, name="sky-copy").start()
 
     progress: Progress | None
+    charge: Charge | None
     _error: BaseException | None
 
     def wait(self, show: Callable[[Progress], None] | None = None) -> Copy:
@@ -130,17 +151,31 @@ class Copy:
 
     def _note(self, progress: Progress) -> None:
         self.progress = progress
+        if self._transfer is not None and self._account is not None:
+            self._account.book_now_and_then(self._transfer.traffic())
         self._shown(progress)
 
     def _run(self) -> None:
         assert self._transfer is not None
+        begun = time.monotonic()
         try:
             self._note(self._transfer.run().progress)
+            self._observe(time.monotonic() - begun)
             usage_memory().forget(self.plan.target)
         except BaseException as error:
             self._error = error
         finally:
+            if self._account is not None:
+                self.charge = self._account.book(self._transfer.traffic())
             self._ended.set()
+
+    def _observe(self, seconds: float) -> None:
+        """Tell the tracker how fast it was."""
+        if self._account is None or self.progress is None:
+            return
+        route, moved = self._account.route, self.progress.bytes_total - self.progress.bytes_resumed
+        if all(route):
+            observe_transfer(route[0], route[-1], PART_SIZE, 1, moved, seconds)
 
     def __repr__(self) -> str:
         if not self.done():
@@ -155,6 +190,8 @@ def copy(
     dry_run: bool = False,
     overwrite: bool = False,
     via: str = "",
+    residency: str = "",
+    yes: bool = False,
 ) -> Any:
     """Copy data between stores, folders and clouds; nothing is deleted at the target.
 
@@ -172,7 +209,13 @@ def copy(
         Replace objects of the target that differ.
     via
         Name of a cluster whose first machine moves the bytes between two clouds, or ``here`` for
-        this machine.
+        this machine. Unless given, it is a connected cluster at the destination, else at the
+        source.
+    residency
+        Areas that the data may not leave, such as ``"eu"``: source, target and the machine between
+        them are asked for their places before the first byte.
+    yes
+        Copy without a question also what costs more than ``Sky.ask_usd``.
 
     Returns
     -------
@@ -182,72 +225,74 @@ def copy(
     Examples
     --------
     >>> sky.copy("s3://a/x/", "gs://b/x/", dry_run=True)  # doctest: +SKIP
-    150.0 GB in 1,281,167 objects, s3://a/x/ → gs://b/x/: $13.50 egress (listed)
+    150.0 GB in 1,281,167 objects, s3://a/x/ → gs://b/x/, aws/us-east-1 → gcp/us-central1: about
+    4 min, $13.50 egress (listed) + $6.92 requests (assumed); nothing was copied
     """
-    begin, end = _storage(source), _storage(target)
-    manifest = begin.list()
-    manifest.check_readable()
-    fold = fold_of_platform() if end.uri.is_local else exact_name
-    plan = plan_copy(manifest, begin.store, end.store, end.uri, fold)
-    estimate = _estimate(plan, begin, end)
+    ends = CopyEnds(_storage(source), _storage(target), via)
+    ends.check_residency(residency)
+    plan = ends.plan()
+    estimate = ends.estimate(plan)
     if dry_run:
-        return estimate
+        return CopyEstimate(plan, estimate)
     if not overwrite:
         check_replaced(plan)
     if not plan.items:
-        return Copy(plan, None)
-    return Copy(plan, _transfer(plan, begin, end, estimate, via))
+        return Copy(plan, None, ends.account(plan))
+    ends.check_way(plan, estimate)
+    _check_price(plan, estimate, yes)
+    account = ends.account(plan)
+    title = ends.way.title if ends.way is not None else ""
+    return Copy(plan, ends.transfer(plan, account), account, title)
+
+
+def _check_price(plan: CopyPlan, estimate: Estimate, yes: bool) -> None:
+    """Raise where the price is above a limit and the user does not agree to it."""
+    if not estimate.usd:
+        return
+    way = f"{plan.source} → {plan.target}"
+    check_budget(_sessions.current().store, estimate.usd, way)
+    if yes or not is_dear(estimate.usd, Sky.load().ask_usd):
+        return
+    from ..magics.confirmation import ask
+
+    answer = ask(_("{estimate}\nCopy? [y/N] ").format(estimate=estimate))
+    if answer is None:
+        raise dear_error(estimate, _("yes=True (%sky storage cp --yes)"))
+    if answer.strip().lower() not in ("y", "yes"):
+        raise SkyCancelled(_("nothing was copied"))
 
 
 def _storage(value: str | Path | Storage) -> Storage:
     return value if isinstance(value, Storage) else Storage(value)
 
 
-def _estimate(plan: CopyPlan, begin: Storage, end: Storage) -> CopyEstimate:
-    from ..executor.data_estimate import egress_between, place_of
+def scratch(place: str) -> Storage:
+    """Return a new folder for intermediate data, in the bucket that ``Sky.scratch`` names.
 
-    places = place_of(begin.store, begin.uri), place_of(end.store, end.uri)
-    found = egress_between(*places, plan.nbytes / 1e9)
-    return CopyEstimate(plan, *found)
+    It lasts as long as this process, and a day at most where the bucket is ours: `%sky reap`
+    removes what processes have left that have ended.
 
+    Parameters
+    ----------
+    place
+        Cloud and region, such as ``"aws/us-east-1"``.
 
-def _transfer(
-    plan: CopyPlan, begin: Storage, end: Storage, estimate: CopyEstimate, via: str
-) -> Transfer:
-    from ..storage.journal import Journal
-    from ..storage.transfer import Transfer
-    from ..storage.transfer_values import TransferOptions
+    Examples
+    --------
+    >>> sky.scratch("aws/us-east-1").write("model", b"...")  # doctest: +SKIP
+    """
+    from ..executor.scratch import open_scratch
 
-    options = TransferOptions(condition=plan.condition)
-    passes_here = not (begin.uri.is_local or end.uri.is_local)
-    if passes_here and not end.store.can_copy_from(begin.store):
-        if not via:
-            raise SkyUsageError(
-                _(
-                    "{estimate}: between two clouds the bytes would pass through this "
-                    "machine, {nbytes} down and up again"
-                ).format(estimate=estimate, nbytes=format_size(plan.nbytes)),
-                hint=_(
-                    "via='CLUSTER' lets a cluster's machine do it, via='here' this one "
-                    "(%sky storage cp --via)"
-                ),
-            )
-        if via != HERE:
-            options = TransferOptions(condition=plan.condition, start_worker=_cluster_worker(via))
-    folder = Path(Sky.load().data_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    return Transfer(begin.store, end.store, plan.items, Journal.open(folder), options)
+    with open_scratch() as opened:
+        return Storage(str(opened.prefix(place)))
 
 
-def _cluster_worker(name: str) -> Any:
-    from ..executor.engine_worker import EngineWorker
-
-    cluster = _sessions.current().clusters.find(name)
-    return partial(EngineWorker, link=cluster.connection, rank=0)
+PROGRESS_COLUMNS = 78
+"""Width of the line of a copy, of which each report overwrites the one before."""
 
 
 def show_progress(progress: Progress) -> None:
-    """Show the progress of a copy on one line of the output."""
-    end = "\n" if progress.objects_done == progress.objects_total else ""
-    print(f"\r{progress}   ", end=end)
+    """Show the progress of a copy on one line of the output; its end clears the line."""
+    has_ended = progress.objects_done == progress.objects_total
+    print(f"\r{'' if has_ended else str(progress):<{PROGRESS_COLUMNS}}\r", end="", flush=True)
     sys.stdout.flush()

@@ -28,8 +28,12 @@ SOURCES = {
     "interruptions": "interruptions.csv",
     "managed": "managed.csv",
     "bandwidth": "bandwidth.csv",
+    "requests": "requests.csv",
 }
 """Files that are read; ``.csv`` and ``.csv.gz`` both will do."""
+
+KEPT = ("bandwidth", "requests")
+"""Tables whose files may lie in the directory that is written to: they are kept there."""
 
 # Azure documents SGX for these series alone: DCsv2, DCsv3, DCdsv3 (and the first DC, retired).
 # Most accelerators that an N1 machine takes, where that is more than one.
@@ -58,7 +62,7 @@ def build(source: Path, target: Path) -> BuildReport:
     source
         Directory of the CSV files.
     target
-        Directory to write to; bandwidth.csv may lie here instead of in `source`.
+        Directory to write to; the files of `KEPT` may lie here instead of in `source`.
 
     Raises
     ------
@@ -74,7 +78,7 @@ def build(source: Path, target: Path) -> BuildReport:
 
     report, tables = BuildReport(), {}
     for name, file in SOURCES.items():
-        path = _find(source, file) or (_find(target, file) if name == "bandwidth" else None)
+        path = _find(source, file) or (_find(target, file) if name in KEPT else None)
         if path is None:
             raise SkyUsageError(
                 _("{source}: there is no {file}").format(source=source, file=file),

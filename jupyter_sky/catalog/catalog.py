@@ -19,7 +19,7 @@ from .tables import CatalogTables, TableReader
 
 if TYPE_CHECKING:
     from ..resources import Label, Resources
-    from . import transfer
+    from . import request_prices, transfer
     from .selection import By, Selection
 
 # Offers in the selections that are kept, some 30 bytes each: the tasks of a graph ask for the same
@@ -208,3 +208,15 @@ class Catalog(CatalogTables):
     ) -> transfer.Storage:
         """Return the cost of storage for a month, see `transfer.TransferNetwork.storage`."""
         return self._network.storage(cloud, region, gb, storage_class)
+
+    @cached_property
+    def _requests(self) -> request_prices.RequestPrices:
+        from . import request_prices
+
+        return request_prices.RequestPrices(self.rows("requests"))
+
+    def request_price(
+        self, cloud: str, region: str, kind: str, storage_class: str = ""
+    ) -> request_prices.RequestPrice:
+        """Return the price of a request, see `request_prices.RequestPrices.find`."""
+        return self._requests.find(cloud, region, kind, storage_class)

@@ -31,6 +31,11 @@ _COLUMNS: dict[str, str] = {
     "storage": """
         cloud:s region:s storage_class:s tier_from_gb:f usd_per_gb_month:f price_date:s source:s
     """,
+    # kind: write (with lists), read, retrieval, storage, egress; an empty region is all others, an
+    # empty storage_class the standard one; r2 is a store without machines.
+    "requests": """
+        cloud:s region:s storage_class:s kind:s unit:s usd:f basis:s price_date:s source:s note:s
+    """,
     # Share of spot machines taken back within a month, in percent; band_high_pct null: open above.
     "interruptions": """
         cloud:s region:s instance_type:s interruption_band:s band_low_pct:f band_high_pct:f
@@ -54,6 +59,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "regions": ("cloud", "region"),
     "egress": ("cloud", "source_region", "destination", "tier_from_gb"),
     "storage": ("cloud", "region", "storage_class", "tier_from_gb"),
+    "requests": ("cloud", "region", "storage_class", "kind"),
     "interruptions": ("cloud", "region", "instance_type"),
 }
 """Columns that name a row; the other tables have rows that nothing names."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..cell_options.values import SCRATCH
 from ..errors import SkyError
 from .fetched_files import FetchedFiles
 from .output_files import OutputFiles
@@ -15,7 +16,11 @@ from .transfer_progress import TransferReporter
 if TYPE_CHECKING:
     from ..cell_options.values import CellOptions
     from ..config.settings import Sky
+    from ..dag.graph import Data
+    from ..storage.store import Store
+    from ..storage.uri import StorageUri
     from .datasets import CellDataset
+    from .mounts import CellMounts
     from .uploads import UploadTarget
     from .values import Placement
 
@@ -43,30 +48,75 @@ class CellData:
     def __init__(
         self, options: CellOptions, folder: Path, config: Sky, reporter: TransferReporter
     ) -> None:
-        self._folder, self._reporter, self._mounts = folder, reporter, options.mounts
+        self._reporter = reporter
         record = FetchedFiles(Path(config.data_dir) / "fetched_files.json")
         self._files = OutputFiles(options.files, folder, record, options.yes)
         self._files.check()
+        self._residency = config.residency
         self._datasets: Sequence[CellDataset] = ()
+        self._mounts: CellMounts | None = None
         self._targets: Sequence[UploadTarget] = ()
         self._placement: Placement | None = None
         if options.data:
             from .datasets import list_data
 
             self._datasets = list_data(options.data, folder, options.resources)
+        if options.mounts:
+            from .mounts import list_mounts
+
+            self._mounts = list_mounts(options.mounts, folder)
         if options.uploads:
             from .uploads import open_targets
 
             self._targets = open_targets(options.uploads, folder)
+        self._has_scratch = any(output.uri == SCRATCH for output in options.outputs)
+        for output in options.outputs:
+            if output.uri and output.uri != SCRATCH:
+                from ..storage.stores import open_store
+                from .stored_values import output_uri
+
+                open_store(output_uri(output, folder))  # raises before anything is launched
+
+    @property
+    def planned(self) -> tuple[Data, ...]:
+        """Datasets as the plan of a new cluster counts them."""
+        if not self._datasets:
+            return ()
+        from .data_estimate import planned_data
+
+        return planned_data(self._datasets)
+
+    @property
+    def areas(self) -> tuple[str, ...]:
+        """Areas in which a new cluster must be."""
+        if not self._residency or not self._ends:
+            return ()
+        from .data_estimate import area_names
+
+        return area_names([uri for __, uri in self._ends], self._residency)
+
+    @property
+    def _ends(self) -> list[tuple[Store, StorageUri]]:
+        datasets = [*self._datasets, *(self._mounts.streamed if self._mounts else ())]
+        read = [(each.store, each.manifest.uri) for each in datasets]
+        return [*read, *((each.store, each.uri) for each in self._targets)]
 
     def bring(self, placement: Placement) -> None:
         """Bring data to the cell's machines; let engines remember the files before the cell."""
-        if self._datasets or self._mounts:
-            from .datasets import bring_data, check_mounts, mount_folders
+        if self._has_scratch:  # a place without a store is said before the cell runs
+            from .scratch import place_of_scratch, scratch_of
 
-            mounts = check_mounts(self._mounts, placement.row.cloud, self._folder)
+            scratch_of(place_of_scratch(placement.row.cloud, placement.row.region))
+        if self._residency and self._ends:
+            from .data_estimate import check_cell_residency
+
+            check_cell_residency(self._ends, self._residency, placement.row)
+        if self._datasets:
+            from .datasets import bring_data
+
             bring_data(self._datasets, placement, self._reporter)
-            mount_folders(mounts, placement)
+        if self._mounts is not None:
+            self._mounts.mount(placement, self._reporter)
         if self._targets:
             from .uploads import check_target_paths, remember_files
 

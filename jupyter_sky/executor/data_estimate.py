@@ -1,133 +1,139 @@
-"""Estimates of bringing data to a cell's place: bytes, time, egress."""
+"""Estimates of bringing data to a cell's place, and of uploading what it makes; their rules."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..catalog.transfer import Duration, Egress
-from ..ledger.ledger import format_usd
-from ..provider.register import find_facts, find_store
-from ..quantities import format_size
-from ..resources import format_duration
+from ..dag.graph import Data
+from ..storage.estimate import Estimate, estimate_transfer
+from ..storage.parts import PART_SIZE, part_count
+from ..storage.places import LOCAL, ask_place, is_priced, place_of
+from ..storage.residency import ResidencyRule, Station, check_residency, find_rules
 from ..storage.store import Store
+from ..storage.traffic import Traffic, TransferTraffic
 from ..storage.uri import StorageUri
 from ..translation import _
 
 if TYPE_CHECKING:
     from ..catalog.catalog import Catalog
+    from ..store.store import ClusterRow
     from .datasets import CellDataset
+    from .uploads import UploadTarget
 
 
-@dataclass(frozen=True, slots=True)
-class DataEstimate:
-    """Estimate for one dataset.
-
-    Attributes
-    ----------
-    nbytes, objects
-        Amount, as measured by listing.
-    source, target
-        Places, as the catalog writes them; empty where they are not known.
-    egress
-        Price of the bytes; None where nothing leaves a cloud.
-    duration
-        Time; None where it is not known.
-    """
-
-    nbytes: int
-    objects: int
-    source: str
-    target: str
-    egress: Egress | None
-    duration: Duration | None
-
-    def __str__(self) -> str:
-        amount = _("{nbytes} in {objects:,} objects").format(
-            nbytes=format_size(self.nbytes), objects=self.objects
-        )
-        way = f", {self.source or _('a place that is not known')} → {self.target}"
-        if self.duration is None:
-            return amount + way
-        seconds = format_duration(max(1.0, round(self.duration.hours * 3600)))
-        told = _("{amount}{way}: about {seconds} ({basis})").format(
-            amount=amount, way=way, seconds=seconds, basis=self.duration.basis
-        )
-        if self.egress is None:
-            return f"{told}, $0.00 egress"
-        if self.egress.usd is None:
-            return _("{told}, price of the egress not known").format(told=told)
-        return _("{told}, {usd} egress ({basis})").format(
-            told=told, usd=format_usd(self.egress.usd), basis=self.egress.basis
-        )
+def place_of_cluster(row: ClusterRow) -> str:
+    """Return the place of a cluster, as the catalog writes it."""
+    return place_of_machine(row.cloud, row.region)
 
 
-def place_of(store: Store, uri: StorageUri) -> str:
-    """Return the place of a store as the catalog writes it; empty where nobody tells it.
+def place_of_machine(cloud: str, region: str | None) -> str:
+    """Return the place of a machine, as the catalog writes it.
 
     Examples
     --------
-    >>> from ..storage.stores import open_store
-    >>> uri = StorageUri.parse("file:/data")
-    >>> place_of(open_store(uri), uri)
-    'local'
+    >>> place_of_machine("aws", "us-east-1"), place_of_machine("local", "this-machine")
+    ('aws/us-east-1', 'local')
     """
-    if uri.is_local:
-        return "local"
-    if uri.options.get("endpoint"):
-        return ""
-    cloud, region = find_store(uri.scheme), getattr(store, "region", "")
-    return "/".join(part for part in (cloud, region) if part)
+    return f"{cloud}/{region}" if region and cloud != LOCAL else cloud
 
 
-def estimate_data(data: CellDataset, target: str, catalog: Catalog) -> DataEstimate:
+def download_traffic(data: CellDataset, machines: int = 1) -> TransferTraffic:
+    """Return the requests and bytes of bringing a dataset to machines that have nothing of it."""
+    objects = data.manifest.objects
+    reads = sum(part_count(each.size, PART_SIZE) for each in objects if each.size)
+    looks = sum(part_count(each.size, PART_SIZE) > 1 and not each.sums for each in objects)
+    billed = 0 if data.manifest.uri.is_local else reads * machines + looks
+    return TransferTraffic(Traffic(reads=billed), moved=data.manifest.nbytes * machines)
+
+
+def estimate_data(data: CellDataset, target: str, catalog: Catalog, machines: int = 1) -> Estimate:
     """Return the estimate of bringing a dataset to a place.
 
     Parameters
     ----------
     target
         Cloud and region, such as ``gcp/us-central1``.
+    machines
+        Machines, each of which gets all of it.
     """
-    source, gb = place_of(data.store, data.manifest.uri), data.manifest.nbytes / 1e9
-    duration = egress = None
-    if source and _is_priced(target):
-        duration = catalog.transfer_hours(_location(source), target, gb)
-        egress = catalog.egress(_location(source), target, gb) if _is_priced(source) else None
-    return DataEstimate(
-        data.manifest.nbytes, len(data.manifest.objects), source, target, egress, duration
+    route = place_of(data.store, data.manifest.uri), target
+    return estimate_transfer(
+        catalog, route, data.manifest.objects, download_traffic(data, machines)
     )
 
 
-def estimate_lines(listed: Sequence[CellDataset], target: str, catalog: Catalog) -> list[str]:
-    """Return a line for each dataset: its path, and what bringing it takes."""
-    return [f"{each.path}: {estimate_data(each, target, catalog)}" for each in listed]
-
-
-def egress_between(source: str, target: str, gb: float) -> tuple[float | None, str]:
-    """Return the price of bytes between two places (USD), and its basis.
+def estimate_lines(
+    listed: Sequence[CellDataset],
+    target: str,
+    catalog: Catalog,
+    machines: int = 1,
+    there: frozenset[str] = frozenset(),
+) -> list[str]:
+    """Return a line for each dataset: its path, and what bringing it takes.
 
     Parameters
     ----------
-    source, target
-        Places as `place_of` gives them; empty where they are not known.
-    gb
-        GB.
+    there
+        Datasets, by their ids, that the machines have already.
     """
-    if source and not _is_priced(source):
-        return 0.0, _("what comes from a machine of yours costs nothing there")
-    if not source or not target:
-        return None, _("the place of an endpoint is not known")
-    from .. import catalog
-
-    found = catalog.load().egress(source, _location(target), gb)
-    return found.usd, found.basis
-
-
-def _is_priced(place: str) -> bool:
-    """Return whether a place is of a cloud that bills what leaves it."""
-    return bool(place) and not find_facts(place.partition("/")[0]).on_premises
+    lines = []
+    for each in listed:
+        if each.dataset.id in there:
+            line = _("{title}: there already, 0 bytes, $0.00").format(title=each.title)
+        else:
+            line = str(estimate_data(each, target, catalog, machines))
+        lines.append(f"{each.path}: {line}")
+    return lines
 
 
-def _location(place: str) -> str:
-    return place if _is_priced(place) else "internet"
+def upload_lines(targets: Sequence[UploadTarget], source: str, catalog: Catalog) -> list[str]:
+    """Return a line for each ``--out``: nobody knows its size before, so that a GB is priced."""
+    lines = []
+    for each in targets:
+        route = source, place_of(each.store, each.uri)
+        gb = TransferTraffic(target=Traffic(writes=part_count(10**9, PART_SIZE) + 2), moved=10**9)
+        found = estimate_transfer(catalog, route, (), gb)
+        lines.append(
+            _("{path}: {way}: for each GB {charge}").format(
+                path=each.option.path, way=found.way, charge=found.charge
+            )
+        )
+    return lines
+
+
+def planned_data(listed: Sequence[CellDataset]) -> tuple[Data, ...]:
+    """Return the datasets as a plan counts them; those of places of no price are left out."""
+    found = []
+    for each in listed:
+        cloud, __, region = place_of(each.store, each.manifest.uri).partition("/")
+        if region and is_priced(cloud):
+            gb, count = each.manifest.nbytes / 1e9, len(each.manifest.objects)
+            found.append(Data(str(each.manifest.uri), gb, cloud, region, count, time.time()))
+    return tuple(found)
+
+
+def area_names(uris: Sequence[StorageUri], configured: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the areas in which all data of a cell must stay; empty for all.
+
+    Rules that allow this machine besides are checked once the place is known.
+    """
+    rules = [rule for rule in find_rules(uris, configured) if LOCAL not in rule.areas]
+    return rules[0].areas if rules else ()
+
+
+def check_cell_residency(
+    ends: Sequence[tuple[Store, StorageUri]], configured: Mapping[str, str], row: ClusterRow
+) -> None:
+    """Raise SkyResidency where a cell's data would leave their area: store, or its machines."""
+    for store, uri in ends:
+        rules: list[ResidencyRule] = find_rules((uri,), configured)
+        if rules:
+            from .. import catalog
+
+            stations = [
+                Station(str(uri), ask_place(store, uri)),
+                Station(row.name, place_of_cluster(row)),
+            ]
+            check_residency(catalog.load(), rules, stations)

@@ -10,7 +10,7 @@ import json
 import time
 import uuid
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -23,17 +23,24 @@ from ..quantities import Amount
 from ..resources import Resources
 from ..storage.connections import Connections
 from ..storage.dataset import Dataset
+from ..storage.delegation import Access, delegate
 from ..storage.downloads import plan_download
 from ..storage.errors import SkyStorageError
 from ..storage.listing import Manifest, list_objects
 from ..storage.machine_data import plan_to_json
 from ..storage.part_worker import read_part
+from ..storage.parts import PART_SIZE
+from ..storage.places import is_priced, place_of
+from ..storage.prices import price_transfer
 from ..storage.store import MIB, Span, Store, StoredObject
 from ..storage.stores import open_store
+from ..storage.traffic import Traffic, TransferTraffic, traffic_of
 from ..storage.tree_names import fold_of_platform
 from ..storage.uri import StorageUri
 from ..translation import _
-from .data_estimate import place_of
+from .data_estimate import place_of_cluster
+from .staging import staged_data
+from .transfer_account import observe_transfer
 from .transfer_progress import TransferReporter, format_size
 
 if TYPE_CHECKING:
@@ -55,11 +62,14 @@ class CellDataset:
         Path at which the cell reads it.
     store, manifest
         Its store, and the versions of its objects.
+    option
+        Word by which messages begin: the user has asked for the data so.
     """
 
     path: str
     store: Store
     manifest: Manifest
+    option: str = "--data"
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -71,6 +81,13 @@ class CellDataset:
         """Objects of the store by the identity of their cached contents."""
         by_path = self.manifest.by_path()
         return {each.identity: by_path[each.path] for each in self.dataset.objects}
+
+    @property
+    def packed(self) -> bytes:
+        """The dataset for a message to a machine."""
+        objects = [[each.path, each.identity, each.size] for each in self.dataset.objects]
+        described = {"objects": objects, "folders": self.dataset.folders}
+        return zlib.compress(json.dumps(described).encode(), 1)
 
     @property
     def title(self) -> str:
@@ -103,15 +120,18 @@ def list_data(data: Sequence[CellData], folder: Path, resources: Resources) -> l
     SkyObjectArchived
         Objects must be restored first.
     """
-    listed = []
-    for each in data:
-        uri = StorageUri.parse(each.uri, folder)
-        store = open_store(uri)
-        manifest = list_objects(store, uri)
-        manifest.check_readable()
-        listed.append(CellDataset(each.path, store, manifest))
-        listed[-1].dataset  # noqa: B018 - raises for keys that no folder can hold
+    listed = [list_dataset(StorageUri.parse(each.uri, folder), each.path) for each in data]
     check_disk(listed, resources.disk)
+    return listed
+
+
+def list_dataset(uri: StorageUri, path: str) -> CellDataset:
+    """List the data of an address, which machines are to have at a path; raise as `list_data`."""
+    store = open_store(uri)
+    manifest = list_objects(store, uri)
+    manifest.check_readable()
+    listed = CellDataset(path, store, manifest)
+    listed.dataset  # noqa: B018 - raises for keys that no folder can hold
     return listed
 
 
@@ -137,51 +157,12 @@ def check_paths(listed: Iterable[CellDataset], cloud: str) -> None:
         if PurePosixPath(each.path).is_absolute() and find_facts(cloud).on_premises:
             raise SkyUsageError(
                 _(
-                    "--data {uri}:{path}: an absolute path on a machine of {cloud}, which "
+                    "{option} {uri}:{path}: an absolute path on a machine of {cloud}, which "
                     "others use, too"
-                ).format(uri=each.manifest.uri, path=each.path, cloud=cloud),
+                ).format(option=each.option, uri=each.manifest.uri, path=each.path, cloud=cloud),
                 hint=_("a path in the cluster's folder: ./data/{name}").format(
                     name=each.manifest.uri.name
                 ),
-            )
-
-
-def check_mounts(mounts: Sequence[CellData], cloud: str, folder: Path) -> list[tuple[str, Path]]:
-    """Return the folders of this machine that a cell mounts, by path.
-
-    Raises
-    ------
-    SkyUsageError
-        The data would have to be streamed from a store, which machines cannot do.
-    """
-    linked = []
-    for each in mounts:
-        uri = StorageUri.parse(each.uri, folder)
-        if not (uri.is_local and cloud == "local"):
-            raise SkyUsageError(
-                _(
-                    "--mount {uri}: machines have no file system that streams from "
-                    "{scheme}: ({cloud})"
-                ).format(uri=uri, scheme=uri.scheme, cloud=cloud),
-                hint=_(
-                    "--data {uri}:./{path} brings the data, once for each machine; "
-                    "sky.Storage(uri).open(key) reads parts of an object here"
-                ).format(uri=uri, path=each.path),
-            )
-        if not uri.path.exists():
-            raise SkyUsageError(
-                _("--mount {uri}: there is nothing at {path}").format(uri=uri, path=uri.path)
-            )
-        linked.append((each.path, uri.path))
-    return linked
-
-
-def mount_folders(linked: Sequence[tuple[str, Path]], placement: Placement) -> None:
-    """Let paths of a cell on this machine lead to folders of it, which are not copied."""
-    for path, target in linked:
-        for rank in placement.ranks:
-            placement.cluster.connection.ask_engine(
-                rank, "data", step="mount", path=path, target=str(target)
             )
 
 
@@ -202,16 +183,12 @@ def bring_data(
         _Delivery(each, placement, reporter).run()
 
 
-def _can_delegate(data: CellDataset) -> bool:
-    """Return whether another machine can read the data by requests that grant nothing else.
-
-    Files of this machine are none of another one, and a request with a token grants all that the
-    token does.
-    """
-    if data.manifest.uri.is_local:
-        return False
-    request = data.store.read(data.manifest.objects[0])
-    return "authorization" not in {name.lower() for name in request.headers}
+def delegate_data(data: CellDataset, cloud: str) -> Store | None:
+    """Return the store by whose requests a machine gets the data; None to send it the bytes."""
+    uri = data.manifest.uri
+    if cloud == "local" and uri.scheme != "ssh":
+        return data.store
+    return delegate(data.store, uri, Access.READ)
 
 
 class _Delivery:
@@ -223,11 +200,15 @@ class _Delivery:
         self.ranks = placement.ranks
         self.id = uuid.uuid4().hex
         self._connections = Connections()
-        self.is_sent = placement.row.cloud != "local" and not _can_delegate(data)
+        self._billed = Traffic()
+        self._delegated = delegate_data(data, placement.row.cloud)
+        self.is_sent = self._delegated is None
+        self._staged = staged_data(data, placement.cluster) if self.is_sent else None
 
     def run(self) -> None:
         """Bring the dataset to every engine; engines of one machine share one download."""
         begun, missing = time.monotonic(), 0
+        counts = dict[int, tuple[int, int]]()
         try:
             self._begin()
             waiting, pause = dict.fromkeys(self.ranks, 0), FIRST_POLL_SECONDS
@@ -236,6 +217,7 @@ class _Delivery:
                     state = self._ask(rank, "state")
                     missing = max(missing, state.get("missing", 0))
                     waiting[rank] = state["done"]
+                    counts[rank] = state["reads"], state["received"]
                     if state["ended"]:
                         self._check_end(state)
                         del waiting[rank]
@@ -247,32 +229,42 @@ class _Delivery:
                 pause = min(pause * 1.5, LONGEST_POLL_SECONDS)
         except BaseException:
             self._cancel()
+            self._book(counts.values())
             raise
-        self._book_egress(missing)
+        self._book(counts.values())
+        self._remember(missing, time.monotonic() - begun)
         self.reporter.note(self._summary(missing, time.monotonic() - begun))
 
-    def _book_egress(self, nbytes: int) -> None:
-        """Enter the price of bytes that have left another cloud or region into the ledger."""
+    def _book(self, counts: Collection[tuple[int, int]]) -> None:
+        """Enter the price of requests, and of bytes that have left, into the ledger."""
         source, row = place_of(self.data.store, self.data.manifest.uri), self.cluster.row
-        if not nbytes or not source or find_facts(source.partition("/")[0]).on_premises:
+        listed = traffic_of(self.data.store) - self._billed
+        self._billed += listed
+        reads, received = (sum(each) for each in zip(*counts, strict=True)) if counts else (0, 0)
+        if not source or not is_priced(source) or self.is_sent:
             return
         from .. import catalog
 
-        gb, target = nbytes / 1e9, f"{row.cloud}/{row.region}"
-        if find_facts(row.cloud).on_premises:
-            target = "internet"
-        usd = catalog.load().egress(source, target, gb).usd
-        if usd != 0:
-            what = _("egress of {gb:.3g} GB from {source}").format(gb=gb, source=source)
-            self.cluster.store.add_other_cost(row.id, what, usd, time.time())
+        traffic = TransferTraffic(listed + Traffic(reads=reads), moved=received)
+        route = source, place_of_cluster(row)
+        charge = price_transfer(catalog.load(), route, traffic)
+        if charge.usd == 0:
+            return
+        what = _("egress of {gb:.3g} GB and {requests:,} requests from {source}").format(
+            gb=received / 1e9, requests=reads + listed.reads + listed.writes, source=source
+        )
+        self.cluster.store.add_other_cost(row.id, what, charge.usd, time.time())
+
+    def _remember(self, missing: int, seconds: float) -> None:
+        """Note that the machines have the dataset, and how fast it came."""
+        self.cluster.datasets.add(self.data.dataset.id)
+        source, row = place_of(self.data.store, self.data.manifest.uri), self.cluster.row
+        if source and is_priced(source) and not self.is_sent and seconds > 0:
+            observe_transfer(source, place_of_cluster(row), PART_SIZE, row.nodes, missing, seconds)
 
     def _begin(self) -> None:
         data = self.data
-        described = {
-            "objects": [[each.path, each.identity, each.size] for each in data.dataset.objects],
-            "folders": data.dataset.folders,
-        }
-        packed = zlib.compress(json.dumps(described).encode(), 1)
+        packed = data.packed
         for rank in self.ranks:
             link = self.cluster.connection
             content = {"step": "begin", "path": data.path, "single": data.manifest.is_single}
@@ -284,16 +276,25 @@ class _Delivery:
 
     def _answer(self, rank: int, wanted: Sequence[str]) -> None:
         """Send what an engine needs to get some objects: signed requests, or the bytes."""
-        if self.is_sent:
+        if self._staged is not None:
+            plans = self._staged.plans(wanted, self._show_staging)
+        elif self._delegated is None:
             for identity in wanted:
                 self._send_object(rank, identity, self.data.objects[identity])
             return
-        plans = {
-            identity: plan_download(self.data.store, self.data.objects[identity])
-            for identity in wanted
-        }
+        else:
+            plans = {
+                identity: plan_download(self._delegated, self.data.objects[identity])
+                for identity in wanted
+            }
         requests = {identity: plan_to_json(plan) for identity, plan in plans.items()}
         self._ask(rank, "requests", requests=requests)
+
+    def _show_staging(self, done: int, total: int) -> None:
+        """Show an upload to scratch, and let the engines hear that this machine is at work."""
+        self.reporter.progress(self.data.path)(done, total)
+        for rank in self.ranks:
+            self._ask(rank, "state")
 
     def _send_object(self, rank: int, identity: str, found: StoredObject) -> None:
         """Send the bytes of an object, piece by piece."""
@@ -311,7 +312,7 @@ class _Delivery:
         if state["error"]:
             message, __, hint = state["error"].partition("\n")
             raise SkyStorageError(
-                _("--data {uri}: {message}").format(uri=self.data.manifest.uri, message=message),
+                f"{self.data.option} {self.data.manifest.uri}: {message}",
                 hint=hint or None,
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,16 +13,20 @@ from ..cell_options.values import CellUpload
 from ..errors import SkyUsageError
 from ..quantities import format_size
 from ..storage.data import usage_memory
+from ..storage.delegation import Access, delegate
 from ..storage.errors import SkyStorageError
 from ..storage.file_parts import VERSION_HEADER, file_url
 from ..storage.object_transfer import TransferItem
-from ..storage.store import Capability, Checksums, PartRequest, Span, Store, StoredObject
+from ..storage.places import INTERNET, LOCAL, is_priced, place_of
+from ..storage.prices import price_transfer
+from ..storage.store import Capability, PartRequest, Span, Store, StoredObject
 from ..storage.stores import open_store
 from ..storage.transfer import Transfer
 from ..storage.transfer_values import TransferOptions
 from ..storage.tree_names import path_error
 from ..storage.uri import StorageUri
 from ..translation import _
+from .data_estimate import place_of_cluster
 from .engine_worker import EngineWorker, RelayWorker, Report
 from .transfer_progress import TransferReporter
 
@@ -135,19 +140,22 @@ def _upload(
         for name, size, version in files
     ]
     total = sum(item.source.size for item in items)
+    start_worker, write_store = choose_worker(target, placement, rank)
     show = reporter.progress(_("{path} to {uri}").format(path=path, uri=target.uri))
-    Transfer(
+    transfer = Transfer(
         EngineFiles(  # type: ignore[arg-type]
             PurePosixPath(found["root"]), {item.source.key: item.source for item in items}
         ),
         target.store,
         items,
-        options=TransferOptions(start_worker=_worker(target, placement, rank, reporter)),
+        options=TransferOptions(start_worker=start_worker, write_store=write_store),
         on_progress=lambda progress: show(progress.bytes_done, total),
-    ).run()
+    )
+    try:
+        transfer.run()
+    finally:
+        book_upload(target, placement, transfer, start_worker)
     usage_memory().forget(target.uri)
-    if not target.uri.is_local:
-        placement.cluster.egress.add(total)
     count = (
         "1 file" if len(items) == 1 else _("{items_count:,} files").format(items_count=len(items))
     )
@@ -156,6 +164,33 @@ def _upload(
             path=path, count=count, total=format_size(total), uri=target.uri
         )
     )
+
+
+def book_upload(
+    target: UploadTarget,
+    placement: Placement,
+    transfer: Transfer,
+    worker: Callable[[Report], Worker],
+) -> None:
+    """Enter the price of what was sent, and of the requests, into the ledger."""
+    from .. import catalog
+
+    place, row = place_of(target.store, target.uri), placement.cluster.row
+    home = place_of_cluster(row)
+    if target.uri.is_local or not (is_priced(home) or (place and is_priced(place))):
+        return
+    is_relayed = getattr(worker, "func", None) is RelayWorker
+    # an endpoint whose place nobody knows is on the internet, as far as the bytes are concerned
+    end = place or INTERNET
+    route = (home, LOCAL, end) if is_relayed else (home, end)
+    traffic = transfer.traffic()
+    charge = price_transfer(catalog.load(), route, traffic)
+    if charge.usd == 0:
+        return
+    what = _("egress of {gb:.3g} GB and {writes:,} writes to {uri}").format(
+        gb=traffic.moved / 1e9, writes=traffic.target.writes, uri=target.uri
+    )
+    placement.cluster.store.add_other_cost(row.id, what, charge.usd, time.time())
 
 
 def _key(uri: StorageUri, name: str, prefix: str, found: Mapping[str, Any]) -> str:
@@ -171,22 +206,21 @@ def _key(uri: StorageUri, name: str, prefix: str, found: Mapping[str, Any]) -> s
     return uri.child(prefix + name).key
 
 
-def _worker(
-    target: UploadTarget, placement: Placement, rank: int, reporter: TransferReporter
-) -> Callable[[Report], Worker]:
-    """Return the worker for a target: the engine's machine where a request grants only itself."""
+def choose_worker(
+    target: UploadTarget, placement: Placement, rank: int
+) -> tuple[Callable[[Report], Worker], Store]:
+    """Return the worker for a target, and the store by whose requests it writes.
+
+    It is the engine's machine where a request grants nothing outside of the target.
+    """
     link, is_local = placement.cluster.connection, placement.row.cloud == "local"
-    if is_local or _grants_only_itself(target):
-        return partial(EngineWorker, link=link, rank=rank)
-    return partial(RelayWorker, link=link, rank=rank)
-
-
-def _grants_only_itself(target: UploadTarget) -> bool:
-    if target.uri.is_local:
-        return False
-    upload = target.store.begin(target.uri.key or "x", 0)
-    headers = upload.write(1, Checksums(0)).headers
-    return "authorization" not in {name.lower() for name in headers}
+    store = target.store
+    if not (is_local and target.uri.scheme != "ssh"):
+        delegated = delegate(store, target.uri, Access.WRITE)
+        if delegated is None:
+            return partial(RelayWorker, link=link, rank=rank), store
+        store = delegated
+    return partial(EngineWorker, link=link, rank=rank), store
 
 
 def _ask(placement: Placement, rank: int, step: str, **content: Any) -> dict[str, Any]:

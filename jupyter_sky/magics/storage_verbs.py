@@ -70,17 +70,37 @@ def measure_data(uri: str, refresh: bool) -> Any:
     option("--dry-run", "", "Say how much would be copied, and its price."),
     option("--overwrite", "", "Replace objects of the target that differ."),
     option("--via", "NAME", "Cluster that moves the bytes between clouds; here for this machine."),
+    option("--residency", "AREAS", "Areas that the data may not leave, such as eu."),
+    option("--yes", "", "Copy without asking, whatever it costs."),
     needs_session=False,
 )
-def copy_data(to: str, dry_run: bool, overwrite: bool, via: str | None, **words: str) -> Any:
+def copy_data(
+    to: str,
+    dry_run: bool,
+    overwrite: bool,
+    via: str | None,
+    residency: str | None,
+    yes: bool,
+    **words: str,
+) -> Any:
     """Copy data between stores and folders; nothing is deleted."""
     from ..api.storage import copy, show_progress
 
-    made = copy(words["from"], to, dry_run=dry_run, overwrite=overwrite, via=via or "")
+    made = copy(
+        words["from"],
+        to,
+        dry_run=dry_run,
+        overwrite=overwrite,
+        via=via or "",
+        residency=residency or "",
+        yes=yes,
+    )
     if dry_run:
         return made
     made.wait(show_progress)
-    print(_("copied: {plan}").format(plan=made.plan))
+    way = _(", through {machine}").format(machine=made.route) if made.route else ""
+    cost = f": {made.charge}" if made.charge is not None and made.charge.usd else ""
+    print(_("copied: {plan}").format(plan=made.plan) + way + cost)
     return None
 
 
@@ -88,25 +108,27 @@ def copy_data(to: str, dry_run: bool, overwrite: bool, via: str | None, **words:
     "storage rm",
     "storage rm s3://mine/runs/7/",
     word("URI", "Object, or with / at its end everything below.", "storage"),
+    option("--dry-run", "", "Say what would be deleted, and what it costs now."),
     option("--yes", "", "Delete without asking."),
     needs_session=False,
 )
-def delete_data(uri: str, yes: bool) -> None:
+def delete_data(uri: str, dry_run: bool, yes: bool) -> None:
     """Delete an object, or everything below an address that ends with /."""
     from ..storage.data import Storage
+    from ..storage.deletion import plan_deletion
 
     data = Storage(uri)
-    if data.uri.is_folder and not yes:
-        manifest = data.list()
-        count, size = len(manifest.objects), format_size(manifest.nbytes)
+    if dry_run or (data.uri.is_folder and not yes):
+        plan = plan_deletion(data)
+        if dry_run:
+            print(_("{plan}; nothing was deleted").format(plan=plan))
+            return
         from .confirmation import ask
 
-        answer = ask(f"Delete {count:,} objects ({size}) below {data.uri}? [y/N] ")
+        answer = ask(_("{plan}\nDelete? [y/N] ").format(plan=plan))
         if answer is None:
             raise SkyUsageError(
-                _("{uri}: {count:,} objects ({size}) would be deleted").format(
-                    uri=data.uri, count=count, size=size
-                ),
+                _("{plan} would be deleted").format(plan=plan),
                 hint=_("%sky storage rm {uri} --yes").format(uri=data.uri),
             )
         if answer.strip().lower() not in ("y", "yes"):
@@ -114,11 +136,35 @@ def delete_data(uri: str, yes: bool) -> None:
     print(_("deleted: {delete:,} objects of {uri}").format(delete=data.delete(), uri=data.uri))
 
 
-@verb("storage gc", "storage gc", needs_session=False)
-def free_cache() -> None:
-    """Remove data from this machine's cache that no cell uses."""
+@verb(
+    "storage gc",
+    "storage gc",
+    option("--dry-run", "", "Say what would be removed."),
+    needs_session=False,
+)
+def free_cache(dry_run: bool) -> None:
+    """Remove data that nothing uses: this machine's cache, scratch, and interrupted transfers."""
+    from ..executor.scratch import reap_scratch, remove_unfinished, unused_scratch
+    from ..storage.leftovers import Leftovers
     from ..storage.local_cache import data_cache
 
     cache = data_cache()
+    if dry_run:
+        count, nbytes = cache.unused()
+        print(
+            _("{count:,} datasets that no cell uses: {nbytes} of {root}").format(
+                count=count, nbytes=format_size(nbytes), root=cache.root
+            )
+        )
+        for uri in unused_scratch():
+            print(_("{uri}: its run has ended").format(uri=uri))
+        print(_("nothing was removed"))
+        return
     freed = cache.evict_unused()
     print(_("freed: {freed} of {root}").format(freed=format_size(freed), root=cache.root))
+    if (left := remove_unfinished()) != Leftovers():
+        print(_("removed: {left}").format(left=left))
+        print(*left.failures, sep="\n", end="")
+    for found in reap_scratch():
+        state = _("removed") if found.gone else found.error
+        print(f"{found.what}: {state} ({found.why})")

@@ -272,10 +272,24 @@ class DatasetCache:
             )
         return evicted
 
+    def unused(self) -> tuple[int, int]:
+        """Return the number of datasets that no process uses, and the bytes that they hold."""
+        count, inodes = 0, dict[int, int]()
+        for tree in self._trees_by_use():
+            try:
+                descriptor = self._lock(f"leases/{tree.name}", fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            os.close(descriptor)
+            count += 1
+            states = (path.stat() for path in tree.rglob("*") if path.is_file())
+            inodes |= {state.st_ino: state.st_size for state in states}
+        return count, sum(inodes.values())
+
     def evict_unused(self) -> int:
         """Evict all datasets that no process uses; return the bytes freed."""
         before = self._disk_usage(self._folder("objects")).free
-        self.remove_stale()
+        self.remove_stale(age=0.0)
         for tree in self._trees_by_use():
             self._evict(tree)
         return max(0, self._disk_usage(self._folder("objects")).free - before)

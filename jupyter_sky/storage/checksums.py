@@ -44,7 +44,7 @@ def combine_crc32c(parts: Iterable[tuple[int, int]]) -> int:
     """
     combined = 0
     for part, size in parts:
-        combined = _multiply(_shift(size), combined) ^ part
+        combined = (_multiply(_shift(size), combined) if combined else 0) ^ part
     return combined
 
 

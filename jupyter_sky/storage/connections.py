@@ -7,19 +7,19 @@ call.
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import struct
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from ..translation import _
 from .errors import SkyConnectionLost
+from .tls import encrypt
+from .traffic import Tally
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 TIMEOUT = 60
@@ -28,7 +28,6 @@ TIMEOUT = 60
 JOINED = 64 * 1024
 """Bodies up to this size are sent together with their headers."""
 
-_BUNDLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 _MAX_HEAD = 64 * 1024
 
 
@@ -72,6 +71,7 @@ class Connections:
         headers: Mapping[str, str],
         body: Bytes = b"",
         into: bytearray | None = None,
+        tally: Tally | None = None,
     ) -> HttpAnswer:
         """Send a request and read its answer.
 
@@ -83,11 +83,15 @@ class Connections:
             The request; all are sent as they are.
         into : bytearray, optional
             Buffer for the body of a success that fits.
+        tally : Tally, optional
+            Counts what was sent and received, also in vain.
 
         Raises
         ------
         SkyConnectionLost
             The host cannot be reached, or the answer broke off.
+        SkyCertificateRefused
+            The host is not the one that is meant, as far as its certificate tells.
         """
         origin, target = _split(url)
         pool = vars(self._local)
@@ -109,6 +113,10 @@ class Connections:
                     _("{origin} broke off: {reason}").format(origin=origin, reason=reason)
                 ) from error
             finally:
+                if connection and tally:
+                    tally.requests += 1
+                    tally.sent += len(body)
+                    tally.received += connection.received
                 if connection and connection.is_ended:
                     connection.close()
                     pool.pop(origin, None)
@@ -130,6 +138,7 @@ class _Connection:
         self._rest = b""
         self.is_ended = False
         self.is_silent = True
+        self.received = 0
 
     def exchange(
         self,
@@ -141,6 +150,7 @@ class _Connection:
     ) -> HttpAnswer:
         """Send a request and read its answer."""
         self.is_silent = True  # not a byte of the answer: the host may have closed before
+        self.received = 0
         if not set("\r\n").isdisjoint("".join((target, *headers, *headers.values()))):
             raise ValueError("a line break in a header or an address")
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -164,6 +174,11 @@ class _Connection:
     def close(self) -> None:
         """Close."""
         self._socket.close()
+
+    def __del__(self) -> None:
+        """Close with the thread that used it, or with the store."""
+        if hasattr(self, "_socket"):  # it has none where the host could not be reached
+            self._socket.close()
 
     def _read_head(self) -> tuple[int, Headers]:
         data = self._rest
@@ -206,12 +221,14 @@ class _Connection:
         size = min(len(self._rest), len(view))
         view[:size] = self._rest[:size]
         self._rest = self._rest[size:]
+        self.received += size
         flags = 0 if isinstance(self._socket, ssl.SSLSocket) else socket.MSG_WAITALL
         while size < len(view):
             count = self._socket.recv_into(view[size:], 0, flags)
             if not count:
                 raise ConnectionError(f"closed after {size} of {len(view)} bytes")
             size += count
+            self.received += count
 
     def _read_line(self) -> bytes:
         while b"\r\n" not in self._rest:
@@ -237,6 +254,7 @@ class _Connection:
         pieces = [self._rest]
         while piece := self._socket.recv(_MAX_HEAD):
             pieces.append(piece)
+        self.received += sum(map(len, pieces))
         return b"".join(pieces)
 
 
@@ -266,7 +284,7 @@ def _connect(origin: str) -> socket.socket:
     if scheme != "https":
         return connection
     try:
-        return _tls().wrap_socket(connection, server_hostname=urlsplit(origin).hostname)
+        return encrypt(connection, urlsplit(origin).hostname or "")
     except BaseException:
         connection.close()
         raise
@@ -285,10 +303,3 @@ def _tunnel(connection: socket.socket, host: str, user: str) -> None:
         answer += more
     if b" 200 " not in answer.split(b"\r\n", 1)[0]:
         raise ConnectionError(f"the proxy refused: {answer[:80].decode(errors='replace')}")
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    """Return the context of all connections; it trusts what other clients of this machine trust."""
-    bundle = next((os.environ[name] for name in _BUNDLES if os.environ.get(name)), None)
-    return ssl.create_default_context(cafile=bundle)

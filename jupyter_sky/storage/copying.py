@@ -11,16 +11,19 @@ from ..errors import SkyUsageError
 from ..quantities import format_size
 from ..translation import _
 from .checksums import crc32c, crc_to_hex
-from .errors import SkyTargetExists
+from .errors import SkyInvalidKey, SkyTargetExists
 from .files import FilesStore
 from .listing import Manifest
 from .object_transfer import TransferItem
+from .ssh_store import SshStore
 from .store import ALWAYS, IF_ABSENT, MIB, Condition, Store, StoredObject
 from .tree_names import FoldName, exact_name, map_keys
 from .uri import StorageUri
 
 SHOWN_KEYS = 3
 COMPARED_AT_ONCE = 16
+MAX_KEY_BYTES = 1024
+"""Longest key of Amazon, Google and Azure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +90,12 @@ def plan_copy(
     Raises
     ------
     SkyUsageError
-        A target that is a folder of files cannot hold the keys, or is inside the source.
+        The target cannot hold the keys, or is inside the source.
+    SkyDiskFull
+        The target is a folder, and its disk has no room.
     """
     keys = _target_keys(manifest, target, fold)
-    _check_apart(manifest, store, keys)
+    _check_apart(manifest, source, store, keys)
     there = _objects_there(store, target, keys)
     common = [found for found in manifest.objects if keys.get(found.key) in there]
     old = [(found, there[keys[found.key]]) for found in common]
@@ -102,6 +107,8 @@ def plan_copy(
         for found in manifest.objects
         if found.key in keys and found.key not in same
     )
+    if isinstance(store, FilesStore):
+        store.check_room(target.key, sum(item.source.size for item in items))
     replaced = tuple(item.key for item in items if item.key in there)
     return CopyPlan(manifest.uri, target, items, len(same), replaced)
 
@@ -139,6 +146,8 @@ def _sums(store: Store, found: StoredObject) -> Mapping[str, str]:
                 md5.update(piece)
                 crc = crc32c(piece, crc)
         return {"md5": md5.hexdigest(), "crc32c": crc_to_hex(crc)}
+    if isinstance(store, SshStore):
+        return store.sums(found.key)
     return found.sums or store.stat(found.key).sums
 
 
@@ -155,19 +164,36 @@ def _target_keys(manifest: Manifest, target: StorageUri, fold: FoldName) -> dict
         paths: Mapping[str, str] = map_keys(str(manifest.uri), manifest.prefix, sizes, fold).files
     else:
         paths = {key: key.removeprefix(manifest.prefix) for key, __ in sizes}
+        _check_lengths(str(target), [folder.key + path for path in paths.values()])
     return {key: folder.key + path for key, path in paths.items() if folder.key + path}
 
 
-def _check_apart(manifest: Manifest, store: Store, keys: Mapping[str, str]) -> None:
+def _check_lengths(target: str, keys: Sequence[str]) -> None:
+    """Refuse keys that no object store takes."""
+    long = [key for key in keys if len(key) > MAX_KEY_BYTES / 4 and _is_long(key)]
+    if long:
+        raise SkyInvalidKey(
+            _("{target} cannot hold {key}…: a key has at most {limit:,} bytes").format(
+                target=target, key=long[0][:60], limit=MAX_KEY_BYTES
+            ),
+            hint=_("copy folders that lie deeper one by one, or give them shorter names"),
+        )
+
+
+def _is_long(key: str) -> bool:
+    return len(key.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES
+
+
+def _check_apart(manifest: Manifest, source: Store, store: Store, keys: Mapping[str, str]) -> None:
     if _address(manifest.uri) != _address(store.uri):
         return
-    if manifest.uri.is_local or manifest.uri.options == store.uri.options:
+    if manifest.uri.is_local or source.uri.options == store.uri.options:
         own = {each.key for each in manifest.objects}
-        for source, key in keys.items():
+        for name, key in keys.items():
             if key in own or (manifest.uri.is_folder and key.startswith(manifest.uri.key)):
                 raise SkyUsageError(
                     _("{source} would be copied to {key}, which is part of the source").format(
-                        source=source, key=key
+                        source=name, key=key
                     ),
                     hint=_("copy to an address outside of it"),
                 )

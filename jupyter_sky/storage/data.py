@@ -14,6 +14,7 @@ from ..translation import _
 from .errors import SkyObjectMissing
 from .listing import Manifest, Usage, UsageMemory, list_level, list_objects
 from .local_cache import fetch_dataset
+from .presigned import presign
 from .reading import open_object
 from .store import Store
 from .stores import open_store
@@ -58,7 +59,7 @@ class Storage:
     @property
     def region(self) -> str:
         """Region of the bucket, as far as its store tells it; empty for folders."""
-        return "" if self.uri.options.get("endpoint") else getattr(self.store, "region", "")
+        return "" if self.store.uri.options.get("endpoint") else getattr(self.store, "region", "")
 
     # -- what is there -----------------------------------------------------------------------------
 
@@ -76,13 +77,14 @@ class Storage:
             Up to `LISTED_ROWS` rows.
         """
         uri = self._child(key)
-        rows = list[tuple[object, ...]]()
-        for name, found in self._level(uri):
+        rows, note = list[tuple[object, ...]](), ""
+        for path, found in self._level(uri):
             if len(rows) == LISTED_ROWS:
-                note = f"more than {LISTED_ROWS:,}: name a folder below it"
-                return Table(str(uri), ("key", "bytes", "changed"), tuple(rows), note)
+                note = _("more than {count:,}: name a folder below it").format(count=LISTED_ROWS)
+                break
+            name = path.rstrip("/").rpartition("/")[2] + "/" * path.endswith("/")
             rows.append((name, "", "") if found is None else (name, found.size, _date(found)))
-        return Table(str(uri), ("key", "bytes", "changed"), tuple(rows))
+        return Table(str(uri), (_("name"), _("bytes"), _("changed")), tuple(rows), note)
 
     def _level(self, uri: StorageUri) -> Iterator[tuple[str, Any]]:
         levels = list_level(self.store, uri.key)
@@ -167,6 +169,25 @@ class Storage:
     def path(self) -> Path:
         """Path of the data on this machine, fetched where they are not there."""
         return self._fetched.path if self._fetched is not None else self.fetch()
+
+    def presign(self, key: str = "", *, hours: float = 1.0, method: str = "GET") -> str:
+        """Return an address by which anybody reads, or writes, one object for some time.
+
+        Parameters
+        ----------
+        key
+            Key below the address; the address itself unless given.
+        hours
+            Validity, up to 168. No address outlives the credentials that have signed it.
+        method
+            ``GET`` to read, ``PUT`` to write.
+
+        Examples
+        --------
+        >>> sky.Storage("s3://b/x.csv").presign(hours=2)  # doctest: +SKIP
+        'https://b.s3.us-east-1.amazonaws.com/x.csv?X-Amz-Algorithm=...'
+        """
+        return presign(self.store, self._child(key), hours, method)
 
     # -- changes -----------------------------------------------------------------------------------
 

@@ -23,6 +23,10 @@ class CompatibleDialect:
     prefix: ClassVar[str] = "x-amz-"
     capability: ClassVar[Capability] = Capability(part_checksum="md5")
 
+    def payer_headers(self, payer: str) -> dict[str, str]:
+        """Return headers by which whoever asks agrees to pay; `payer` is empty where not."""
+        return {f"{self.prefix}request-payer": "requester"} if payer else {}
+
     def begin_headers(self) -> dict[str, str]:
         """Return headers that begin an upload."""
         return {}
@@ -64,6 +68,10 @@ class CompatibleDialect:
 
     def stat_headers(self) -> dict[str, str]:
         """Return headers that ask for checksums."""
+        return {}
+
+    def list_headers(self) -> dict[str, str]:
+        """Return headers that ask a listing for what it leaves out otherwise."""
         return {}
 
     def version(self, headers: Headers) -> str:
@@ -109,6 +117,10 @@ class AmazonDialect(CompatibleDialect):
         """Return headers that ask for checksums."""
         return {"x-amz-checksum-mode": "ENABLED"}
 
+    def list_headers(self) -> dict[str, str]:
+        """Return headers that ask for the state of archived objects."""
+        return {"x-amz-optional-object-attributes": "RestoreStatus"}
+
     def sums(self, headers: Headers) -> dict[str, str]:
         """Return the CRC-32C of the whole object; ETags of Amazon may be of any kind."""
         text = headers.get("x-amz-checksum-crc32c") or ""
@@ -122,6 +134,10 @@ class GoogleDialect(CompatibleDialect):
     capability: ClassVar[Capability] = Capability(
         max_object=5 * 1024**2 * MIB, equal_parts=False, part_checksum="crc32c"
     )
+
+    def payer_headers(self, payer: str) -> dict[str, str]:
+        """Return headers by which a project of Google agrees to pay."""
+        return {"x-goog-user-project": payer} if payer else {}
 
     def part_headers(self, sums: Checksums) -> dict[str, str]:
         """Return headers by which the store verifies a part."""

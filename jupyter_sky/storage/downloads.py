@@ -14,7 +14,7 @@ from ..errors import SkyCancelled
 from ..translation import _
 from .checksums import combine_crc32c, crc_to_hex
 from .errors import SkyChecksumMismatch, SkyStoreBusy
-from .file_parts import DONE_HEADER, file_url
+from .file_parts import DONE_HEADER, SUM_HEADER, file_url
 from .part_worker import PartJob, PartOutcome, PartWorker
 from .parts import PART_SIZE, part_count, part_span
 from .retries import backoff
@@ -24,7 +24,10 @@ CONCURRENCY = 8
 """Parts that are read at once: with parts of 16 MiB, 128 MiB of memory."""
 ATTEMPTS = 8
 """Attempts for one part while its store is busy."""
+READINGS = 3
+"""Attempts for one object of which damaged bytes have come."""
 CANCEL_SECONDS = 0.25
+_PASSING = (SkyStoreBusy, SkyChecksumMismatch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ def download_objects(
     pairs: Sequence[tuple[DownloadPlan, Path]],
     report: Callable[[int], None] = lambda nbytes: None,
     cancelled: threading.Event | None = None,
+    count: Callable[[PartOutcome], None] = lambda outcome: None,
 ) -> None:
     """Write objects to files, several parts at a time, and compare their checksums.
 
@@ -96,6 +100,8 @@ def download_objects(
         Called with the bytes of each part that has come.
     cancelled
         Ends the download once it is set.
+    count
+        Called with every outcome, those in vain included: each has its requests and bytes.
 
     Raises
     ------
@@ -106,6 +112,29 @@ def download_objects(
     SkyCancelled
         `cancelled` was set.
     """
+    stop = cancelled or threading.Event()
+    for attempt in range(READINGS):
+        try:
+            _download_once(pairs, report, stop, count)
+            return
+        except _DamagedObjects as damaged:
+            pairs = [(plan, path) for plan, path in pairs if path in damaged.paths]
+            if attempt + 1 == READINGS:
+                raise SkyChecksumMismatch(damaged.message) from None
+
+
+class _DamagedObjects(SkyChecksumMismatch):
+    """Objects of which other bytes have come than their store has."""
+
+    paths: frozenset[Path] = frozenset()
+
+
+def _download_once(
+    pairs: Sequence[tuple[DownloadPlan, Path]],
+    report: Callable[[int], None],
+    cancelled: threading.Event,
+    count: Callable[[PartOutcome], None],
+) -> None:
     parts: list[_Part] = []
     for plan, path in pairs:
         path.touch()
@@ -115,13 +144,23 @@ def download_objects(
     outcomes: SimpleQueue[PartOutcome] = SimpleQueue()
     worker = PartWorker(outcomes.put, CONCURRENCY)
     try:
-        _run_parts(parts, worker, outcomes, report, cancelled or threading.Event())
+        _run_parts(parts, worker, outcomes, report, cancelled, count)
     finally:
         worker.close()
-    for plan, path in pairs:
-        own = [part for part in parts if part.path == path]
-        if own:
-            _compare_sums(plan, path, own)
+    by_path: dict[Path, list[_Part]] = {}
+    for part in parts:
+        by_path.setdefault(part.path, []).append(part)
+    damaged = [own[0] for own in by_path.values() if _is_damaged(own)]
+    for part in damaged:
+        part.path.unlink(missing_ok=True)
+    if damaged:
+        error = _DamagedObjects(
+            _("{subject} returned other bytes than its store has").format(
+                subject=damaged[0].request.subject
+            )
+        )
+        error.paths = frozenset(part.path for part in damaged)
+        raise error
 
 
 def _run_parts(
@@ -130,6 +169,7 @@ def _run_parts(
     outcomes: SimpleQueue[PartOutcome],
     report: Callable[[int], None],
     cancelled: threading.Event,
+    count: Callable[[PartOutcome], None],
 ) -> None:
     waiting, flying, done = list(range(len(parts))), 0, 0
     waiting.reverse()
@@ -147,13 +187,15 @@ def _run_parts(
         except Empty:
             continue
         flying -= 1
+        count(outcome)
         part = parts[outcome.id]
         if outcome.error is None:
             part.outcome, done = outcome, done + 1
             report(outcome.received)
-        elif isinstance(outcome.error, SkyStoreBusy) and part.attempts < ATTEMPTS:
+        elif isinstance(outcome.error, _PASSING) and part.attempts < ATTEMPTS:
             part.attempts += 1
-            cancelled.wait(backoff(part.attempts, outcome.error.retry_after, random.random()))
+            asked = getattr(outcome.error, "retry_after", 0.0)
+            cancelled.wait(backoff(part.attempts, asked, random.random()))
             waiting.append(outcome.id)
         else:
             raise outcome.error
@@ -164,24 +206,22 @@ def _is_md5_wanted(plan: DownloadPlan) -> bool:
     return len(plan.requests) == 1 and [name for name, __ in plan.sums] == ["md5"]
 
 
-def _write_request(part: _Part, _sums: Checksums) -> PartRequest:
-    headers = {DONE_HEADER: str(part.number)} if len(part.plan.requests) > 1 else {}
+def _write_request(part: _Part, sums: Checksums) -> PartRequest:
+    headers = {SUM_HEADER: crc_to_hex(sums.crc32c)}
+    if len(part.plan.requests) > 1:
+        headers[DONE_HEADER] = str(part.number)
     return PartRequest("PUT", file_url(part.path), headers, part.request.span)
 
 
-def _compare_sums(plan: DownloadPlan, path: Path, parts: Sequence[_Part]) -> None:
+def _is_damaged(parts: Sequence[_Part]) -> bool:
+    """Return whether the checksums of the whole differ from those of its parts."""
+    plan = parts[0].plan
     known = dict(plan.sums)
     outcomes = [(part.outcome, part.request.span.size) for part in parts]
-    pairs = [(outcome.sums.crc32c, size) for outcome, size in outcomes if outcome is not None]
-    crc32c = crc_to_hex(combine_crc32c(pairs))
-    told = known.get("crc32c")
-    differs = told is not None and told != crc32c
-    if told is None and _is_md5_wanted(plan) and parts[0].outcome is not None:
-        differs = known["md5"] != parts[0].outcome.sums.md5.hex()
-    if differs:
-        path.unlink(missing_ok=True)
-        raise SkyChecksumMismatch(
-            _("{subject} returned other bytes than its store has").format(
-                subject=parts[0].request.subject
-            )
-        )
+    pairs = [(outcome.sums.crc32c, size) for outcome, size in outcomes if outcome and outcome.sums]
+    if told := known.get("crc32c"):
+        return told != crc_to_hex(combine_crc32c(pairs))
+    outcome = parts[0].outcome
+    if not _is_md5_wanted(plan) or outcome is None or outcome.sums is None:
+        return False
+    return known["md5"] != outcome.sums.md5.hex()

@@ -13,6 +13,10 @@ class SkyBucketMissing(SkyStorageError):
     """The bucket or container does not exist."""
 
 
+class SkyBucketOwned(SkyStorageError):
+    """The bucket exists already, and is the user's own."""
+
+
 class SkyObjectMissing(SkyStorageError, FileNotFoundError):
     """No object has this key, or the version that was asked is gone."""
 
@@ -62,6 +66,10 @@ class SkyConnectionLost(SkyStoreBusy):
     """The host cannot be reached, or its answer broke off."""
 
 
+class SkyCertificateRefused(SkyStorageError):
+    """The certificate of a host is not valid for it, or nobody trusted has signed it."""
+
+
 class SkyRequestExpired(SkyStorageError):
     """A signed request has expired, or its signature is not accepted."""
 
@@ -84,6 +92,10 @@ class SkyRequesterPays(SkyStorageError):
 
 class SkyObjectArchived(SkyStorageError):
     """The object lies in an archive and must be restored before it can be read."""
+
+
+class SkyResidency(SkyStorageError):
+    """Data would leave the area that they must stay in."""
 
 
 class SkyInvalidKey(SkyStorageError, SkyUsageError):

@@ -21,6 +21,8 @@ from .store import PartRequest, Span
 VERSION_HEADER = "If-Match"
 DONE_HEADER = "Sky-Part-Number"
 """Number of a part that is noted as done; absent where a file is written at once."""
+SUM_HEADER = "Sky-Part-Sum"
+"""CRC-32C of the bytes where it is known already, in hexadecimal."""
 
 _KINDS = {
     errno.ENOENT: SkyObjectMissing,
@@ -83,7 +85,7 @@ def read_file_part(request: PartRequest, into: bytearray | None = None) -> Bytes
 def write_file_part(request: PartRequest, data: Bytes) -> str:
     """Write a span of a file and return its checksum; a part is noted as done afterwards."""
     path = file_path(request.url)
-    tag = crc_to_hex(crc32c(data))
+    tag = request.headers.get(SUM_HEADER) or crc_to_hex(crc32c(data))
     number = request.headers.get(DONE_HEADER)
     flags = os.O_WRONLY | os.O_CREAT | (0 if number else os.O_TRUNC)
     try:

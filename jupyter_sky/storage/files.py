@@ -6,16 +6,18 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
 
+from ..quantities import format_size
 from ..translation import _
 from .checksums import crc32c, crc_to_hex
 from .errors import SkyDiskFull, SkyInvalidKey, SkyObjectMissing, SkyTargetExists, SkyUploadMissing
 from .file_parts import (
     DONE_HEADER,
+    SUM_HEADER,
     VERSION_HEADER,
     done_path,
     file_error,
@@ -23,9 +25,11 @@ from .file_parts import (
     file_version,
     read_file_part,
 )
+from .journal import own_token
 from .parts import choose_part_size, combined_crc32c, part_span
 from .store import (
     ALWAYS,
+    LAST_NAME,
     Capability,
     Checksums,
     Condition,
@@ -40,7 +44,7 @@ from .uri import StorageUri
 
 PART_PREFIX = ".sky-part-"
 _INVALID_PART = re.compile(r"(\A|/)\.{0,2}(/|\Z)|\0")
-_CAPABILITY = Capability(
+FILES_CAPABILITY = Capability(
     min_part=1, max_parts=10**9, max_object=2**63 - 1, equal_parts=False, part_checksum=""
 )
 
@@ -58,7 +62,7 @@ class FilesStore:
         self.root = root
         self._prefix = f"{root}/" if str(root) != "/" else "/"
         self.uri = StorageUri("file", "", str(root).strip("/") + "/" if str(root) != "/" else "")
-        self.capability = _CAPABILITY
+        self.capability = FILES_CAPABILITY
 
     def path(self, key: str) -> Path:
         """Return the path of a key, which never leaves the root.
@@ -87,9 +91,9 @@ class FilesStore:
         base = self.path(folder) if folder else self.root
         if not base.is_dir():
             return
-        for key, status in _walk(base, folder + "/" if folder else "", base.resolve(), ()):
-            if key.startswith(prefix) and key > after:
-                yield _stored(key, status)
+        span = _KeySpan(prefix, after)
+        for key, status in _walk(base, folder + "/" if folder else "", span, base.resolve(), ()):
+            yield _stored(key, status)
 
     def read(self, obj: StoredObject, span: Span | None = None) -> PartRequest:
         """Return a request that reads a span of this version."""
@@ -110,7 +114,7 @@ class FilesStore:
         part_size = part_size or choose_part_size(size, self.capability)
         path = self.path(key)
         has_parts = size > part_size
-        part_path = path.with_name(f"{PART_PREFIX}{upload_id or secrets.token_hex(8)}")
+        part_path = path.with_name(f"{PART_PREFIX}{upload_id or _new_id()}")
         upload = FileUpload(key, size, part_size, condition, path, part_path, has_parts)
         if upload_id:
             return upload
@@ -141,6 +145,20 @@ class FilesStore:
             raise file_error(error, str(upload.path)) from error
         sums = {} if crc is None else {"crc32c": crc_to_hex(crc)}
         return StoredObject(upload.key, upload.size, file_version(status), sums, status.st_mtime)
+
+    def check_room(self, prefix: str, size: int) -> None:
+        """Raise SkyDiskFull where the disk has no room for `size` more bytes below a prefix.
+
+        What an interrupted transfer has written there already counts as room.
+        """
+        folder = Path(self._prefix, prefix)
+        there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
+        free = shutil.disk_usage(there).free
+        if size > free and there == folder:
+            parts = folder.rglob(f"{PART_PREFIX}*")
+            free += sum(path.stat().st_blocks * 512 for path in parts)
+        if size > free:
+            raise _disk_error(folder, size, free)
 
     def remove(self, keys: Iterable[str]) -> None:
         """Delete files."""
@@ -185,7 +203,9 @@ class FileUpload:
 
     def write(self, number: int, sums: Checksums) -> PartRequest:
         """Return a request that writes a part."""
-        headers = {DONE_HEADER: str(number)} if self.has_parts else {}
+        headers = {SUM_HEADER: crc_to_hex(sums.crc32c)}
+        if self.has_parts:
+            headers[DONE_HEADER] = str(number)
         span = part_span(number, self.size, self.part_size)
         return PartRequest("PUT", file_url(self.part_path), headers, span)
 
@@ -220,12 +240,56 @@ class FileUpload:
         done_path(self.part_path).unlink(missing_ok=True)
 
 
+def remove_parts(folder: Path, owner: str, kept: Collection[str]) -> int:
+    """Remove the unfinished files of a process below a folder; return how many there were.
+
+    Parameters
+    ----------
+    folder
+        Folder that is searched, with all below it.
+    owner
+        Token of the process, see `own_token`.
+    kept
+        Names of uploads that are left alone.
+    """
+    count = 0
+    for base, __, names in os.walk(folder):
+        for name in names:
+            upload_id = name.removeprefix(PART_PREFIX).removesuffix(".done")
+            if name.startswith(f"{PART_PREFIX}{owner}-") and upload_id not in kept:
+                Path(base, name).unlink(missing_ok=True)
+                count += not name.endswith(".done")
+    return count
+
+
+def _new_id() -> str:
+    """Return a name for an upload, by which the files of a process that was killed are found."""
+    return f"{own_token()}-{secrets.token_hex(8)}"
+
+
 def _stored(key: str, status: os.stat_result) -> StoredObject:
     return StoredObject(key, status.st_size, file_version(status), modified=status.st_mtime)
 
 
+@dataclass(frozen=True, slots=True)
+class _KeySpan:
+    """Keys that a listing asks for: those that begin with `prefix` and come behind `after`."""
+
+    prefix: str
+    after: str
+
+    def may_have(self, key: str) -> bool:
+        """Return whether a file, or a folder whose key ends with ``/``, may be one or have one."""
+        is_above = key.endswith("/") and self.prefix.startswith(key)
+        if not key.startswith(self.prefix) and not is_above:
+            return False
+        if key.endswith("/") and self.after.startswith(key):
+            return not self.after.startswith(key + LAST_NAME)
+        return key > self.after
+
+
 def _walk(
-    folder: Path, prefix: str, root: Path, above: tuple[str, ...]
+    folder: Path, prefix: str, span: _KeySpan, root: Path, above: tuple[str, ...]
 ) -> Iterator[tuple[str, os.stat_result]]:
     """Yield keys and states of files below a folder, in the order of whole keys."""
     real = os.path.realpath(folder)
@@ -238,7 +302,7 @@ def _walk(
     except OSError as error:
         raise file_error(error, str(folder)) from error
     for name, entry in sorted(entries, key=lambda pair: pair[0]):
-        if name.startswith(PART_PREFIX):
+        if name.startswith(PART_PREFIX) or not span.may_have(prefix + name):
             continue
         if entry.is_symlink():
             _check_link(entry, root)
@@ -249,7 +313,7 @@ def _walk(
                 _("the name {name!r} in {folder} is not UTF-8").format(name=name, folder=folder)
             ) from None
         if name.endswith("/"):
-            yield from _walk(Path(entry.path), prefix + name, root, (*above, real))
+            yield from _walk(Path(entry.path), prefix + name, span, root, (*above, real))
         elif entry.is_file():
             yield prefix + name, entry.stat()
 
@@ -275,14 +339,17 @@ def _reserve(path: Path, size: int) -> None:
     """Make room for a file, or say before the first byte that there is none."""
     free = shutil.disk_usage(path.parent).free
     if size > free:
-        need, have = f"{size / 1e9:.1f} GB", f"{free / 1e9:.1f} GB"
-        raise SkyDiskFull(
-            _("{parent} needs room for {need} and has {have}").format(
-                parent=path.parent, need=need, have=have
-            )
-        )
+        raise _disk_error(path.parent, size, free)
     with path.open("xb") as file:
         file.truncate(size)
+
+
+def _disk_error(folder: Path, size: int, free: int) -> SkyDiskFull:
+    return SkyDiskFull(
+        _("{parent} needs room for {need} and has {have}").format(
+            parent=folder, need=format_size(size), have=format_size(free)
+        )
+    )
 
 
 def _publish(upload: FileUpload) -> None:

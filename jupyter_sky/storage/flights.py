@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from .object_transfer import ObjectTransfer
 from .parallelism import Parallelism
+from .part_worker import Limits
 from .store import Checksums, Upload
 
 
@@ -46,14 +47,17 @@ class Flight:
 
 @dataclass
 class Flights:
-    """All parts in flight, within a limit of bytes and of number.
+    """All parts in flight: those that a worker carries, and as many that wait in its queue.
+
+    A thread that has carried a part takes the next one at once, not only after the decision about
+    the former. Parts that wait take no memory; the worker keeps to `limits`.
 
     Attributes
     ----------
     memory : int
-        Bytes in flight.
+        Bytes that are carried at once.
     parallelism : Parallelism
-        Number in flight.
+        Number that is carried at once.
     """
 
     memory: int
@@ -72,10 +76,19 @@ class Flights:
         return bool(self._delayed)
 
     def has_room(self, size: int) -> bool:
-        """Whether a part of `size` may start; a single one always may."""
+        """Whether a part of `size` may start; a single one always may.
+
+        Where only one is carried at once, none waits: they end in their order.
+        """
         if not self._flying:
             return True
-        return self._bytes + size <= self.memory and len(self) < self.parallelism.limit
+        carried = min(self.parallelism.limit, self.memory // max(1, size))
+        return carried > 1 and len(self) < 2 * carried and self._bytes + size <= 2 * self.memory
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of the worker."""
+        return Limits(self.parallelism.limit, self.memory)
 
     def start(self, flight: Flight) -> int:
         """Count a part as in flight and return its number."""

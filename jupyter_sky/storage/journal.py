@@ -6,11 +6,15 @@ remembered here. Processes of one user share the file.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import secrets
 import sqlite3
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from ..remote.processes import identity, is_alive
@@ -27,10 +31,24 @@ MIGRATIONS = (
         target TEXT PRIMARY KEY, content TEXT NOT NULL, version TEXT NOT NULL,
         at REAL NOT NULL) WITHOUT ROWID
     """,
+    """
+    ALTER TABLE uploads ADD COLUMN store TEXT NOT NULL DEFAULT '';
+    ALTER TABLE uploads ADD COLUMN key TEXT NOT NULL DEFAULT '';
+    CREATE TABLE transfers (
+        id TEXT PRIMARY KEY, store TEXT NOT NULL, prefix TEXT NOT NULL, owner TEXT NOT NULL,
+        beat REAL NOT NULL) WITHOUT ROWID
+    """,
+    # buckets of ours and prefixes of runs, noted before they are made
+    """
+    CREATE TABLE scratch (
+        uri TEXT PRIMARY KEY, kind TEXT NOT NULL, place TEXT NOT NULL, owner TEXT NOT NULL,
+        at REAL NOT NULL) WITHOUT ROWID
+    """,
 )
 HEARTBEAT = 10.0
 """Seconds between two signs of life of a transfer."""
 
+JOURNAL_NAME = "transfers.db"
 _KEEP_SECONDS = 7 * 24 * 3600.0
 
 
@@ -45,15 +63,42 @@ class JournalEntry:
     content : str
         Name and version of the source.
     upload_id : str
-        Name of the upload in its store.
+        Name of the upload in its store; empty until the store has told it.
     part_size : int
         Bytes of its parts.
+    store, key : str
+        Address of the store, and the key there.
+    noted : float
+        Unix time of the last sign of life of its process.
     """
 
     target: str
     content: str
     upload_id: str
     part_size: int
+    store: str = ""
+    key: str = ""
+    noted: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonedTransfer:
+    """A transfer whose process has ended before it, or that stopped with an error.
+
+    Attributes
+    ----------
+    id : str
+        Its name in the journal.
+    store, prefix : str
+        Address of the store that it wrote to, and the beginning of its keys.
+    owner : str
+        Token of the process, which its temporary files bear.
+    """
+
+    id: str
+    store: str
+    prefix: str
+    owner: str
 
 
 class Journal:
@@ -72,7 +117,7 @@ class Journal:
     @classmethod
     def open(cls, folder: Path) -> Journal:
         """Open or create ``transfers.db`` in a folder."""
-        return cls(Database.open(folder / "transfers.db", MIGRATIONS))
+        return cls(Database.open(folder / JOURNAL_NAME, MIGRATIONS))
 
     def take(self, target: str) -> JournalEntry | None:
         """Take over the upload of a target that an earlier process left; None without one.
@@ -97,15 +142,19 @@ class Journal:
                 )
             sql = "UPDATE uploads SET owner = ?, beat = ? WHERE target = ?"
             db.execute(sql, (self._owner, time.time(), target))
-            return JournalEntry(target, row["content"], row["upload_id"], row["part_size"])
+            return _entry(row)
 
         return self._database.transact(work)
 
     def begin(self, entry: JournalEntry) -> None:
-        """Note an upload before its first part is sent."""
+        """Note an upload: before the store is asked for it, and when the store has told its name.
+
+        A process that is killed between the two leaves an upload that only its key tells.
+        """
         values = (entry.target, entry.content, entry.upload_id, entry.part_size)
-        sql = "INSERT OR REPLACE INTO uploads VALUES (?, ?, ?, ?, ?, ?)"
-        self._database.write((sql, (*values, self._owner, time.time())), durable=True)
+        sql = "INSERT OR REPLACE INTO uploads VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        rest = (self._owner, time.time(), entry.store, entry.key)
+        self._database.write((sql, (*values, *rest)), durable=True)
 
     def forget(self, target: str) -> None:
         """Remove an upload that was completed or aborted."""
@@ -113,8 +162,56 @@ class Journal:
 
     def renew(self) -> None:
         """Show that this process is at work."""
-        sql = "UPDATE uploads SET beat = ? WHERE owner = ?"
-        self._database.write((sql, (time.time(), self._owner)), latest="transfers")
+        values = (time.time(), self._owner)
+        for table in ("uploads", "transfers"):
+            sql = f"UPDATE {table} SET beat = ? WHERE owner = ? AND beat > 0"
+            self._database.write((sql, values), latest=table)
+
+    # -- transfers as a whole
+
+    def start(self, store: str, prefix: str) -> str:
+        """Note that a transfer to a place begins, and return its name."""
+        name, sql = secrets.token_hex(8), "INSERT INTO transfers VALUES (?, ?, ?, ?, ?)"
+        values = (name, store, prefix, self._owner, time.time())
+        self._database.write((sql, values), durable=True)
+        return name
+
+    def finish(self, name: str) -> None:
+        """Remove a transfer that has left nothing behind."""
+        self._database.write(("DELETE FROM transfers WHERE id = ?", (name,)))
+
+    def abandon(self, name: str) -> None:
+        """Note that a transfer has stopped before its end; what it leaves may be taken over."""
+        sql = "UPDATE transfers SET beat = 0 WHERE id = ?"
+        self._database.write((sql, (name,)))
+
+    def abandoned_transfers(self) -> list[AbandonedTransfer]:
+        """Return the transfers of processes that carry on none."""
+        running, rows = self._running()
+        return [
+            AbandonedTransfer(row["id"], row["store"], row["prefix"], owner_token(row["owner"]))
+            for row in rows
+            if row["owner"] not in running
+        ]
+
+    def abandoned_uploads(self) -> list[JournalEntry]:
+        """Return the uploads of processes that carry on no transfer, also those to be resumed."""
+        running, __ = self._running()
+        rows = self._database.read("SELECT * FROM uploads")
+        return [
+            _entry(row)
+            for row in rows
+            if row["owner"] not in running and (row["owner"] == self._owner or not _is_alive(row))
+        ]
+
+    def _running(self) -> tuple[set[str], list[sqlite3.Row]]:
+        """Return the processes that carry on transfers, and all transfers."""
+        rows = self._database.read("SELECT * FROM transfers")
+        return {row["owner"] for row in rows if row["beat"] > 0 and _is_alive(row)}, rows
+
+    def resumable_ids(self) -> set[str]:
+        """Return the names of all uploads that are noted."""
+        return {row["upload_id"] for row in self._database.read("SELECT upload_id FROM uploads")}
 
     def publish(self, objects: Iterable[tuple[str, str, str]]) -> None:
         """Note targets that are written, each with its content and its version."""
@@ -137,3 +234,27 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+
+def owner_token(owner: str) -> str:
+    """Return a short name of a process, from its identity as the journal holds it."""
+    return hashlib.blake2b(owner.encode(), digest_size=4).hexdigest()
+
+
+def own_token() -> str:
+    """Return the token of this process."""
+    return _token_of(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _token_of(pid: int) -> str:
+    return owner_token(json.dumps(identity(pid), sort_keys=True))
+
+
+def _entry(row: sqlite3.Row) -> JournalEntry:
+    names = ("target", "content", "upload_id", "part_size", "store", "key", "beat")
+    return JournalEntry(*(row[name] for name in names))
+
+
+def _is_alive(row: sqlite3.Row) -> bool:
+    return is_alive(json.loads(row["owner"]), row["beat"])

@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import islice
@@ -15,15 +16,13 @@ from ..errors import suggest
 from ..quantities import format_size
 from ..translation import _
 from .dataset import CachedObject, Dataset, object_identity
-from .errors import SkyObjectArchived, SkyObjectMissing
-from .store import Store, StoredObject
+from .errors import SkyObjectArchived, SkyObjectMissing, SkyStorageError
+from .store import LAST_NAME, LevelStore, Readiness, Store, StoredObject
 from .tree_names import FoldName, TreeNames, exact_name, map_keys
 from .uri import StorageUri
 
 REMEMBERED_SECONDS = 24 * 3600.0
 """Time for which a measured size is used without listing again."""
-ARCHIVE_CLASSES = {"GLACIER", "DEEP_ARCHIVE", "ARCHIVE"}
-"""Storage classes whose objects must be restored before they can be read; Azure's are lowercase."""
 NEAR_KEYS = 200
 """Most keys that are listed to suggest one for a key that does not exist."""
 
@@ -106,25 +105,30 @@ class Manifest:
 
     def check_readable(self) -> None:
         """Raise SkyObjectArchived where objects must be restored first; names how many."""
-        archived = [e for e in self.objects if e.storage_class.upper() in ARCHIVE_CLASSES]
-        if archived:
-            first = archived[0]
-            raise SkyObjectArchived(
-                _(
-                    "{uri}: {archived_count:,} of {objects_count:,} objects are in the "
-                    "archive class {storage_class}, such as {key}: they cannot be read"
-                ).format(
-                    uri=self.uri,
-                    archived_count=len(archived),
-                    objects_count=len(self.objects),
-                    storage_class=first.storage_class,
-                    key=first.key,
-                ),
-                hint=_(
-                    "restore them in the store first, which takes minutes to hours and is "
-                    "charged per GB; then run this again"
-                ),
-            )
+        archived = [each for each in self.objects if each.readiness is not Readiness.READY]
+        if not archived:
+            return
+        first = archived[0]
+        message = _(
+            "{uri}: {archived_count:,} of {objects_count:,} objects are in the "
+            "archive class {storage_class}, such as {key}: they cannot be read"
+        ).format(
+            uri=self.uri,
+            archived_count=len(archived),
+            objects_count=len(self.objects),
+            storage_class=first.storage_class,
+            key=first.key,
+        )
+        hint = _(
+            "restore them in the store first, which takes minutes to hours and is "
+            "charged per GB; then run this again"
+        )
+        restoring = sum(each.readiness is Readiness.RESTORING for each in archived)
+        if restoring:
+            message += _("; {count:,} of them are being restored").format(count=restoring)
+        if restoring == len(archived):
+            hint = _("wait until the store has restored them, then run this again")
+        raise SkyObjectArchived(message, hint=hint)
 
 
 def list_objects(store: Store, uri: StorageUri) -> Manifest:
@@ -167,8 +171,7 @@ def _nothing_below(store: Store, uri: StorageUri) -> SkyObjectMissing:
             hint=_("%sky storage cp ./data/ brings a folder there"),
         )
     folder = uri.key.rstrip("/").rpartition("/")[0]
-    near = complete_keys(store, f"{folder}/" if folder else "", NEAR_KEYS)
-    known = suggest(uri.key.rstrip("/"), near)
+    known = suggest(uri.key.rstrip("/"), _near_keys(store, f"{folder}/" if folder else ""))
     return SkyObjectMissing(
         _("0 objects below {uri}").format(uri=uri),
         hint=known
@@ -178,6 +181,14 @@ def _nothing_below(store: Store, uri: StorageUri) -> SkyObjectMissing:
             "none; %sky storage ls {root} shows what is there"
         ).format(root=uri.root),
     )
+
+
+def _near_keys(store: Store, prefix: str) -> list[str]:
+    """Return the names below a prefix, as far as they can be listed."""
+    keys: list[str] = []
+    with suppress(SkyStorageError):  # what is wrong beside the address is not its fault
+        keys.extend(name for name, _ in islice(list_level(store, prefix), NEAR_KEYS))
+    return keys
 
 
 def list_level(store: Store, prefix: str) -> Iterator[tuple[str, StoredObject | None]]:
@@ -195,6 +206,9 @@ def list_level(store: Store, prefix: str) -> Iterator[tuple[str, StoredObject | 
     >>> [name for name, _ in list_level(store, "train/")]  # doctest: +SKIP
     ['train/labels.csv', 'train/n01440764/']
     """
+    if isinstance(store, LevelStore):
+        yield from store.list_level(prefix)
+        return
     start, after = prefix[: prefix.rfind("/") + 1], ""
     while True:
         folder = ""
@@ -207,7 +221,7 @@ def list_level(store: Store, prefix: str) -> Iterator[tuple[str, StoredObject | 
         if not folder:
             return
         yield folder, None
-        after = folder + "\U0010ffff"
+        after = folder + LAST_NAME
 
 
 def complete_keys(store: Store, prefix: str, limit: int) -> list[str]:

@@ -16,10 +16,12 @@ from typing import Any
 from ..errors import SkyCancelled, SkyError, SkyUsageError
 from ..translation import _
 from .cache import GROUP_OBJECTS, DatasetCache, Lease
+from .cached_files import remove_tree
 from .dataset import CachedObject, Dataset
 from .downloads import DownloadPlan, download_objects
 from .errors import SkyRequestExpired
 from .file_parts import file_url, file_version
+from .part_worker import PartOutcome
 from .parts import PART_SIZE, part_count, part_span
 from .store import PartRequest, Span
 from .tree_names import path_error
@@ -63,6 +65,7 @@ class DataTask:
 
     def __init__(self) -> None:
         self.done_bytes = 0
+        self.reads = self.received = 0
         self.error = ""
         self.has_ended = False
         self._cancelled = threading.Event()
@@ -83,7 +86,8 @@ class DataTask:
     def state(self) -> dict[str, Any]:
         """Return how far it is, for the notebook."""
         self._heard = time.monotonic()
-        return {"done": self.done_bytes, "ended": self.has_ended, "error": self.error}
+        counts = {"reads": self.reads, "received": self.received}
+        return {"done": self.done_bytes, "ended": self.has_ended, "error": self.error} | counts
 
     def _work(self) -> None:
         try:
@@ -97,6 +101,13 @@ class DataTask:
 
     def _run(self) -> None:
         raise NotImplementedError
+
+    def _count(self, outcome: PartOutcome) -> None:
+        """Count what its store bills, which is also what came in vain."""
+        if outcome.reads:
+            with self._condition:
+                self.reads += outcome.reads
+                self.received += outcome.received
 
     def _add_bytes(self, nbytes: int) -> None:
         with self._condition:
@@ -116,6 +127,8 @@ class Arrival(DataTask):
         Path that will lead to it.
     single
         Whether it is one file, and not a folder.
+    mounts
+        Folder of mounted datasets, to one of which the path may lead until now.
 
     Attributes
     ----------
@@ -126,13 +139,19 @@ class Arrival(DataTask):
     """
 
     def __init__(
-        self, cache: DatasetCache, dataset: Dataset, link: Path, single: bool = False
+        self,
+        cache: DatasetCache,
+        dataset: Dataset,
+        link: Path,
+        single: bool = False,
+        mounts: Path | None = None,
     ) -> None:
         super().__init__()
         check_paths(dataset)
-        check_link(link, cache.root)
+        check_link(link, cache.root, mounts or cache.root)
         self._cache, self._dataset, self.link, self._single = cache, dataset, link, single
         self.lease: Lease | None = None
+        self._spool = cache.root / "objects" / f"partial-sent-{os.getpid()}-{id(self)}"
         self._plans: dict[str, DownloadPlan] = {}
         self._wanted: dict[str, None] = {}
         self._missing: list[CachedObject] = []
@@ -157,7 +176,10 @@ class Arrival(DataTask):
         self._missing = self._cache.missing(self._dataset.objects)
         self._positions = {each.identity: n for n, each in enumerate(self._missing)}
         self._want(self._missing[:ASKED_AHEAD])
-        self.lease = self._cache.lease(self._dataset, self._download)
+        try:
+            self.lease = self._cache.lease(self._dataset, self._download)
+        finally:
+            remove_tree(self._spool)
         path = self.lease.path
         replace_link(self.link, path / self._dataset.objects[0].path if self._single else path)
 
@@ -180,6 +202,7 @@ class Arrival(DataTask):
                     [(plans[each.identity], path) for each, path in pairs],
                     self._add_bytes,
                     self._cancelled,
+                    self._count,
                 )
                 break
             except SkyRequestExpired:  # clocks differ, or the line is slow: ask for new ones
@@ -205,7 +228,7 @@ class Arrival(DataTask):
             self.add_plans({identity: DownloadPlan(tuple(requests))})
 
     def _spooled(self, identity: str) -> Path:
-        return self._cache.root / "objects" / f"partial-sent-{os.getpid()}" / identity
+        return self._spool / identity
 
     def _take_plans(self, objects: Sequence[CachedObject]) -> dict[str, DownloadPlan]:
         """Wait until the notebook has sent the requests for some objects.
@@ -247,10 +270,10 @@ def check_paths(dataset: Dataset) -> None:
             )
 
 
-def check_link(link: Path, cache: Path) -> None:
-    """Raise SkyUsageError where a path is taken by something that is not a cached dataset."""
+def check_link(link: Path, *folders: Path) -> None:
+    """Raise SkyUsageError where a path is taken by something that is not in one of our folders."""
     if link.is_symlink():
-        if Path(os.readlink(link)).is_relative_to(cache):
+        if any(Path(os.readlink(link)).is_relative_to(folder) for folder in folders):
             return
         problem = "a link to something else"
     elif link.exists():
@@ -258,8 +281,8 @@ def check_link(link: Path, cache: Path) -> None:
     else:
         return
     raise SkyUsageError(
-        _("--data: there is {problem} at {link} already").format(problem=problem, link=link),
-        hint=_("give another path: --data URI:./data/other"),
+        _("there is {problem} at {link} already").format(problem=problem, link=link),
+        hint=_("give another path: URI:./data/other"),
     )
 
 

@@ -10,9 +10,20 @@ from .checksums import crc_to_hex
 from .errors import SkyChecksumMismatch, SkyObjectMissing, SkyUploadConflict, SkyUploadMissing
 from .journal import Journal, JournalEntry
 from .parts import choose_part_size, combined_crc32c, part_count, part_span
-from .store import Checksums, Condition, Part, Span, Store, StoredObject, Upload
+from .store import (
+    Checksums,
+    Condition,
+    ListsUploads,
+    Part,
+    Span,
+    Store,
+    StoredObject,
+    Upload,
+)
 
 RESTARTS = 2
+CLOCK_SECONDS = 15 * 60.0
+"""Largest difference of the clocks of a store and a machine: stores refuse others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,15 @@ class ObjectTransfer:
     def is_complete(self) -> bool:
         """Whether the target has all parts."""
         return bool(self.upload) and len(self.parts) == self.count
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether a checksum of the source tells that the content is the same.
+
+        Sums of parts combine to the CRC-32C of the whole, not to its MD5.
+        """
+        sums = self.item.source.sums
+        return "crc32c" in sums or (self.count == 1 and "md5" in sums)
 
     def restart(self, source: StoredObject) -> None:
         """Begin anew with what the source is now."""
@@ -135,10 +155,13 @@ def open_object(
             transfer.item = replace(item, source=there)
     if journal and has_parts and _take_over(transfer, source, target, condition, journal):
         return
+    entry = None
+    if journal and has_parts:
+        entry = _new_entry(transfer.item, source, target, part_size)
+        journal.begin(entry)
     upload = target.begin(item.key, item.source.size, part_size=part_size, condition=condition)
-    if journal and upload.id:
-        name, content = object_name(target, item.key), content_name(source, transfer.item.source)
-        journal.begin(JournalEntry(name, content, upload.id, upload.part_size))
+    if journal and entry and upload.id:
+        journal.begin(replace(entry, upload_id=upload.id, part_size=upload.part_size))
     transfer.upload, transfer.parts, transfer.resumed = upload, {}, 0
     transfer.missing = deque(range(1, transfer.count + 1))
 
@@ -205,6 +228,19 @@ def find_published(
     return there if is_same and there.size == transfer.size else None
 
 
+def _new_entry(item: TransferItem, source: Store, target: Store, part_size: int) -> JournalEntry:
+    """Return the note of an upload whose name the store has not told yet."""
+    address = target.uri.child(item.key)
+    return JournalEntry(
+        object_name(target, item.key),
+        content_name(source, item.source),
+        "",
+        part_size,
+        str(address.root),
+        address.key,
+    )
+
+
 def _take_over(
     transfer: ObjectTransfer, source: Store, target: Store, condition: Condition, journal: Journal
 ) -> bool:
@@ -213,9 +249,10 @@ def _take_over(
     if entry is None:
         return False
     is_same = entry.content == content_name(source, transfer.item.source)
-    if is_same and _resume(transfer, target, entry, condition):
+    if is_same and entry.upload_id and _resume(transfer, target, entry, condition):
         return True
-    _give_up(target, entry, transfer.item, journal)
+    give_up(target, entry, transfer.item.key)
+    journal.forget(entry.target)
     return False
 
 
@@ -240,9 +277,11 @@ def _resume(
     return True
 
 
-def _give_up(target: Store, entry: JournalEntry, item: TransferItem, journal: Journal) -> None:
-    """Abort an upload of other content."""
-    target.begin(
-        item.key, item.source.size, part_size=entry.part_size, upload_id=entry.upload_id
-    ).abort()
-    journal.forget(entry.target)
+def give_up(target: Store, entry: JournalEntry, key: str) -> None:
+    """Abort an upload that an earlier process left, also one whose name it had not learned yet."""
+    if not entry.upload_id:
+        if isinstance(target, ListsUploads):
+            target.abort_uploads(key, entry.noted - CLOCK_SECONDS)
+        return
+    size = 2 * entry.part_size  # of several parts, as every upload that has a name
+    target.begin(key, size, part_size=entry.part_size, upload_id=entry.upload_id).abort()

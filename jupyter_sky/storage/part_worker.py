@@ -8,14 +8,16 @@ writes a part is asked for when the part has been read, so that its checksum can
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Protocol
 
 from ..translation import _
-from .answers import error_of
+from .answers import error_of, raise_for_status
+from .buffers import Buffers
 from .checksums import crc32c, crc_from_base64
 from .connections import Bytes, Connections, HttpAnswer
 from .errors import (
@@ -27,6 +29,7 @@ from .errors import (
 )
 from .file_parts import read_file_part, write_file_part
 from .store import Checksums, PartRequest
+from .traffic import Tally
 
 SignWrite = Callable[[Checksums], PartRequest]
 
@@ -45,12 +48,15 @@ class PartJob:
         Whether the target wants an MD5 as well.
     crc32c : int or None
         Sum that the bytes must have, where it is known before.
+    told_md5 : str
+        MD5 that they must have, in hexadecimal; empty where it is not known.
     """
 
     id: int
     read: PartRequest
     md5: bool = False
     crc32c: int | None = None
+    told_md5: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,8 @@ class PartOutcome:
         Name that the target gave the part.
     sent, received : int
         Bytes that passed, also in vain.
+    reads, writes : int
+        Requests that were sent, also in vain.
     error : SkyStorageError or None
         Reason why it is not written.
     """
@@ -77,6 +85,32 @@ class PartOutcome:
     sent: int = 0
     received: int = 0
     error: SkyStorageError | None = None
+    reads: int = 0
+    writes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Parts and bytes that a worker carries at once; jobs beyond them wait in its queue.
+
+    No part at all means that the jobs of the queue are given up.
+    """
+
+    parts: int = 64
+    bytes: int = sys.maxsize
+
+    def allow(self, parts: int, size: int, more: int) -> bool:
+        """Return whether a part of `more` bytes may start beside `parts` of `size` in all.
+
+        Examples
+        --------
+        >>> Limits(4, 100).allow(3, 60, 50), Limits(4, 100).allow(0, 0, 200)
+        (False, True)
+        """
+        return parts < self.parts and (not parts or size + more <= self.bytes)
+
+
+NOTHING = Limits(parts=0)
 
 
 class Worker(Protocol):
@@ -84,6 +118,10 @@ class Worker(Protocol):
 
     def submit(self, job: PartJob, sign_write: SignWrite) -> None:
         """Carry out a job, as soon as a thread is free."""
+        ...
+
+    def limit(self, limits: Limits) -> None:
+        """Carry no more than this at once from now on."""
         ...
 
     def close(self) -> None:
@@ -99,45 +137,88 @@ class PartWorker:
     report : callable
         Takes the outcome of each job, in the thread that carried it out.
     threads : int
-        Limit.
+        Limit until another one is set.
     """
 
     def __init__(self, report: Callable[[PartOutcome], None], threads: int = 64) -> None:
         self._report = report
-        self._jobs: SimpleQueue[tuple[PartJob, SignWrite] | None] = SimpleQueue()
-        self._limit = threads
+        self._jobs: deque[tuple[PartJob, SignWrite]] = deque()
+        self._limits = Limits(threads)
         self._threads: list[threading.Thread] = []
-        self._waiting = 0
-        self._lock = threading.Lock()
+        self._carried = self._carried_bytes = 0
+        self._is_closing = False
+        self._changed = threading.Condition(threading.Lock())
+        self._buffers = Buffers()
         self._connections = Connections()
 
     def submit(self, job: PartJob, sign_write: SignWrite) -> None:
         """Carry out a job, as soon as a thread is free."""
-        with self._lock:
-            self._waiting += 1
-            if self._waiting > len(self._threads) and len(self._threads) < self._limit:
-                thread = threading.Thread(target=self._run, name="sky-part-worker", daemon=True)
-                self._threads.append(thread)
-                thread.start()
-        self._jobs.put((job, sign_write))
+        with self._changed:
+            self._jobs.append((job, sign_write))
+            self._start()
+
+    def limit(self, limits: Limits) -> None:
+        """Carry no more than this at once from now on."""
+        with self._changed:
+            self._limits = limits
+            self._start()
+            withdrawn = () if limits.parts else tuple(self._jobs)
+            if withdrawn:
+                self._jobs.clear()
+        for job, __ in withdrawn:
+            error = SkyStorageError(_("{subject} was not begun").format(subject=job.read.subject))
+            self._report(PartOutcome(job.id, error=error))
 
     def close(self) -> None:
         """End the threads when the jobs that were submitted have ended."""
-        for __ in self._threads:
-            self._jobs.put(None)
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
         for thread in self._threads:
             thread.join()
 
+    def _start(self) -> None:
+        """Wake a thread for a job that may start, or start the threads that are missing."""
+        wanted = min(self._carried + len(self._jobs), self._limits.parts)
+        if wanted > len(self._threads):
+            thread = threading.Thread(target=self._run, name="sky-part-worker", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        elif self._may_start():
+            self._changed.notify()
+
     def _run(self) -> None:
-        buffer = bytearray()  # one for each thread, so that memory is bounded and not zeroed anew
-        while (entry := self._jobs.get()) is not None:
-            if len(buffer) < entry[0].read.span.size:
-                buffer = bytearray(entry[0].read.span.size)
-            outcome = carry_part(*entry, self._connections, buffer)
-            with self._lock:
-                self._waiting -= 1
+        finished = None
+        while entry := self._take(finished):
+            finished = entry[0]
+            with self._buffers.lend(finished.read.span.size) as buffer:
+                outcome = carry_part(*entry, self._connections, buffer)
             self._report(outcome)
         self._connections.close()
+
+    def _take(self, finished: PartJob | None) -> tuple[PartJob, SignWrite] | None:
+        """Return the next job when it may start, None when no more will come."""
+        with self._changed:
+            if finished:
+                self._carried -= 1
+                self._carried_bytes -= finished.read.span.size
+            while not self._may_start():
+                if self._is_closing and not self._jobs:
+                    self._changed.notify_all()
+                    return None
+                self._changed.wait()
+            entry = self._jobs.popleft()
+            self._carried += 1
+            self._carried_bytes += entry[0].read.span.size
+            if self._jobs:
+                self._start()  # for the job after this one
+            return entry
+
+    def _may_start(self) -> bool:
+        if not self._jobs:
+            return False
+        size = self._jobs[0][0].read.span.size
+        return self._limits.allow(self._carried, self._carried_bytes, size)
 
 
 def carry_part(
@@ -147,30 +228,33 @@ def carry_part(
     buffer: bytearray | None = None,
 ) -> PartOutcome:
     """Read a part, check it, ask for the request that writes it, write it."""
-    received = sent = 0
-    sums = None
+    sums, tag, error = None, "", None
+    reading, writing = Tally(), Tally()
     try:
-        data = read_part(job.read, connections, buffer)
-        received = len(data)
-        sums = Checksums(crc32c(data), _md5(data) if job.md5 else b"")
-        if job.crc32c not in (None, sums.crc32c):
+        data = read_part(job.read, connections, buffer, reading)
+        sums = Checksums(crc32c(data), _md5(data) if job.md5 or job.told_md5 else b"")
+        is_told = job.crc32c in (None, sums.crc32c)
+        if not is_told or job.told_md5 not in ("", sums.md5.hex()):
             raise SkyChecksumMismatch(
                 _("{subject} returned other bytes than the source has").format(
                     subject=job.read.subject
                 )
             )
-        request = sign_write(sums)
-        sent = len(data)
-        return PartOutcome(job.id, sums, write_part(request, data, connections), sent, received)
-    except SkyStorageError as error:
-        return PartOutcome(job.id, sums, sent=sent, received=received, error=error)
-    except Exception as error:  # a defect must end the transfer, not a thread of it
-        failure = SkyStorageError(f"{job.read.subject}: {type(error).__name__}: {error}")
-        return PartOutcome(job.id, sent=sent, received=received, error=failure)
+        tag = write_part(sign_write(sums), data, connections, writing)
+    except SkyStorageError as failure:
+        error = failure
+    except Exception as failure:  # a defect must end the transfer, not a thread of it
+        subject, kind = job.read.subject, type(failure).__name__
+        sums, error = None, SkyStorageError(f"{subject}: {kind}: {failure}")
+    counts = writing.sent, reading.received
+    return PartOutcome(job.id, sums, tag, *counts, error, reading.requests, writing.requests)
 
 
 def read_part(
-    request: PartRequest, connections: Connections, into: bytearray | None = None
+    request: PartRequest,
+    connections: Connections,
+    into: bytearray | None = None,
+    tally: Tally | None = None,
 ) -> Bytes:
     """Return the bytes that a request reads, in full and of the version that it names.
 
@@ -182,6 +266,8 @@ def read_part(
         Connections of this process.
     into : bytearray, optional
         Buffer of which a view is returned, if the bytes fit.
+    tally : Tally, optional
+        Counts the requests and their bytes.
 
     Raises
     ------
@@ -192,9 +278,18 @@ def read_part(
     SkyConnectionLost
         The answer broke off; the same request may succeed later.
     """
+    tally = tally or Tally()
     if request.url.startswith("file:"):
+        tally.received += request.span.size
         return read_file_part(request, into)
-    answer = connections.request(request.method, request.url, request.headers, into=into)
+    if request.url.startswith("ssh:"):
+        from .ssh_channel import read_ssh_part
+
+        tally.received += request.span.size
+        return read_ssh_part(request)
+    answer = connections.request(
+        request.method, request.url, request.headers, into=into, tally=tally
+    )
     if answer.status == 412:
         raise SkySourceChanged(
             _("{subject} reads an object that has changed").format(subject=request.subject)
@@ -206,6 +301,8 @@ def read_part(
     data = answer.body
     if answer.status == 200 and len(data) > request.span.size and "Range" in request.headers:
         data = data[request.span.start : request.span.stop]  # a store that ignores ranges
+    if answer.status == 206:
+        _compare_range(request, answer)
     if len(data) != request.span.size:
         raise SkyConnectionLost(
             _("{subject} returned {data_count} bytes").format(
@@ -216,19 +313,36 @@ def read_part(
     return data
 
 
-def write_part(request: PartRequest, data: Bytes, connections: Connections) -> str:
-    """Write bytes and return the tag that the store gave them."""
+def write_part(
+    request: PartRequest, data: Bytes, connections: Connections, tally: Tally | None = None
+) -> str:
+    """Write bytes and return the tag that the store gave them; `tally` counts them."""
+    tally = tally or Tally()
     if request.url.startswith("file:"):
+        tally.sent += len(data)
         return write_file_part(request, data)
-    answer = connections.request(request.method, request.url, request.headers, data)
+    if request.url.startswith("ssh:"):
+        from .ssh_channel import write_ssh_part
+
+        tally.sent += len(data)
+        return write_ssh_part(request, data)
+    answer = connections.request(request.method, request.url, request.headers, data, tally=tally)
     if answer.status == 412:
         raise SkyTargetExists(
             _("{subject}: another has written it").format(subject=request.subject)
         )
-    if answer.status >= 300:
-        raise error_of(answer, request.subject)
+    raise_for_status(answer, request.subject)  # a success may hold an error
     headers = answer.headers
     return headers.get("x-goog-generation") or (headers.get("ETag") or "").strip('"')
+
+
+def _compare_range(request: PartRequest, answer: HttpAnswer) -> None:
+    """Compare the range that came with the one that was asked for."""
+    told = answer.headers.get("Content-Range").removeprefix("bytes ").partition("/")[0]
+    if told and told != f"{request.span.start}-{request.span.stop - 1}":
+        raise SkyConnectionLost(
+            _("{subject} returned the bytes {told}").format(subject=request.subject, told=told)
+        )
 
 
 def _compare_with_header(request: PartRequest, answer: HttpAnswer, data: Bytes) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from ..quantities import format_size
+from .traffic import Traffic, TransferTraffic
+
 WINDOW = 10.0
 """Seconds over which the rate is taken."""
 
@@ -47,11 +50,12 @@ class Progress:
 
     def __str__(self) -> str:
         """One line for a card."""
-        done, total = self.bytes_done / 1e9, self.bytes_total / 1e9
-        share = f"{done:.2f} of {total:.2f} GB, {self.objects_done} of {self.objects_total} objects"
+        done, total = format_size(self.bytes_done), format_size(self.bytes_total)
+        share = f"{done} of {total}, {self.objects_done:,} of {self.objects_total:,} objects"
         left = "" if self.seconds_left == float("inf") else f", {self.seconds_left:.0f} s left"
         usd = f", ${self.usd:.2f}" if self.usd else ""
-        return f"{share}, {self.rate / 1e6:.0f} MB/s{left}{usd}"
+        rate = f", {format_size(self.rate)}/s" if self.rate else ""  # none before a second report
+        return f"{share}{rate}{left}{usd}"
 
 
 @dataclass
@@ -68,6 +72,15 @@ class Counters:
     requests_written: int = 0
     requests_read: int = 0
     _samples: deque[tuple[float, int]] = field(default_factory=deque)
+
+    @property
+    def traffic(self) -> TransferTraffic:
+        """Requests for parts, and their bytes."""
+        return TransferTraffic(
+            Traffic(reads=self.requests_read),
+            Traffic(writes=self.requests_written, sent=self.bytes_sent),
+            self.bytes_received,
+        )
 
     def rate(self, now: float) -> float:
         """Return bytes per second over the last 10 s, and note the state at `now`."""

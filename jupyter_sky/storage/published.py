@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .journal import Journal
+from .leftovers import remove_files_below
 from .object_transfer import TransferItem, content_name, object_name
 from .store import Store, StoredObject
 
@@ -29,6 +30,20 @@ class PublishedObjects:
         self._journal, self._source, self._target = journal, source, target
         self._keys = _shared_prefix([item.key for item in items])
         self._new: list[tuple[str, str, str]] = []
+        self._transfer = ""
+
+    def start(self) -> None:
+        """Note that the transfer begins."""
+        if self._journal:
+            self._transfer = self._journal.start(*self._place)
+
+    def stop(self, *, is_whole: bool) -> None:
+        """Note that the transfer has ended, with all its objects or before."""
+        if self._journal and is_whole:
+            self._journal.finish(self._transfer)
+            remove_files_below(self._journal, *self._place)
+        elif self._journal:
+            self._journal.abandon(self._transfer)
 
     def add(self, item: TransferItem, written: StoredObject) -> None:
         """Take in an object; `note` writes it down."""
@@ -64,6 +79,12 @@ class PublishedObjects:
         """Remove the record of a transfer that has ended."""
         if self._journal:
             self._journal.clear(self._prefix)
+
+    @property
+    def _place(self) -> tuple[str, str]:
+        """Address of the target store, and the beginning of the keys there."""
+        address = self._target.uri.child(self._keys)
+        return str(address.root), address.key
 
     @property
     def _prefix(self) -> str:

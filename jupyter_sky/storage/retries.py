@@ -44,11 +44,24 @@ class Retries:
     sleep: Callable[[float], None] = time.sleep
     draw: Callable[[], float] = random.random
 
-    def run(self, call: Callable[[], Result]) -> Result:
-        """Return what `call` returns; raise `SkyStoreBusy` when all attempts met it."""
+    def run(
+        self,
+        call: Callable[[], Result],
+        before_retry: Callable[[], object] = lambda: None,
+    ) -> Result:
+        """Return what `call` returns; raise `SkyStoreBusy` when all attempts met it.
+
+        Parameters
+        ----------
+        call : callable
+            The request.
+        before_retry : callable
+            Removes what an attempt may have left whose answer did not come.
+        """
         for attempt in range(1, self.limit):
             try:
                 return call()
             except SkyStoreBusy as error:
                 self.sleep(backoff(attempt, error.retry_after, self.draw()))
+                before_retry()
         return call()

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from xml.sax.saxutils import escape
 
 from ..translation import _
 from .answers import raise_for_status
-from .connections import Bytes, Connections, Headers, HttpAnswer
+from .connections import Connections, Headers, HttpAnswer
 from .dialects import CompatibleDialect
 from .errors import (
+    SkyBucketMissing,
     SkyChecksumMismatch,
     SkyObjectMissing,
     SkyRequestExpired,
-    SkyStorageError,
+    SkyStoragePermission,
     SkyStorageRegion,
     SkyTargetExists,
     SkyUploadMissing,
 )
 from .parts import choose_part_size, combined_crc32c
+from .refusals import check_deletions, explain_refusal, missing_permission
 from .retries import Retries
-from .s3_listing import parse_page
+from .s3_listing import archive_readiness, find_field, parse_buckets, parse_page, parse_uploads
 from .s3_upload import S3Upload
-from .signing import Signer, quote_path
+from .signing import SignedUrl, Signer, quote_path
 from .store import (
     ALWAYS,
     Capability,
@@ -36,6 +40,7 @@ from .store import (
     StoredObject,
     Upload,
 )
+from .traffic import Tally, TrafficMeter, request_kind
 from .uri import StorageUri
 
 READ_SECONDS = 15 * 60
@@ -43,6 +48,8 @@ READ_SECONDS = 15 * 60
 
 CALL_SECONDS = 5 * 60
 DELETE_PAGE = 1000
+SKEW_SECONDS = 2.0
+"""Rounding of the times of uploads, and differences of clocks that nobody has told yet."""
 
 
 class S3Store:
@@ -72,6 +79,8 @@ class S3Store:
     ) -> None:
         self.uri, self.dialect, self.signer = uri.root, dialect, signer
         self._locate = locate
+        self._always = dialect.payer_headers(uri.options.get("payer", ""))
+        self.meter = TrafficMeter()
         self._connections = Connections()
         self._retries = retries or Retries()
 
@@ -85,6 +94,13 @@ class S3Store:
         """Region that requests go to."""
         return self.signer.region
 
+    def ask_region(self) -> str:
+        """Ask the store for the region of its bucket; empty where it does not tell it."""
+        if self.dialect.prefix == "x-goog-":
+            answer = self.call("GET", "", {"location": ""})
+            return find_field(answer.body, "LocationConstraint").lower()
+        return self._ask_region()
+
     def stat(self, key: str) -> StoredObject:
         """Ask for size, version and checksums of an object."""
         answer = self.call("HEAD", key, headers=self.dialect.stat_headers())
@@ -95,7 +111,7 @@ class S3Store:
         query = {"list-type": "2", "encoding-type": "url", "prefix": prefix}
         following = {"start-after": after} if after else {}
         while True:
-            answer = self.call("GET", "", {**query, **following})
+            answer = self.call("GET", "", {**query, **following}, self.dialect.list_headers())
             page = parse_page(bytes(answer.body), self.dialect.listed_version)
             yield from page.objects
             if not page.token:
@@ -121,8 +137,9 @@ class S3Store:
         part_size = part_size or choose_part_size(size, self.capability)
         if not upload_id and size > part_size:
             headers = self.dialect.begin_headers()
-            answer = self.call("POST", key, {"uploads": ""}, headers)
-            upload_id = _field(answer.body, "UploadId")
+            remove_lost = partial(self.abort_uploads, key, self.signer.clock.now() - SKEW_SECONDS)
+            answer = self.call("POST", key, {"uploads": ""}, headers, before_retry=remove_lost)
+            upload_id = find_field(answer.body, "UploadId")
         return S3Upload(self, key, size, part_size, condition, upload_id)
 
     def end(self, upload: Upload, parts: Sequence[Part]) -> StoredObject:
@@ -150,7 +167,7 @@ class S3Store:
             return published
         version = self.dialect.version(answer.headers)
         if not answer.headers.get("ETag") and not version:
-            version = _field(answer.body, "ETag").strip('"')
+            version = find_field(answer.body, "ETag").strip('"')
         written = self._written(upload, version, crc32c)
         told = self.dialect.sums(answer.headers).get("crc32c")
         if told and written.sums.get("crc32c", told) != told:
@@ -171,12 +188,39 @@ class S3Store:
         if page:
             self._remove_page(page)
 
+    def with_signer(self, signer: Signer) -> S3Store:
+        """Return the same bucket with other credentials."""
+        return S3Store(self.uri, self._locate, signer, self.dialect, self._retries)
+
+    def abort_uploads(self, key: str, since: float) -> None:
+        """Abort the open uploads of a key that were begun at a unix time or later."""
+        query, markers = {"uploads": "", "prefix": key, "encoding-type": "url"}, {}
+        while True:
+            page = parse_uploads(bytes(self.call("GET", "", query | markers).body))
+            for name, upload_id, begun in page.uploads:
+                if name == key and begun >= since:
+                    S3Upload(self, key, 0, 1, ALWAYS, upload_id).abort()
+            markers = page.markers
+            if not markers:
+                return
+
     def can_copy_from(self, other: Store) -> bool:
         """Whether `other` is a bucket at the same endpoint."""
         if not isinstance(other, S3Store) or other.dialect.prefix != self.dialect.prefix:
             return False
         same = other.uri.scheme == self.uri.scheme and other.uri.account == self.uri.account
-        return same and other.uri.options.get("endpoint") == self.uri.options.get("endpoint")
+        ours, theirs = self.uri.options, other.uri.options
+        return same and all(ours.get(name) == theirs.get(name) for name in ("endpoint", "profile"))
+
+    def presign(self, key: str, method: str, seconds: int) -> SignedUrl:
+        """Return an address that grants a request on an object to whoever has it."""
+        origin, base = self._locate(self.signer.region)
+        path = f"{base}/{quote_path(key)}"
+        return self.signer.presign(method, origin, path, seconds)
+
+    def learn_clock(self) -> bool:
+        """Ask the store for its time; return whether another one was assumed."""
+        return self.signer.clock.learn(self._ask_anonymously().get("Date"))
 
     # -- for uploads
 
@@ -191,7 +235,8 @@ class S3Store:
         """Return a signed request that moves a span of `key`."""
         origin, base = self._locate(self.signer.region)
         path = f"{base}/{quote_path(key)}"
-        signed = self.signer.sign(method, origin, path, query or {}, headers or {}, READ_SECONDS)
+        headers = {**self._always, **(headers or {})}
+        signed = self.signer.sign(method, origin, path, query or {}, headers, READ_SECONDS)
         return PartRequest(method, signed.url, signed.headers, span, signed.expires)
 
     def call(
@@ -201,53 +246,105 @@ class S3Store:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
+        path: str = "",
+        before_retry: Callable[[], object] = lambda: None,
     ) -> HttpAnswer:
-        """Send a request of the control plane; repeat it where that can help."""
+        """Send a request of the control plane; repeat it where that can help.
+
+        A `path` stands for that of the bucket and the key.
+        """
+        query, headers = query or {}, {**self._always, **(headers or {})}
         subject = f"{method} {self.uri.child(key) if key else self.uri}"
 
         def attempt() -> HttpAnswer:
             origin, base = self._locate(self.signer.region)
-            path = f"{base}/{quote_path(key)}" if key or not base else base
-            signed = self.signer.sign(
-                method, origin, path, query or {}, headers or {}, CALL_SECONDS
-            )
-            answer = self._connections.request(method, signed.url, signed.headers, body)
-            self._clock_was_wrong = self.signer.clock.learn(answer.headers.get("Date"))
+            target = path or (f"{base}/{quote_path(key)}" if key or not base else base)
+            answer = self._send(method, origin, target, query, headers, body)
             return raise_for_status(answer, subject)
 
         try:
-            return self._retries.run(attempt)
+            return self._retries.run(attempt, before_retry)
         except SkyRequestExpired:
             if not self._clock_was_wrong:
                 raise
         except SkyStorageRegion as error:
-            region = error.region or self._ask_region()
-            if not region or region == self.signer.region:
-                raise
-            self.signer.region = region
-        return self._retries.run(attempt)
+            self._learn_region(error)
+        except (SkyBucketMissing, SkyStoragePermission) as error:
+            needed = missing_permission(self.uri.scheme, method, key, query)
+            raise explain_refusal(error, self.uri, needed, self._own_buckets) from error
+        return self._retries.run(attempt, before_retry)
+
+    def _send(
+        self,
+        method: str,
+        origin: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes = b"",
+    ) -> HttpAnswer:
+        """Sign and send a request, count it, and learn the time of the store."""
+        signed = self.signer.sign(method, origin, path, query, headers, CALL_SECONDS)
+        tally = Tally()
+        try:
+            answer = self._connections.request(
+                method, signed.url, signed.headers, body, tally=tally
+            )
+        finally:
+            self.meter.add(request_kind(method, query), tally)
+        self._clock_was_wrong = self.signer.clock.learn(answer.headers.get("Date"))
+        return answer
+
+    def _learn_region(self, error: SkyStorageRegion) -> None:
+        """Take over the region of the bucket, or raise where it is no other."""
+        region = error.region or self._ask_region()
+        if not region or region == self.signer.region:
+            raise error
+        warnings.warn(
+            _("{bucket} is in {region}, not in {other}: it is asked there").format(
+                bucket=self.uri.bucket, region=region, other=self.signer.region
+            ),
+            stacklevel=4,
+        )
+        self.signer.region = region
+
+    def _own_buckets(self) -> list[str]:
+        """Return the names of the buckets of the account, as far as it may list them."""
+        origin, base = self._locate(self.signer.region)
+        if not base:
+            origin = origin.replace(f"//{self.uri.bucket}.", "//", 1)
+        answer = raise_for_status(self._send("GET", origin, "/", {}, {}), f"GET {origin}/")
+        return parse_buckets(bytes(answer.body))
 
     # -- private
 
     _clock_was_wrong = False
 
     def _ask_region(self) -> str:
-        """Ask for the region of the bucket without credentials; empty where nobody tells it."""
+        """Ask for the region of the bucket; empty where nobody tells it."""
+        return self._ask_anonymously().get("x-amz-bucket-region") or ""
+
+    def _ask_anonymously(self) -> Headers:
+        """Return the headers of the store's answer to a request without credentials."""
         origin, base = self._locate(self.signer.region)
-        answer = self._connections.request("HEAD", f"{origin}{base or '/'}", {})
-        return answer.headers.get("x-amz-bucket-region") or ""
+        tally = Tally()
+        answer = self._connections.request("HEAD", f"{origin}{base or '/'}", {}, tally=tally)
+        self.meter.add("read", tally)
+        return answer.headers
 
     def _object(self, key: str, headers: Headers) -> StoredObject:
         from email.utils import parsedate_to_datetime
 
         modified = headers.get("Last-Modified")
+        storage_class = headers.get(f"{self.dialect.prefix}storage-class")
         return StoredObject(
             key,
             int(headers.get("Content-Length") or 0),
             self.dialect.version(headers),
             self.dialect.sums(headers),
             parsedate_to_datetime(modified).timestamp() if modified else 0.0,
-            headers.get(f"{self.dialect.prefix}storage-class") or "",
+            storage_class,
+            archive_readiness(storage_class, headers.get("x-amz-restore")),
         )
 
     def _written(self, upload: Upload, version: str, crc32c: int | None) -> StoredObject:
@@ -274,7 +371,8 @@ class S3Store:
         inner = "".join(f"<Object><Key>{escape(key)}</Key></Object>" for key in keys)
         body = f"<Delete><Quiet>true</Quiet>{inner}</Delete>".encode()
         digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
-        self.call("POST", "", {"delete": ""}, {"Content-MD5": digest}, body)
+        answer = self.call("POST", "", {"delete": ""}, {"Content-MD5": digest}, body)
+        check_deletions(self.uri, bytes(answer.body))
 
 
 def _etag_of_parts(parts: Sequence[Part]) -> str:
@@ -284,13 +382,3 @@ def _etag_of_parts(parts: Sequence[Part]) -> str:
     except ValueError:
         return ""
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"
-
-
-def _field(body: Bytes, name: str) -> str:
-    from html import unescape
-
-    text = bytes(body).decode()
-    start, end = text.find(f"<{name}>"), text.find(f"</{name}>")
-    if start < 0 or end < 0:
-        raise SkyStorageError(_("the answer of the store has no {name}").format(name=name))
-    return unescape(text[start + len(name) + 2 : end])

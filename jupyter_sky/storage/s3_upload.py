@@ -7,6 +7,7 @@ from html import unescape
 from typing import TYPE_CHECKING
 
 from ..translation import _
+from .conditions import holds
 from .connections import Bytes
 from .errors import SkySourceChanged, SkyTargetExists, SkyUploadMissing
 from .parts import part_span
@@ -69,7 +70,7 @@ class S3Upload:
         try:
             answer = self.store.call("PUT", self.key, query, headers)
         except SkyTargetExists as error:
-            if self.id or self._is_absent():
+            if self.id or holds(self.condition, self.store, self.key):
                 raise SkySourceChanged(
                     _("{key} has changed").format(key=source.uri.child(obj.key))
                 ) from error
@@ -85,10 +86,6 @@ class S3Upload:
             self.store.call("DELETE", self.key, {"uploadId": self.id})
         except SkyUploadMissing:
             pass
-
-    def _is_absent(self) -> bool:
-        """Whether the key is free, so that a failed condition was that of the source."""
-        return next(self.store.list(self.key), None) is None
 
 
 def _etag(body: Bytes) -> str:

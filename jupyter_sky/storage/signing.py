@@ -12,8 +12,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from .delegation import Access
+    from .uri import StorageUri
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 UNRESERVED = "-_.~"
@@ -120,6 +124,10 @@ class Signer(Protocol):
         """Return the request, valid for up to `seconds`; see `SigV4Signer.sign`."""
         ...
 
+    def presign(self, method: str, origin: str, path: str, seconds: int) -> SignedUrl:
+        """Return an address for somebody else, valid for up to `seconds`."""
+        ...
+
 
 class SigV4Signer:
     """Signer of requests to one region.
@@ -198,18 +206,36 @@ class SigV4Signer:
         url = f"{origin}{path}?{text}&X-Amz-Signature={signature}"
         return SignedUrl(url, headers, ends - self.clock.offset)
 
+    def presign(self, method: str, origin: str, path: str, seconds: int) -> SignedUrl:
+        """Return an address for somebody else, who needs no headers."""
+        return self.sign(method, origin, path, {}, {}, seconds)
+
 
 class BearerSigner:
     """Signer that adds an access token to every request, as Google's XML interface takes it.
 
     Whoever carries out such a request holds the token: it stays on this machine, unless it is
     narrowed to a prefix.
+
+    Parameters
+    ----------
+    token : callable
+        Returns the token that holds now.
+    clock : Clock
+        Time of the store.
+    narrow : callable, optional
+        Returns a function for tokens of one address and one right; see `delegation`.
     """
 
     region = ""
 
-    def __init__(self, token: Callable[[], BearerToken], clock: Clock) -> None:
-        self.token, self.clock = token, clock
+    def __init__(
+        self,
+        token: Callable[[], BearerToken],
+        clock: Clock,
+        narrow: Callable[[StorageUri, Access], Callable[[], BearerToken]] | None = None,
+    ) -> None:
+        self.token, self.clock, self.narrow = token, clock, narrow
 
     def sign(
         self,
@@ -225,6 +251,14 @@ class BearerSigner:
         text = "&".join(f"{_quote(name)}={_quote(value)}" for name, value in query.items())
         url = f"{origin}{path}?{text}" if text else f"{origin}{path}"
         return SignedUrl(url, {**headers, "Authorization": f"Bearer {token.token}"}, token.expires)
+
+    def presign(self, method: str, origin: str, path: str, seconds: int) -> SignedUrl:
+        """Return an address signed by a service account: a token must not be given away."""
+        from .google_signing import find_signer, sign_address
+
+        now = self.clock.now()
+        url = sign_address(find_signer(), method, origin, path, int(now), seconds)
+        return SignedUrl(url, {}, int(now) + seconds - self.clock.offset)
 
 
 def quote_path(key: str) -> str:

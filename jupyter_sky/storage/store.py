@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol, runtime_checkable
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from .signing import SignedUrl
 from .uri import StorageUri
 
 MIB = 1024**2
-SECRET_PARAMETERS = {"x-amz-signature", "x-amz-security-token", "x-amz-credential", "sig"}
+SECRET_PARAMETERS = {
+    "x-amz-signature",
+    "x-amz-security-token",
+    "x-amz-credential",
+    "sig",
+    "x-goog-signature",
+}
 SECRET_HEADERS = {"authorization", "x-amz-security-token"}
 
 
@@ -29,6 +37,14 @@ class Span:
     def size(self) -> int:
         """Number of bytes."""
         return self.stop - self.start
+
+
+class Readiness(Enum):
+    """State of an object as to reading it."""
+
+    READY = "can be read"
+    ARCHIVED = "must be restored before it can be read"
+    RESTORING = "is being restored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +66,8 @@ class StoredObject:
         Unix time of the last change, 0 if unknown.
     storage_class : str
         Class as the store calls it, such as ``GLACIER``; empty for the standard one.
+    readiness : Readiness
+        Whether it can be read; those of some classes must be restored before.
     """
 
     key: str
@@ -58,6 +76,7 @@ class StoredObject:
     sums: Mapping[str, str] = field(default_factory=dict, hash=False)
     modified: float = 0.0
     storage_class: str = ""
+    readiness: Readiness = Readiness.READY
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +153,8 @@ class Condition:
 
 ALWAYS = Condition()
 IF_ABSENT = Condition(absent=True)
+LAST_NAME = "\U0010ffff"
+"""Name behind all others of a folder: a listing after it goes on behind the folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +173,8 @@ class Capability:
         Whether all parts but the last must have one size.
     part_checksum : str
         Checksum that the store verifies with every part: ``crc32c``, ``md5`` or none.
+    opening_requests : int
+        Requests that begin an upload by parts.
     """
 
     min_part: int = 5 * MIB
@@ -160,6 +183,7 @@ class Capability:
     max_object: int = 10_000 * 5 * 1024 * MIB
     equal_parts: bool = True
     part_checksum: str = "crc32c"
+    opening_requests: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +329,45 @@ class Store(Protocol):
     def can_copy_from(self, other: Store) -> bool:
         """Whether objects of `other` can be copied here without passing through a machine."""
         ...
+
+
+@runtime_checkable
+class LevelStore(Protocol):
+    """A store that lists one level by itself; of the others, `listing.list_level` does."""
+
+    def list_level(self, prefix: str) -> Iterator[tuple[str, StoredObject | None]]:
+        """Yield name and object, or folder and None, of the names that begin with `prefix`."""
+        ...
+
+
+@runtime_checkable
+class ListsUploads(Protocol):
+    """A store that keeps, and charges for, uploads that nobody has completed."""
+
+    def abort_uploads(self, key: str, since: float) -> None:
+        """Abort the open uploads of a key that were begun at a unix time or later."""
+        ...
+
+
+@runtime_checkable
+class PresigningStore(Protocol):
+    """A store that grants single requests to whoever has an address."""
+
+    def presign(self, key: str, method: str, seconds: int) -> SignedUrl:
+        """Return an address that is valid for up to `seconds`."""
+        ...
+
+
+def grants_only_parts(store: Store) -> bool:
+    """Return whether the requests of a store grant nothing but themselves, to any machine.
+
+    A request with a token grants all that the token does, and one for a file is of use on the
+    machine of that file alone.
+    """
+    request = store.read(StoredObject("x", 1, "x"))
+    if not request.url.startswith("http"):
+        return False
+    return "authorization" not in {name.lower() for name in request.headers}
 
 
 def masked(url: str) -> str:

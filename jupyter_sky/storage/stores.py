@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ..errors import SkyUsageError
+from ..config.settings import Sky
+from ..errors import SkyUsageError, suggest
 from ..translation import _
+from .azure import AzureStore
+from .azure_login import find_account
+from .azure_signing import AzureGrant, SasSigner
 from .dialects import AmazonDialect, CompatibleDialect, GoogleDialect
+from .endpoints import with_endpoint
 from .files import FilesStore
 from .s3 import S3Store
 from .signing import BearerSigner, BearerToken, Clock, S3Credentials, SigV4Signer
 from .store import Store
 from .uri import StorageUri
+
+if TYPE_CHECKING:
+    from .delegation import Access
 
 GOOGLE = "https://storage.googleapis.com"
 
@@ -27,8 +36,7 @@ def open_store(uri: StorageUri | str, endpoints: Mapping[str, str] | None = None
     uri : StorageUri or str
         An address of an object, a prefix or a bucket.
     endpoints : mapping of str to str, optional
-        Address of a compatible store by scheme, or by scheme and bucket (``s3://bucket``), for
-        addresses without the option ``endpoint``.
+        Options of compatible stores, see `with_endpoint`; ``Sky.endpoints`` unless given.
 
     Raises
     ------
@@ -38,16 +46,22 @@ def open_store(uri: StorageUri | str, endpoints: Mapping[str, str] | None = None
     uri = StorageUri.parse(uri) if isinstance(uri, str) else uri
     if uri.is_local:
         return FilesStore()
+    if uri.scheme == "ssh":
+        from .ssh_store import SshStore
+
+        return SshStore(uri)
+    uri = with_endpoint(uri, Sky.load().endpoints if endpoints is None else endpoints)
     endpoint = uri.options.get("endpoint", "")
-    for name in (f"{uri.scheme}://{uri.bucket}", uri.scheme):
-        endpoint = endpoint or (endpoints or {}).get(name, "")
     if uri.scheme == "s3":
         return _amazon(uri, endpoint)
     if uri.scheme == "r2":
         origin = endpoint or f"https://{uri.account}.r2.cloudflarestorage.com"
-        return s3_store(uri, origin, "auto", amazon_credentials, CompatibleDialect())
+        return s3_store(uri, origin, "auto", _credentials_of(uri), CompatibleDialect())
     if uri.scheme == "gs":
-        return google_store(uri, endpoint or GOOGLE, google_token)
+        return google_store(uri, endpoint or GOOGLE, google_token, narrowed_google_token)
+    if uri.scheme == "az":
+        account = find_account(uri.account, endpoint)
+        return azure_store(uri, account.endpoint, account.grant)
     raise SkyUsageError(
         _("{uri}: there is no store yet for {scheme}://").format(uri=uri, scheme=uri.scheme)
     )
@@ -74,11 +88,22 @@ def s3_store(
     return S3Store(uri, locate, SigV4Signer(region, credentials, Clock()), dialect)
 
 
-def google_store(uri: StorageUri, endpoint: str, token: Callable[[], BearerToken]) -> S3Store:
-    """Return a store of Google by its XML interface."""
+def google_store(
+    uri: StorageUri,
+    endpoint: str,
+    token: Callable[[], BearerToken],
+    narrow: Callable[[StorageUri, Access], Callable[[], BearerToken]] | None = None,
+) -> S3Store:
+    """Return a store of Google by its XML interface; see `BearerSigner` for `narrow`."""
     origin = endpoint.rstrip("/")
-    signer = BearerSigner(token, Clock())
+    signer = BearerSigner(token, Clock(), narrow)
     return S3Store(uri, lambda __: (origin, f"/{uri.bucket}"), signer, GoogleDialect())
+
+
+def azure_store(uri: StorageUri, endpoint: str, grant: Callable[[], AzureGrant]) -> AzureStore:
+    """Return a store of Azure at the address of its account."""
+    protocol = "https" if endpoint.startswith("https:") else ""
+    return AzureStore(uri, endpoint, SasSigner(uri.bucket, grant, Clock(), protocol))
 
 
 def _amazon(uri: StorageUri, endpoint: str) -> S3Store:
@@ -86,24 +111,34 @@ def _amazon(uri: StorageUri, endpoint: str) -> S3Store:
     region = region or os.environ.get("AWS_DEFAULT_REGION", "") or "us-east-1"
     is_amazon = not endpoint or (urlsplit(endpoint).hostname or "").endswith(".amazonaws.com")
     dialect = AmazonDialect() if is_amazon else CompatibleDialect()
-    return s3_store(uri, endpoint, region, amazon_credentials, dialect)
+    return s3_store(uri, endpoint, region, _credentials_of(uri), dialect)
 
 
-def amazon_credentials() -> S3Credentials:
-    """Return the credentials of Amazon's usual places; renewed when a session nears its end."""
+def _credentials_of(uri: StorageUri) -> Callable[[], S3Credentials]:
+    return partial(amazon_credentials, uri.options.get("profile", ""))
+
+
+def amazon_credentials(profile: str = "") -> S3Credentials:
+    """Return the credentials of Amazon's usual places; renewed when a session nears its end.
+
+    Parameters
+    ----------
+    profile : str
+        Profile of ``~/.aws`` that is used even where the environment has keys.
+    """
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-    if all(os.environ.get(name) for name in names):
+    if not profile and all(os.environ.get(name) for name in names):
         key, secret = (os.environ[name] for name in names)
         return S3Credentials(key, secret, os.environ.get("AWS_SESSION_TOKEN", ""))
-    source = _boto_credentials()
+    source = _boto_credentials(profile)
     frozen = source.get_frozen_credentials()
     ends = getattr(source, "_expiry_time", None)  # boto3 tells the end of a session nowhere else
     expires = ends.timestamp() if ends else float("inf")
     return S3Credentials(frozen.access_key, frozen.secret_key, frozen.token or "", expires)
 
 
-@lru_cache(maxsize=1)
-def _boto_credentials():
+@lru_cache(maxsize=16)
+def _boto_credentials(profile: str):
     hint = "run aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     try:
         import boto3
@@ -112,7 +147,13 @@ def _boto_credentials():
             _("no credentials for S3 in the environment, and boto3 is missing"),
             hint=_('pip install "jupyter_sky[aws]"'),
         ) from None
-    credentials = boto3.Session().get_credentials()
+    known = boto3.Session().available_profiles
+    if profile and profile not in known:
+        raise SkyUsageError(
+            _("there is no profile {profile} in ~/.aws").format(profile=profile),
+            hint=suggest(profile, known),
+        )
+    credentials = boto3.Session(profile_name=profile or None).get_credentials()
     if credentials is None:
         raise SkyUsageError(_("no credentials for S3"), hint=hint)
     return credentials
@@ -120,20 +161,28 @@ def _boto_credentials():
 
 def google_token() -> BearerToken:
     """Return an access token of Google's default credentials."""
-    credentials = _google_credentials()
+    credentials = google_credentials()
     if not credentials.valid:
         from google.auth.transport.requests import Request
 
         credentials.refresh(Request())
-    expiry = credentials.expiry
-    from datetime import UTC
+    from .delegation import token_of
 
-    expires = expiry.replace(tzinfo=UTC).timestamp() if expiry else float("inf")
-    return BearerToken(credentials.token, expires)
+    return token_of(credentials)
+
+
+def narrowed_google_token(uri: StorageUri, access: Access) -> Callable[[], BearerToken]:
+    """Return a function for tokens of an address, exchanged for those of this machine."""
+    from google.auth.transport.requests import Request
+
+    from .delegation import NarrowedToken
+
+    return NarrowedToken(google_credentials(), uri, access, Request())
 
 
 @lru_cache(maxsize=1)
-def _google_credentials():
+def google_credentials():
+    """Return the default credentials of this machine, asked for once."""
     try:
         import google.auth
         from google.auth.exceptions import DefaultCredentialsError

@@ -7,6 +7,7 @@ changes only in the deciding thread, which takes events from one queue.
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -15,7 +16,8 @@ from functools import partial
 
 from ..errors import SkyCancelled
 from ..translation import _
-from .errors import SkyDiskFull, SkyStorageError
+from .clocks import learn_clocks
+from .errors import SkyDiskFull, SkyRequestExpired, SkyStorageError
 from .events import Events, Failable, attempt
 from .flights import Flight, Flights
 from .journal import HEARTBEAT, Journal
@@ -29,13 +31,14 @@ from .object_transfer import (
     look_again,
     open_object,
 )
-from .part_worker import PartOutcome
+from .part_worker import NOTHING, PartOutcome
 from .parts import choose_part_size
 from .progress import Counters, Progress
 from .published import PublishedObjects
 from .remedies import Remedy, remedy_of
 from .retries import backoff
 from .store import Checksums, Part, Store, StoredObject
+from .traffic import Traffic, TransferTraffic, traffic_of
 from .transfer_values import TransferOptions, TransferResult
 
 __all__ = ["Transfer", "TransferItem", "TransferOptions", "TransferResult"]
@@ -79,6 +82,7 @@ class Transfer:
 
     def __post_init__(self) -> None:
         self._items = list(self.items)
+        self._begun = [(end, traffic_of(end)) for end in (self.source, self.target)]
         self._record = PublishedObjects(self.journal, self.source, self.target, self._items)
         self._events = Events(OPENING)
         self._waiting = deque(ObjectTransfer(item) for item in self._items)
@@ -110,8 +114,16 @@ class Transfer:
         self._mover: Mover = (
             CopyMover(self.source, report)
             if self._is_copy
-            else WorkerMover(self.source, self.target, self.options.start_worker, report)
+            else WorkerMover(
+                self.options.read_store or self.source,
+                self.options.write_store or self.target,
+                self.options.start_worker,
+                report,
+            )
         )
+        if self._is_copy:
+            self._flights.memory = sys.maxsize  # no byte passes through here
+        self._record.start()
         try:
             self._skip_published()
             self._loop()
@@ -124,6 +136,7 @@ class Transfer:
             self._record.note()
             self._mover.close()
             self._events.close()
+            self._record.stop(is_whole=not (self._stop or self._failures))
         return self._finish()
 
     def cancel(self, *, abort: bool = False) -> None:
@@ -143,11 +156,18 @@ class Transfer:
 
     def progress(self) -> Progress:
         """Return the state now."""
-        counts = self._counters
-        usd = self.options.price(
-            counts.bytes_received, counts.requests_written, counts.requests_read
-        )
-        return counts.progress(time.monotonic(), usd)
+        usd = self.options.price(self.traffic())
+        return self._counters.progress(time.monotonic(), usd)
+
+    def traffic(self) -> TransferTraffic:
+        """Return the requests and bytes up to now, those of parts and of all that goes with them.
+
+        Stores that are in use by others besides count theirs here, too.
+        """
+        ends = [traffic_of(end) - begun for end, begun in self._begun]
+        if self.source is self.target:
+            ends[1] = Traffic()
+        return self._counters.traffic + TransferTraffic(ends[0], ends[1])
 
     # -- the loop
 
@@ -160,6 +180,7 @@ class Transfer:
 
     def _drain(self) -> None:
         """Take in what is in flight, and start nothing."""
+        self._mover.limit(NOTHING)
         while self._flights or self._events.asking:
             self._events.take()
 
@@ -168,6 +189,7 @@ class Transfer:
 
     def _fill(self) -> None:
         """Start what may be started now."""
+        self._mover.limit(NOTHING if self._stop else self._flights.limits)
         for flight in self._flights.due(time.monotonic()) if not self._stop else ():
             self._start(flight)
         while not self._stop and self._start_next():
@@ -258,7 +280,7 @@ class Transfer:
     def _publish(self, transfer: ObjectTransfer, written: StoredObject) -> None:
         self._record.add(transfer.item, written)
         self._counters.objects_done += 1
-        self._unverified += not transfer.item.source.sums
+        self._unverified += not transfer.is_verified
         self._forget(transfer)
 
     def _forget(self, transfer: ObjectTransfer) -> None:
@@ -272,8 +294,8 @@ class Transfer:
         flight, counts = self._flights.land(outcome.id), self._counters
         counts.bytes_sent += outcome.sent
         counts.bytes_received += outcome.received
-        counts.requests_read += 1
-        counts.requests_written += bool(outcome.sent or outcome.tag)
+        counts.requests_read += outcome.reads
+        counts.requests_written += outcome.writes
         if not flight.is_current:
             return  # its object began anew meanwhile
         if outcome.error:
@@ -299,9 +321,10 @@ class Transfer:
         elif flight.attempt >= self.options.attempts:
             self._stop = self._stop or error
         else:
-            asked = getattr(error, "retry_after", 0.0)
-            wait = backoff(flight.attempt, asked, random.random())
-            self._flights.delay(flight, now + wait)
+            wait = backoff(flight.attempt, getattr(error, "retry_after", 0.0), random.random())
+            delay = partial(self._flights.delay, flight, now + wait)
+            stores = (self.source, self.target) if isinstance(error, SkyRequestExpired) else ()
+            self._events.ask(partial(learn_clocks, *stores), lambda __: delay())
 
     def _remedy(
         self, transfer: ObjectTransfer, error: SkyStorageError, sums: Checksums | None = None

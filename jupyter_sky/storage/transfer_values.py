@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from .movers import Report
 from .part_worker import PartWorker, Worker
 from .progress import Progress
-from .store import ALWAYS, MIB, Condition, StoredObject
+from .store import ALWAYS, MIB, Condition, Store, StoredObject
+from .traffic import TransferTraffic
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,21 @@ class TransferOptions:
     attempts : int
         Of one part.
     price : callable
-        Returns dollars from bytes that left the source, write requests and read requests.
+        Returns dollars from the requests and bytes of both ends.
     start_worker : callable
         Starts a worker that reports to its argument.
+    read_store, write_store : Store, optional
+        Stores whose requests the worker may hold, where it is on another machine.
     """
 
     condition: Condition = ALWAYS
     part_size: int = 0
     memory: int = 128 * MIB
     attempts: int = 10
-    price: Callable[[int, int, int], float] = lambda sent, writes, reads: 0.0
+    price: Callable[[TransferTraffic], float] = lambda traffic: 0.0
     start_worker: Callable[[Report], Worker] = PartWorker
+    read_store: Store | None = None
+    write_store: Store | None = None
 
 
 @dataclass(frozen=True)

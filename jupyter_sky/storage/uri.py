@@ -16,7 +16,7 @@ WITH_ACCOUNT = {"az", "r2"}
 """Schemes whose first part is an account, before the bucket."""
 
 SCHEMES = ("s3", "gs", "az", "r2", "ssh", "file")
-OPTIONS = ("endpoint", "region")
+OPTIONS = ("endpoint", "region", "place", "profile")
 """Names that may follow a ``?`` at the end; any other ``?`` is part of the key."""
 
 _OPTIONS_PATTERN = re.compile(rf"\?((?:{'|'.join(OPTIONS)})=[^?]*)\Z")
@@ -40,7 +40,9 @@ class StorageUri:
     account : str
         Account of ``az`` and ``r2``.
     options : mapping of str to str
-        ``endpoint`` and ``region``, where they are given.
+        ``endpoint`` and ``region``, where they are given; ``profile``, the credentials of
+        ``~/.aws`` to use; and ``place``, cloud and region of a compatible store
+        (``nebius/eu-north1``), by which it is priced.
 
     Examples
     --------

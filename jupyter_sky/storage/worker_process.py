@@ -18,9 +18,10 @@ from typing import Any
 from ..translation import _
 from .answers import describe_error, restore_error
 from .errors import SkyStorageError, SkyWorkerLost
-from .part_worker import PartJob, PartOutcome, PartWorker, SignWrite
+from .part_worker import Limits, PartJob, PartOutcome, PartWorker, SignWrite
 from .store import Checksums, PartRequest, Span
 
+Report = Callable[[PartOutcome], None]
 COMMAND = (sys.executable, "-m", "jupyter_sky.storage.worker_process")
 
 
@@ -54,13 +55,17 @@ class MessageWorker:
 
     def receive(self, message: Mapping[str, Any]) -> None:
         """Take a message of the other side."""
+        if "limits" in message:
+            self._worker.limit(Limits(*message["limits"]))
+            return
         number = message["id"]
         if "write" in message:
             self._writes[number].put(message["write"])
             return
         read = decode_request(message["read"])
         self._writes[number] = SimpleQueue()
-        job = PartJob(number, read, message.get("md5", False), message.get("crc32c"))
+        md5, told = message.get("md5", False), message.get("told_md5", "")
+        job = PartJob(number, read, md5, message.get("crc32c"), told)
         self._worker.submit(job, lambda sums: self._ask(number, sums))
 
     def close(self) -> None:
@@ -79,6 +84,7 @@ class MessageWorker:
     def _report(self, outcome: PartOutcome) -> None:
         del self._writes[outcome.id]
         counts = {"id": outcome.id, "sent": outcome.sent, "received": outcome.received}
+        counts |= {"reads": outcome.reads, "writes": outcome.writes}
         if outcome.sums:
             counts |= _encode_sums(outcome.sums)
         if outcome.error:
@@ -97,6 +103,8 @@ def decode_outcome(message: Mapping[str, Any]) -> PartOutcome:
         message["sent"],
         message["received"],
         error,
+        message.get("reads", 0),
+        message.get("writes", 0),
     )
 
 
@@ -119,9 +127,7 @@ class WorkerProcess:
         Starts the process; by default on this machine.
     """
 
-    def __init__(
-        self, report: Callable[[PartOutcome], None], command: Sequence[str] = COMMAND
-    ) -> None:
+    def __init__(self, report: Report, command: Sequence[str] = COMMAND) -> None:
         self._report = report
         self._signers: dict[int, SignWrite] = {}
         self._lock = threading.Lock()
@@ -140,7 +146,11 @@ class WorkerProcess:
         """Send a job."""
         self._signers[job.id] = sign_write
         message = {"id": job.id, "read": encode_request(job.read), "md5": job.md5}
-        self._send(message | {"crc32c": job.crc32c}, job.id)
+        self._send(message | {"crc32c": job.crc32c, "told_md5": job.told_md5}, job.id)
+
+    def limit(self, limits: Limits) -> None:
+        """Carry no more than this at once from now on."""
+        self._send({"limits": [limits.parts, limits.bytes]}, 0)
 
     def close(self) -> None:
         """End the process when the jobs that were submitted have ended."""

@@ -10,7 +10,9 @@ from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO
 
 from .checksums import crc32c
+from .clocks import learn_clocks
 from .connections import Connections
+from .errors import SkyRequestExpired
 from .part_worker import write_part
 from .parts import part_count, part_span
 from .retries import Retries
@@ -54,18 +56,33 @@ def _write_file(store: Store, key: str, file: BinaryIO, condition: Condition) ->
             span = part_span(number, size, upload.part_size)
             piece = file.read(span.size)
             sums = _checksums(piece, store.capability.part_checksum)
-            tag = _write_part(upload, number, sums, piece, connections)
+            tag = _write_part(store, upload, number, sums, piece, connections)
             parts.append(Part(number, span, sums.crc32c, tag))
         return store.end(upload, parts)
     except BaseException:
         upload.abort()
         raise
+    finally:
+        connections.close()
 
 
 def _write_part(
-    upload: Upload, number: int, sums: Checksums, piece: bytes, connections: Connections
+    store: Store,
+    upload: Upload,
+    number: int,
+    sums: Checksums,
+    piece: bytes,
+    connections: Connections,
 ) -> str:
-    return Retries().run(lambda: write_part(upload.write(number, sums), piece, connections))
+    def send() -> str:
+        return write_part(upload.write(number, sums), piece, connections)
+
+    try:
+        return Retries().run(send)
+    except SkyRequestExpired:
+        if not learn_clocks(store):
+            raise
+    return Retries().run(send)
 
 
 def _checksums(piece: bytes, wanted: str) -> Checksums:

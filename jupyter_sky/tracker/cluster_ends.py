@@ -28,11 +28,14 @@ def observed_ends(
     Returns
     -------
     list of (str, float)
-        ``preempted`` or ``ended``, and the age in seconds, by rank.
+        ``preempted`` or ``ended``, and the age in seconds, by rank; machines that were given up
+        before are left out.
     """
     known = {machine.id: machine for machine in machines}
     observed: list[tuple[str, float]] = []
     for record in row.machines:
+        if record.get("state") == "ended":  # observed when it was given up
+            continue
         machine = known.get(record["id"])
         lost = machine is not None and machine.preempted
         # a survivor is ended by us a moment after the loss: that moment is not known better

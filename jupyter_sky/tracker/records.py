@@ -10,7 +10,7 @@ import secrets
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from sqlite3 import Row
 from typing import Any
@@ -23,6 +23,7 @@ from . import compaction
 from .blocks import Block
 from .knowledge import Bands, Knowledge, no_bands
 from .observations import Observation, Place, check_observation
+from .transfer_rates import KEPT_SECONDS, TransferObservation, TransferRates
 
 FRESH_SECONDS = 1.0
 """Time for which knowledge is reused when nothing new was seen."""
@@ -84,6 +85,23 @@ class Tracker:
             with self._lock:
                 self._writes += 1
                 self._db.write(*statements)
+
+    def record_transfer(self, seen: TransferObservation) -> None:
+        """Keep the rate of a transfer, if it tells one; forget those of long ago."""
+        if not seen.is_telling:
+            return
+        values = astuple(seen)
+        columns = "source, target, part_size, machines, nbytes, seconds, at"
+        self._db.write(
+            (f"INSERT INTO transfer_rates ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", values),
+            ("DELETE FROM transfer_rates WHERE at < ?", (seen.at - KEPT_SECONDS,)),
+        )
+
+    def transfer_rates(self, now: float) -> TransferRates:
+        """Return the rates of transfers that are known at a time."""
+        columns = "source, target, part_size, machines, nbytes, seconds, at"
+        rows = self._db.read(f"SELECT {columns} FROM transfer_rates WHERE at <= ?", (now,))
+        return TransferRates.of((TransferObservation(*row) for row in rows), now)
 
     def compact(self, now: float) -> None:
         """Fold and delete old observations, once a day at most; estimates stay the same."""

@@ -144,6 +144,8 @@ def main() -> None:
         "peak_mb": usage.ru_maxrss / 1024,
     }
     print(json.dumps(figures), flush=True)
+    # threads of obstore that still run when the interpreter ends abort the process now and then
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def test_filters_let_nothing_through_that_breaks_a_label(shipped, need, seed):
     sample += [(seed * (i + 1)) % len(ordered) for i in range(20)] if len(ordered) else []
     for position in sample:
         (offer,) = ordered[position : position + 1].offers()
-        assert need.unmet(offer) == []
+        assert need.unmet_labels(offer) == ()
         assert offer.price is None or offer.price >= 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_sky.storage.mounts import missing_for_mounts
 from tests.conftest import Notebook
 from tests.emulators.object_store import ObjectStore
 
@@ -141,6 +142,31 @@ def test_folder_is_mounted_without_a_copy(notebook: Notebook, train: Path) -> No
     assert ran.stdout == f"{train} True\n", ran.evalue
 
 
+@pytest.mark.skipif(bool(missing_for_mounts()), reason=f"needs {missing_for_mounts()}")
+def test_engines_of_a_machine_share_a_mount(notebook: Notebook, bucket: ObjectStore) -> None:
+    bucket.forget_counts()
+    options = f"--nodes 2 --cluster two --mount s3://bucket/set?endpoint={bucket.url}:./m"
+    ran = notebook.run(f"%%sky {options}\nprint(len(open('m/sub/b').read()))")
+    assert ran.stdout.count("30000") == 2, ran.traceback
+    single = f"--cluster two --mount s3://bucket/set/a?endpoint={bucket.url}:./one"
+    assert notebook.run(f"%%sky {single}\nprint(open('one').read())").stdout.count("one") == 2
+    assert len(mounted(notebook)) == 2 and bucket.count("GET /bucket/set/sub/b") == 1
+    bucket.put("bucket", "set/sub/b", b"new")
+    ran = notebook.run(f"%%sky {options}\nprint(open('m/sub/b').read())")
+    assert ran.stdout.count("new") == 2, ran.traceback
+    assert len(mounted(notebook)) == 2, "the mount of what was there before is gone"
+    bucket.put("bucket", "set/sub/b", b"two" * 10_000)
+    notebook.run("%sky down two")
+    assert not mounted(notebook)
+
+
+def mounted(notebook: Notebook) -> list[str]:
+    """Return the file systems of FUSE below the data directory."""
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    folder = str(Path(notebook.directory).parent)
+    return [line for line in lines if " fuse" in line and folder in line]
+
+
 @pytest.mark.parametrize(
     ("option", "pieces"),
     [
@@ -149,8 +175,8 @@ def test_folder_is_mounted_without_a_copy(notebook: Notebook, train: Path) -> No
         ("{train}:./taken.txt", ["there is a file at", "give another path"]),
         ("s9://b/x", ["no scheme that is known"]),
         (
-            "{train} --mount gs://mine/x",
-            ["machines have no file system", "--data gs://mine/x:./data/x"],
+            "{train} --mount ssh://mine/x",
+            ["files of an SSH host are not streamed", "--data ssh://mine/x:./data/x"],
         ),
         ("{train} --disk 0.001", ["--disk 0.001: the data have 0.0 GiB", "has room"]),
     ],
@@ -224,6 +250,67 @@ def test_upload_that_is_refused_is_an_error_after_the_results_are_bound(
     )
     assert ran.status == "error" and "Permission" in ran.ename
     assert notebook.run("kept").result == "3"
+
+
+# -- -o NAME@URI -----------------------------------------------------------------------------------
+
+
+def test_result_is_kept_in_a_store_and_fetched_on_use(
+    notebook: Notebook, bucket: ObjectStore
+) -> None:
+    option = f"-o 'model@s3://bucket/kept/?endpoint={bucket.url}'"
+    ran = notebook.run(f"%%sky {option}\nmodel = bytearray(40_000_000); model[-1] = 7")
+    assert ran.status == "ok", ran.evalue
+    assert "model: 40.0 MB kept in s3://bucket/kept/model.value" in ran.status_line
+    assert "kept/model.value" in bucket.keys("bucket") and bucket.open_uploads("bucket") == 0
+    bucket.forget_counts()
+    assert "in s3://bucket/kept/model.value" in notebook.run("model").result
+    assert bucket.requests == [], "a handle moves nothing"
+    assert notebook.run("model.count(7), len(model.fetch())").result == "(1, 40000000)"
+    assert notebook.run("%sky get model").status == "ok"
+    assert notebook.run("type(model).__name__, model[-1]").result == ("('bytearray', 7)")
+
+
+def test_small_result_is_kept_and_outlives_its_cluster(
+    notebook: Notebook, bucket: ObjectStore
+) -> None:
+    option = f"-c short -o 'd@s3://bucket/d?endpoint={bucket.url}'"
+    assert notebook.run(f"%%sky {option}\nd = {{'a': [1, 2]}}").status == "ok"
+    notebook.run("%sky down short")
+    assert notebook.run("d.fetch()").result == "{'a': [1, 2]}"
+    assert "bring it here first" in notebook.run("%%sky -i d\nd").traceback
+    bucket.put("bucket", "d", b"another")
+    notebook.run("d._value = ()")
+    assert "SkySourceChanged" in notebook.run("d.fetch()").traceback
+
+
+def test_result_is_kept_in_the_scratch_that_the_settings_name(
+    notebook: Notebook, bucket: ObjectStore
+) -> None:
+    ran = notebook.run("%%sky -o kept@store\nprint('ran')\nkept = 'x'")
+    assert "local: there is no scratch" in ran.traceback and ran.stdout == ""
+    assert 'Sky.scratch = {"local": "URI"}' in ran.traceback
+    scratch = {"local": f"s3://bucket/tmp?endpoint={bucket.url}"}
+    assert notebook.run(f"%config Sky.scratch = {scratch}").status == "ok"
+    for value in ("first", "second"):
+        ran = notebook.run(f"%%sky -o kept@store\nkept = {value!r}")
+        assert ran.status == "ok", ran.evalue
+        notebook.run(f"{value} = kept")
+    (prefix,) = {key.rpartition("/")[0] for key in bucket.keys("bucket") if key[:4] == "tmp/"}
+    assert notebook.run("first.fetch(), second.fetch()").result == "('first', 'second')"
+    assert f"s3://bucket/{prefix}/kept-" in notebook.run("first").result
+
+
+def test_run_takes_data_and_uploads(notebook: Notebook, bucket: ObjectStore, train: Path) -> None:
+    ran = notebook.run(
+        "import jupyter_sky as sky\n"
+        f"read = sky.run(\"open('w', 'w').write('x'); open('data/train/sub/b.txt').read()\",\n"
+        f"    data=sky.Storage({str(train)!r}), out={{'w': 's3://bucket/w?endpoint={bucket.url}'}})"
+    )
+    assert notebook.run("read").result == "'two'", ran.traceback
+    assert bucket.content("bucket", "w") == b"x"
+    ran = notebook.run(f"sky.run(\"open('t/a.txt').read()\", data={{'t': {str(train)!r}}})")
+    assert ran.status == "ok", ran.traceback
 
 
 def test_missing_bucket_is_said_before_the_cell_runs(

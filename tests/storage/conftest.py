@@ -1,21 +1,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from jupyter_sky.storage.azure import AzureStore
+from jupyter_sky.storage.azure_signing import AccountKey, SasSigner
 from jupyter_sky.storage.dialects import AmazonDialect, CompatibleDialect
-from jupyter_sky.storage.s3 import S3Store
-from jupyter_sky.storage.signing import BearerToken, S3Credentials
+from jupyter_sky.storage.signing import BearerToken, Clock, S3Credentials
 from jupyter_sky.storage.stores import google_store, s3_store
 from jupyter_sky.storage.uri import StorageUri
 from tests.emulators.object_store import ObjectStore
+from tests.emulators.object_store.azure_signatures import ACCOUNT
 
+COMPLETION = "POST .*uploadId|PUT .*comp=blocklist"
+"""Requests that publish an upload."""
+
+DIALECTS = ("aws", "r2", "google", "azure")
 CREDENTIALS = S3Credentials("AKIATEST", "secret-of-the-test")
 
 
-def store_of(server: ObjectStore, bucket: str = "bucket") -> S3Store:
+def store_of(server: ObjectStore, bucket: str = "bucket") -> Any:
     """The product's store for a bucket of an emulator."""
+    if server.operations.dialect == "azure":
+        return azure_store_of(server, bucket)
     if server.operations.dialect == "google":
         server.account.tokens["token-of-the-test"] = server.account.now() + 3600
         uri = StorageUri("gs", bucket)
@@ -25,16 +34,25 @@ def store_of(server: ObjectStore, bucket: str = "bucket") -> S3Store:
     return s3_store(uri, server.url, "us-east-1", lambda: CREDENTIALS, dialect)
 
 
+def azure_store_of(server: ObjectStore, bucket: str) -> AzureStore:
+    """The product's store for a container of an emulator, which copies by itself."""
+    endpoint = f"{server.url}/{ACCOUNT}"
+    key = AccountKey(ACCOUNT, server.account.azure_key)
+    signer = SasSigner(bucket, lambda: key, Clock(), "")
+    uri = StorageUri("az", bucket, account=ACCOUNT, options={"endpoint": endpoint})
+    return AzureStore(uri, endpoint, signer, ["127.0.0.1"])
+
+
 @pytest.fixture(scope="session")
 def servers() -> Iterator[dict[str, ObjectStore]]:
     """One strict store of each dialect, with small parts."""
-    servers = {name: ObjectStore(name, min_part=1024) for name in ("aws", "r2", "google")}
+    servers = {name: ObjectStore(name, min_part=1024) for name in DIALECTS}
     yield servers
     for server in servers.values():
         server.close()
 
 
-@pytest.fixture(params=["aws", "r2", "google"])
+@pytest.fixture(params=DIALECTS)
 def server(request, servers) -> Iterator[ObjectStore]:
     """A strict store of each dialect."""
     yield from _fresh(servers[request.param])

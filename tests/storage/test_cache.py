@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -236,3 +238,25 @@ def test_many_processes_share_one_download(tmp_path: Path) -> None:
     assert len(log.read_text().splitlines()) == 2, "each object was downloaded once"
     assert {file.read_text() for file in output.iterdir()} == {"bigother"}
     assert len(list(output.iterdir())) == 40
+
+
+def _lease_until_killed(root: Path, is_leased: Event) -> None:
+    with DatasetCache(root).lease(PAIR, Downloads({})):
+        is_leased.set()
+        time.sleep(60)
+
+
+@pytest.mark.slow
+def test_dataset_of_another_process_stays_until_that_is_killed(tmp_path: Path) -> None:
+    fork = get_context("fork")
+    is_leased = fork.Event()
+    worker = fork.Process(target=_lease_until_killed, args=(tmp_path, is_leased))
+    worker.start()
+    assert is_leased.wait(30)
+    cache = cache_on_disk(tmp_path, 1000)
+    with pytest.raises(SkyDiskFull):  # evicts what it may
+        cache.make_room(5000)
+    assert cache.evict_unused() == 0 and cache.has_tree(PAIR)
+    worker.kill()
+    worker.join()
+    assert cache.evict_unused() == 2 and not cache.has_tree(PAIR)

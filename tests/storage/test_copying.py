@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,3 +130,36 @@ def test_verb_copies_and_says_what(
     call_verb(["storage", "cp", f"{folder}/", at(server, "x/")])
     assert "copied: 8 B in 2 objects" in capsys.readouterr().out
     assert server.keys("bucket") == ["x/a", "x/sub/b"]
+
+
+def interrupt(server: ObjectStore, times: int) -> None:
+    """Interrupt this process, as Ctrl-C does, once the first part is on its way."""
+    while not server.count("partNumber"):
+        threading.Event().wait(0.001)
+    for _ in range(times):
+        _thread.interrupt_main()
+        threading.Event().wait(0.15)  # the wait of a copy looks ten times a second
+
+
+@pytest.mark.slow
+def test_first_interrupt_keeps_what_was_sent_and_the_second_gives_it_up(
+    server: ObjectStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "big"
+    with path.open("wb") as file:
+        file.truncate(100_000_000)  # six parts
+    for times, kept in ((2, 0), (1, 1)):
+        server.forget_counts()
+        server.fail("PUT .*partNumber", "none", times=4, seconds=0.5)
+        interrupter = threading.Thread(target=interrupt, args=(server, times))
+        interrupter.start()
+        with pytest.raises(KeyboardInterrupt):
+            sky.copy(path, at(server, "big")).wait()
+        interrupter.join()
+        server.faults.clear()
+        assert server.open_uploads("bucket") == kept
+        sent = server.count("partNumber")
+        assert 1 <= sent <= 4, "parts that were not begun are not sent"
+    server.forget_counts()
+    sky.copy(path, at(server, "big")).wait()
+    assert server.count("PUT") == 6 - sent and server.keys("bucket") == ["big"]

@@ -25,10 +25,24 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_data: None) -> Ite
 
 
 def test_list_shows_one_level(data: sky.Storage) -> None:
-    names = [(Path(str(row[0])).name, row[1]) for row in data.ls()]
-    assert names == [("a.txt", 8), ("sub", "")]
+    assert [row[:2] for row in data.ls()] == [("a.txt", 8), ("sub/", "")]
     assert [row[1] for row in data.ls("sub/")] == [25600]
     assert [row[1] for row in data.ls("sub")] == [25600], "as without the slash"
+
+
+def test_list_of_a_level_does_not_enter_the_folders_before_it(
+    data: sky.Storage, tmp_path: Path
+) -> None:
+    (tmp_path / "set/sub/c.bin").symlink_to("/usr")
+    (tmp_path / "set/z.txt").touch()
+    assert [row[0] for row in data.ls()] == ["a.txt", "sub/", "z.txt"]
+
+
+def test_nothing_beside_a_folder_that_cannot_be_listed(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/link").symlink_to("/usr")
+    with pytest.raises(SkyObjectMissing, match="0 objects below"):
+        sky.Storage(tmp_path / "nothing").ls()
 
 
 def test_list_of_nothing(data: sky.Storage) -> None:

@@ -16,7 +16,7 @@ from jupyter_sky.storage.listing import (
     complete_keys,
     list_objects,
 )
-from jupyter_sky.storage.store import StoredObject
+from jupyter_sky.storage.store import Readiness, StoredObject
 from jupyter_sky.storage.uri import StorageUri
 from tests.storage.memory_store import MemoryStore
 
@@ -84,7 +84,10 @@ def test_dataset_of_another_bucket_is_cached_apart() -> None:
 
 
 def test_archived_objects_are_refused() -> None:
-    manifest = listed(MemoryStore.of("old/a", "old/b", storage_class="GLACIER"), "old/")
+    manifest = listed(
+        MemoryStore.of("old/a", "old/b", storage_class="GLACIER", readiness=Readiness.ARCHIVED),
+        "old/",
+    )
     with pytest.raises(SkyObjectArchived, match="2 of 2 objects are in the archive class GLACIER"):
         manifest.check_readable()
     listed(MemoryStore.of("new/a"), "new/").check_readable()

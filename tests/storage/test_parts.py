@@ -1,16 +1,23 @@
 from __future__ import annotations
 
 import os
+import threading
 from itertools import pairwise
+from queue import SimpleQueue
 
 import pytest
 
 from jupyter_sky.storage.checksums import combine_crc32c, crc32c, crc_from_base64, crc_to_base64
 from jupyter_sky.storage.errors import SkyStorageError
+from jupyter_sky.storage.movers import CopyMover
+from jupyter_sky.storage.object_transfer import ObjectTransfer, TransferItem
 from jupyter_sky.storage.parallelism import Parallelism
+from jupyter_sky.storage.part_worker import PartOutcome
 from jupyter_sky.storage.parts import choose_part_size, part_count, part_span
 from jupyter_sky.storage.retries import backoff
-from jupyter_sky.storage.store import MIB, Capability
+from jupyter_sky.storage.store import MIB, Capability, Part, Span, StoredObject
+
+from .memory_store import MemoryStore
 
 LIMITS = Capability()
 
@@ -72,3 +79,30 @@ def test_parallelism_halves_once_for_a_storm_and_comes_back_slowly():
 def test_waits_grow_and_never_fall_below_what_the_store_asks():
     assert [backoff(attempt, 0.0, 1.0) for attempt in (1, 2, 3, 20)] == [0.2, 0.4, 0.8, 20.0]
     assert backoff(1, 7.0, 0.0) == 7.0
+
+
+class SlowUpload:
+    """Upload whose copies wait until they may go on."""
+
+    def __init__(self) -> None:
+        self.may_go_on = threading.Event()
+
+    def copy(self, number: int, source: object, obj: StoredObject) -> Part:
+        assert self.may_go_on.wait(5)
+        return Part(number, Span(0, 1), None, obj.version)
+
+
+def test_copies_that_wait_while_their_object_begins_anew_are_reported() -> None:
+    """The transfer waits for the outcome of each part that it has started."""
+    outcomes: SimpleQueue[PartOutcome] = SimpleQueue()
+    source = MemoryStore.of("k")
+    mover = CopyMover(source, outcomes.put, threads=1)  # type: ignore[arg-type]
+    old, upload = StoredObject("k", 2, "v1"), SlowUpload()
+    transfer = ObjectTransfer(TransferItem(old, "k"), upload)  # type: ignore[arg-type]
+    mover.submit(1, transfer, 1)
+    mover.submit(2, transfer, 2)
+    transfer.upload = None
+    transfer.restart(StoredObject("k", 2, "v2"))
+    upload.may_go_on.set()
+    assert [outcomes.get(timeout=5).tag for _ in range(2)] == ["v1", "v1"]
+    mover.close()

@@ -6,6 +6,8 @@ from jupyter_sky.storage.checksums import crc32c
 from jupyter_sky.storage.connections import Connections
 from jupyter_sky.storage.errors import (
     SkyBucketMissing,
+    SkyChecksumMismatch,
+    SkyInvalidKey,
     SkyObjectMissing,
     SkyRequestExpired,
     SkySourceChanged,
@@ -21,7 +23,7 @@ from jupyter_sky.storage.s3 import S3Store
 from jupyter_sky.storage.signing import S3Credentials, SigV4Signer
 from jupyter_sky.storage.store import IF_ABSENT, Checksums, Condition, Part, Span, Upload
 
-from .conftest import store_of
+from .conftest import COMPLETION, store_of
 
 pytestmark = pytest.mark.slow  # talks to servers
 
@@ -74,6 +76,10 @@ def test_objects_come_back_whole(server, size):
 )
 def test_odd_keys(server, key):
     store = store_of(server)
+    if server.operations.dialect == "azure" and ".." in key:
+        with pytest.raises(SkyInvalidKey, match="Azure resolves"):
+            write(store, key, DATA)
+        return
     write(store, key, DATA)
     assert [obj.key for obj in store.list()] == [key]
     assert read_part(store.read(store.stat(key)), LINES) == DATA
@@ -125,7 +131,10 @@ def test_upload_goes_on_where_it_stopped(server):
     again = store.begin("k", len(DATA), part_size=4096, upload_id=upload.id)
     have = again.have()
     assert sorted(have) == [1, 3]
-    assert [have[part.number].tag for part in done] == [part.tag for part in done]
+    if server.operations.dialect == "azure":  # ids of blocks hold the checksum; there is no tag
+        assert [have[part.number].crc32c for part in done] == [part.crc32c for part in done]
+    else:
+        assert [have[part.number].tag for part in done] == [part.tag for part in done]
     parts = [*have.values(), *send_parts(again, DATA, [2, 4])]
     store.end(again, parts)
     assert server.content("bucket", "k") == DATA
@@ -137,6 +146,11 @@ def test_aborted_upload_leaves_nothing(server):
     send_parts(upload, DATA, [1])
     upload.abort()
     upload.abort()
+    if server.operations.dialect == "azure":  # keeps blocks for a week; the next upload ends them
+        assert server.keys("bucket") == [] and list(store.list()) == []
+        write(store, "k", DATA)
+        assert server.open_uploads("bucket") == 0
+        return
     assert server.open_uploads("bucket") == 0 and server.keys("bucket") == []
     with pytest.raises(SkyUploadMissing):
         upload.have()
@@ -145,7 +159,7 @@ def test_aborted_upload_leaves_nothing(server):
 def test_flipped_bit_on_the_way_up_is_refused(server):
     store = store_of(server)
     server.fail("PUT", "flip")
-    with pytest.raises(Exception, match="BadDigest"):
+    with pytest.raises(SkyChecksumMismatch):
         write(store, "k", DATA)
     assert server.keys("bucket") == []
 
@@ -168,14 +182,14 @@ def test_stored_part_that_rots_is_refused_at_completion(amazon):
 
 def test_lost_answer_of_a_completion_counts_as_success(server):
     store = store_of(server)
-    server.fail("POST .*uploadId", "lose")
+    server.fail(COMPLETION, "lose")
     written = write(store, "k", DATA, condition=IF_ABSENT)
     assert store.stat("k").version == written.version
 
 
 def test_conflict_at_completion_asks_for_a_new_upload(server):
     store = store_of(server)
-    server.fail("POST .*uploadId", "ConditionalRequestConflict")
+    server.fail(COMPLETION, "ConditionalRequestConflict")
     with pytest.raises(SkyUploadConflict):
         write(store, "k", DATA)
 
@@ -266,3 +280,10 @@ def test_copy_inside_a_store(server, size):
     write(source, "x y", DATA[::-1])
     with pytest.raises(SkySourceChanged):
         target.begin("k2", size, part_size=4096).copy(1, source, obj)
+
+
+def test_google_tells_the_region_of_a_bucket(servers):
+    server = servers["google"]
+    server.reset()
+    server.create("bucket")
+    assert store_of(server).ask_region() == "us-east-1"

@@ -17,6 +17,7 @@ from jupyter_sky.storage.errors import (
 )
 from jupyter_sky.storage.files import FilesStore
 from jupyter_sky.storage.journal import MIGRATIONS, Journal
+from jupyter_sky.storage.s3_upload import S3Upload
 from jupyter_sky.storage.store import IF_ABSENT, Store
 from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
 from jupyter_sky.store.database import Database
@@ -97,6 +98,20 @@ def test_inside_a_store_no_byte_passes_through(server):
     result = move(store_of(server, "other"), store_of(server))
     assert {key: server.content("bucket", f"in/{key}") for key in CONTENTS} == CONTENTS
     assert result.progress.bytes_sent == 0 and sum(server.bytes_in.values()) < 20_000
+
+
+def test_copies_inside_a_store_go_on_at_once_whatever_the_memory(server, monkeypatch):
+    both, copy = threading.Barrier(2), S3Upload.copy
+
+    def copy_together(*arguments):
+        both.wait(10)
+        return copy(*arguments)
+
+    monkeypatch.setattr(S3Upload, "copy", copy_together)
+    content = DATA[: 4 * PART]
+    server.put("other", "a/big", content)
+    move(store_of(server, "other"), store_of(server), memory=1)
+    assert server.content("bucket", "in/big") == content
 
 
 def test_killed_transfer_goes_on_by_part(server, folder, journal, tmp_path):
@@ -311,16 +326,24 @@ def test_upload_of_a_live_process_is_left_alone(amazon, folder, journal, tmp_pat
 def test_cost_follows_bytes_and_requests(amazon, folder):
     put_files(folder, **CONTENTS)
     amazon.fail("PUT", "cut", times=2)
-    seen = []
+    seen, priced = [], []
+
+    def price(traffic):
+        priced.append(traffic)
+        return traffic.target.sent * 1e-3 + traffic.target.writes
+
     result = Transfer(
         folder,
         store_of(amazon),
         items_of(folder),
-        options=replace(OPTIONS, price=lambda sent, writes, reads: sent * 1e-3 + writes),
+        options=replace(OPTIONS, price=price),
         on_progress=seen.append,
     ).run()
-    progress = result.progress
-    assert progress.usd == pytest.approx(progress.bytes_sent * 1e-3 + progress.requests_written)
+    progress, traffic = result.progress, priced[-1]
+    assert progress.usd == price(traffic)
+    assert traffic.target.writes == amazon.count("PUT") + amazon.count("POST")
+    assert progress.bytes_sent <= traffic.target.sent < progress.bytes_sent + 10_000
+    assert traffic.moved >= progress.bytes_total
     assert progress.bytes_sent > progress.bytes_total == sum(map(len, CONTENTS.values()))
     assert progress.requests_written == amazon.count("PUT")
     assert seen[-1] == replace(progress, rate=seen[-1].rate, seconds_left=seen[-1].seconds_left)

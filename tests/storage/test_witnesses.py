@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
-import socket
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from importlib.util import find_spec
 
 import pytest
 
+from jupyter_sky.storage.buckets import create_bucket, delete_bucket, empty_prefix
+from jupyter_sky.storage.checksums import crc32c, crc_to_hex
 from jupyter_sky.storage.dialects import AmazonDialect, CompatibleDialect
 from jupyter_sky.storage.errors import SkyStoragePermission, SkyTargetExists
 from jupyter_sky.storage.files import FilesStore
@@ -23,35 +22,13 @@ from jupyter_sky.storage.stores import s3_store
 from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
 from jupyter_sky.storage.uri import StorageUri
 
-from .conftest import CREDENTIALS
+from .conftest import CREDENTIALS, store_of
+from .servers import free_port, serving
 
 pytestmark = pytest.mark.slow  # starts servers
 
 DATA = random.Random(2).randbytes(12 * MIB + 5)
 OPTIONS = TransferOptions(part_size=5 * MIB)
-
-
-@contextmanager
-def serving(command: list[str], port: int) -> Iterator[str]:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    ends = time.monotonic() + 30
-    try:
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < ends
-                time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def store_at(url: str, dialect: CompatibleDialect, secret: str = CREDENTIALS.secret_key) -> S3Store:
@@ -153,3 +130,65 @@ def test_boto3_and_obstore_read_and_write_the_strict_store(tmp_path):
         assert client.get_object(Bucket="bucket", Key="ours")["Body"].read() == DATA
         assert bytes(obstore.get(theirs, "ours").bytes()) == DATA
         assert not server.crashes, server.crashes[0]
+
+
+@pytest.mark.skipif(not find_spec("moto"), reason="needs moto[server]")
+def test_moto_takes_our_bucket_settings(tmp_path):
+    import boto3
+
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with serving(command, port) as url:
+        client = boto3.client("s3", endpoint_url=url, **aws_keys())
+        store = store_at(url, CompatibleDialect())
+        for __ in range(2):  # the second call completes what the first has made
+            create_bucket(store, "us-east-1", {"jupyter-sky-owner": "me"})
+        named = {"Bucket": "bucket"}
+        (rule,) = client.get_bucket_lifecycle_configuration(**named)["Rules"]
+        assert rule["Expiration"]["Days"] == 1 and rule["Status"] == "Enabled"
+        assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 1}
+        assert client.get_bucket_tagging(**named)["TagSet"] == [
+            {"Key": "jupyter-sky-owner", "Value": "me"}
+        ]
+        block = client.get_public_access_block(**named)["PublicAccessBlockConfiguration"]
+        assert set(block.values()) == {True} and len(block) == 4
+        encryption = client.get_bucket_encryption(**named)["ServerSideEncryptionConfiguration"]
+        default = encryption["Rules"][0]["ApplyServerSideEncryptionByDefault"]
+        assert default["SSEAlgorithm"] == "AES256"
+        client.put_object(**named, Key="sky/me/a", Body=b"1")
+        client.create_multipart_upload(**named, Key="sky/me/b")
+        assert len(empty_prefix(store, "sky/me/")) == 2
+        delete_bucket(store)
+        assert client.list_buckets()["Buckets"] == []
+
+
+def test_googles_client_writes_the_strict_store_as_we_do(servers, tmp_path):
+    """Its uploads by parts are those of the XML interface, which Google's emulators lack."""
+    pytest.importorskip("google.cloud.storage")
+    from google.cloud import storage
+    from google.cloud.storage import transfer_manager
+    from google.oauth2.credentials import Credentials
+
+    server, key = servers["google"], "a b/ü+&"
+    server.reset()
+    server.create("bucket")
+    store = store_of(server)
+    options = {"api_endpoint": server.url}
+    client = storage.Client("project", Credentials("token-of-the-test"), client_options=options)
+    (tmp_path / "big").write_bytes(DATA)
+    blob = client.bucket("bucket").blob(key)
+    transfer_manager.upload_chunks_concurrently(
+        str(tmp_path / "big"), blob, chunk_size=5 * MIB, worker_type=transfer_manager.THREAD
+    )
+    theirs = list(server.requests)
+    assert server.content("bucket", key) == DATA and not server.crashes
+    assert store.stat(key).sums["crc32c"] == crc_to_hex(crc32c(DATA))
+    server.forget_counts()
+    items = [TransferItem(FilesStore(tmp_path).stat("big"), key)]
+    Transfer(FilesStore(tmp_path), store, items, options=OPTIONS).run()
+    assert sorted(map(without_id, server.requests)) == sorted(map(without_id, theirs))
+
+
+def without_id(request: str) -> str:
+    """A request without the id of its upload."""
+    return re.sub("uploadId=[^&]*", "uploadId=", request)

@@ -28,9 +28,7 @@ def main() -> None:
                 key, size = words
                 store.put(options.bucket, key, (bytes(n) for n in _pieces(size)))
             elif command == "counts":
-                sent = [sum(store.bytes_in.values()), sum(store.bytes_out.values())]
-                print(json.dumps([len(store.requests), *sent]), flush=True)
-                store.forget_counts()
+                print(json.dumps([len(store.requests), *store.byte_counts()]), flush=True)
             print("done", flush=True)
 
 

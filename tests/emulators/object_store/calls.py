@@ -34,6 +34,16 @@ class Answer:
     stored: Content | None = None
 
 
+NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
+"""Of all answers of Amazon's dialect but errors."""
+
+
+def amazon_answer(text: str, headers: dict[str, str] | None = None) -> Answer:
+    """Return an answer in the XML of Amazon's dialect; the namespace is that of the root."""
+    name, end, rest = text.partition(">")
+    return xml_answer(f'{name} xmlns="{NAMESPACE}"{end}{rest}', headers)
+
+
 def xml_answer(text: str, headers: dict[str, str] | None = None) -> Answer:
     """Return an answer in XML."""
     body = f'<?xml version="1.0" encoding="UTF-8"?>{text}'.encode()

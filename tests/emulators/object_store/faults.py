@@ -21,8 +21,10 @@ class Fault:
         Code of a refusal (``SlowDown``, ``TooManyRequests``, ``AccessDenied`` ...) answers with
         it; ``cut`` closes the connection at `at` of the body, read or written; ``flip`` changes
         one bit of the body on its way, read or written; ``rot`` changes one bit of what is stored,
-        after all checks; ``lose`` carries the request out and closes without an answer;
-        ``stall`` waits `seconds` first.
+        after all checks; ``truncate`` answers with the first `at` of the body, and a length that
+        fits; ``shift`` reads a range that lies one byte off; ``sum`` answers with a wrong
+        checksum; ``error200`` answers a success whose body is an error; ``lose`` carries the
+        request out and closes without an answer; ``stall`` waits `seconds` first.
     times : int
         How often; a large number for ever.
     after : int

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 from xml.sax.saxutils import escape
 
-from .calls import Answer, Call, xml_answer
+from .calls import Answer, Call, amazon_answer
 from .state import Bucket, StoredVersion
 
 
@@ -44,36 +44,60 @@ class Listings:
                 folders.add(folder)
                 last = folder + "\U0010ffff"
                 continue
-            entries.append(self._entry(bucket.objects[key], encode))
+            wanted = call.headers.get("x-amz-optional-object-attributes", "")
+            entries.append(self._entry(bucket.objects[key], encode, wanted))
         shared = (f"<CommonPrefixes><Prefix>{encode(f)}</Prefix></CommonPrefixes>" for f in folders)
         token = base64.urlsafe_b64encode(last.encode()).decode()
         following = f"<NextContinuationToken>{token}</NextContinuationToken>" if more else ""
         if encode is quote:
             following += "<EncodingType>url</EncodingType>"
-        return xml_answer(
+        return amazon_answer(
             f"<ListBucketResult><Name>{bucket.name}</Name><IsTruncated>{str(more).lower()}"
             f"</IsTruncated><KeyCount>{len(entries)}</KeyCount>{''.join(entries)}"
             f"{''.join(sorted(shared))}{following}</ListBucketResult>"
         )
 
-    def _entry(self, version: StoredVersion, encode: Callable[[str], str]) -> str:
-        modified = datetime.fromtimestamp(version.modified, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    def _entry(self, version: StoredVersion, encode: Callable[[str], str], wanted: str) -> str:
+        modified = _iso_time(version.modified)
         generation = f"<Generation>{version.generation}</Generation>"
+        restore = ""
+        if version.restore and wanted == "RestoreStatus":
+            running, ends = str(version.is_restoring).lower(), _iso_time(version.modified + 86400)
+            ends = "" if version.is_restoring else f"<RestoreExpiryDate>{ends}</RestoreExpiryDate>"
+            restore = f"<IsRestoreInProgress>{running}</IsRestoreInProgress>{ends}"
+            restore = f"<RestoreStatus>{restore}</RestoreStatus>"
         return (
             f"<Contents><Key>{encode(version.key)}</Key><LastModified>{modified}</LastModified>"
             f"<ETag>&quot;{version.etag}&quot;</ETag><Size>{version.content.size}</Size>"
             f"{generation if self.dialect == 'google' else ''}"
-            f"<StorageClass>{version.storage_class}</StorageClass></Contents>"
+            f"<StorageClass>{version.storage_class}</StorageClass>{restore}</Contents>"
         )
 
     def _list_uploads(self, bucket: Bucket, call: Call) -> Answer:
-        prefix = call.query.get("prefix", "")
-        uploads = [upload for upload in bucket.uploads.values() if upload.key.startswith(prefix)]
+        query = call.query
+        prefix, limit = query.get("prefix", ""), min(int(query.get("max-uploads", "1000")), 1000)
+        after = (query.get("key-marker", ""), query.get("upload-id-marker", ""))
+        encode = quote if query.get("encoding-type") == "url" else escape
+        with self.lock:
+            found = sorted((each.key, each.id, each.begun) for each in bucket.uploads.values())
+        found = [each for each in found if each[0].startswith(prefix) and each[:2] > after]
+        more = len(found) > limit
         inner = "".join(
-            f"<Upload><Key>{escape(upload.key)}</Key><UploadId>{upload.id}</UploadId></Upload>"
-            for upload in uploads
+            f"<Upload><Key>{encode(key)}</Key><UploadId>{upload_id}</UploadId>"
+            f"<Initiated>{_iso_time(begun)}</Initiated></Upload>"
+            for key, upload_id, begun in found[:limit]
         )
-        return xml_answer(
-            f"<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>{inner}"
+        if more:
+            key, upload_id, _ = found[limit - 1]
+            inner += f"<NextKeyMarker>{encode(key)}</NextKeyMarker>"
+            inner += f"<NextUploadIdMarker>{upload_id}</NextUploadIdMarker>"
+        if encode is quote:
+            inner += "<EncodingType>url</EncodingType>"
+        return amazon_answer(
+            f"<ListMultipartUploadsResult><IsTruncated>{str(more).lower()}</IsTruncated>{inner}"
             "</ListMultipartUploadsResult>"
         )
+
+
+def _iso_time(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")

@@ -8,8 +8,10 @@ import threading
 import xml.etree.ElementTree as ET
 from email.utils import formatdate
 from urllib.parse import unquote
+from xml.sax.saxutils import escape
 
-from .calls import Answer, Call, xml_answer
+from .bucket_settings import SETTINGS, BucketSettings
+from .calls import Answer, Call, amazon_answer
 from .listings import Listings
 from .refusals import Refusal
 from .state import Bucket, Content, ContentKeeper, StoredVersion, crc_base64, read_pieces
@@ -18,7 +20,7 @@ from .uploads import Uploads
 MIN_PART = 5 * 1024**2
 
 
-class Operations(Listings, Uploads):
+class Operations(BucketSettings, Listings, Uploads):
     """The operations of a store.
 
     Parameters
@@ -44,14 +46,18 @@ class Operations(Listings, Uploads):
         """Carry out a request."""
         if not call.bucket:
             return self._list_buckets()
-        if call.method == "PUT" and not call.key:
-            self.buckets.setdefault(call.bucket, Bucket(call.bucket))
-            return Answer()
+        if self.dialect == "google" and (call.bucket, call.key) == ("storage", "v1/b"):
+            return self.json_call(call)
+        setting = next((name for name in SETTINGS if name in call.query), "")
+        if call.method == "PUT" and not call.key and not setting:
+            return self.create_bucket(call)
         bucket = self.buckets.get(call.bucket)
         if bucket is None:
             raise Refusal("NoSuchBucket", "The specified bucket does not exist")
         if bucket.requester_pays and call.headers.get("x-amz-request-payer") != "requester":
             raise Refusal("AccessDenied", "Requester pays: x-amz-request-payer is missing")
+        if not call.key and setting:
+            return self.setting(bucket, call, setting)
         if not call.key:
             return self._bucket_call(bucket, call)
         name = {"GET": "read", "HEAD": "head", "PUT": "put", "POST": "post", "DELETE": "delete"}
@@ -61,19 +67,21 @@ class Operations(Listings, Uploads):
 
     def _list_buckets(self) -> Answer:
         inner = "".join(f"<Bucket><Name>{name}</Name></Bucket>" for name in sorted(self.buckets))
-        return xml_answer(
+        return amazon_answer(
             f"<ListAllMyBucketsResult><Buckets>{inner}</Buckets></ListAllMyBucketsResult>"
         )
 
     def _bucket_call(self, bucket: Bucket, call: Call) -> Answer:
         if call.method == "HEAD":
             return Answer(headers={"x-amz-bucket-region": self.region})
+        if call.method == "DELETE":
+            return self.delete_bucket(bucket)
         if call.method == "POST" and "delete" in call.query:
             return self._delete_many(bucket, call)
         if call.method == "GET" and "uploads" in call.query:
             return self._list_uploads(bucket, call)
         if call.method == "GET" and "location" in call.query:
-            return xml_answer(f"<LocationConstraint>{self.region}</LocationConstraint>")
+            return amazon_answer(f"<LocationConstraint>{self.region}</LocationConstraint>")
         if call.method == "GET":
             return self._list(bucket, call)
         raise Refusal("MethodNotAllowed")
@@ -88,9 +96,15 @@ class Operations(Listings, Uploads):
         if len(keys) > 1000:
             raise Refusal("InvalidRequest", "more than 1000 keys")
         with self.lock:
-            for key in keys:
+            kept = [key for key in keys if key in bucket.protected]
+            for key in set(keys).difference(kept):
                 bucket.objects.pop(key, None)
-        return xml_answer("<DeleteResult></DeleteResult>")
+        errors = "".join(
+            f"<Error><Key>{escape(key)}</Key><Code>AccessDenied</Code>"
+            "<Message>Access Denied because object protected by object lock.</Message></Error>"
+            for key in kept
+        )
+        return amazon_answer(f"<DeleteResult>{errors}</DeleteResult>")
 
     # -- objects
 
@@ -102,6 +116,8 @@ class Operations(Listings, Uploads):
         }
         if version.storage_class != "STANDARD":
             headers[f"{self.prefix}storage-class"] = version.storage_class
+        if version.restore:
+            headers["x-amz-restore"] = f'ongoing-request="{str(version.is_restoring).lower()}"'
         if self.dialect == "google":
             headers["x-goog-generation"] = str(version.generation)
             headers["x-goog-hash"] = f"crc32c={crc_base64(version.content.crc32c)}"
@@ -134,7 +150,7 @@ class Operations(Listings, Uploads):
         if "uploadId" in call.query:
             return self._list_parts(bucket, call)
         version = self._find(bucket, call)
-        if version.storage_class in {"GLACIER", "DEEP_ARCHIVE"}:
+        if version.storage_class in {"GLACIER", "DEEP_ARCHIVE"} and version.restore != "done":
             raise Refusal("InvalidObjectState", "The operation is not valid for the storage class")
         size, headers = version.content.size, self._describe(version)
         start, stop, status = 0, size, 200

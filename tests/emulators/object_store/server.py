@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 import tempfile
@@ -19,6 +20,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import trustme
 
+from .azure import AzureOperations
+from .azure_signatures import ACCOUNT, SignedAddress, verify_address
 from .calls import Answer, Call
 from .faults import Fault, FaultPlan
 from .refusals import Refusal
@@ -33,7 +36,7 @@ class ObjectStore:
     Parameters
     ----------
     dialect : str
-        ``aws``, ``r2`` or ``google``.
+        ``aws``, ``r2``, ``google`` or ``azure``.
     keep : bool
         Whether bytes are kept on disk; else they are counted, and reads yield zeros.
     tls : bool
@@ -53,25 +56,31 @@ class ObjectStore:
         region: str = "us-east-1",
         min_part: int = MIN_PART,
         port: int = 0,
+        host: str = "127.0.0.1",
     ) -> None:
         self._folder = tempfile.TemporaryDirectory() if keep else None
         keeper = ContentKeeper(Path(self._folder.name) if self._folder else None)
         self.account = Account(region)
-        self.operations = Operations(keeper, dialect, region, min_part)
+        self.operations: Operations | AzureOperations = (
+            AzureOperations(keeper, self.account, region)
+            if dialect == "azure"
+            else Operations(keeper, dialect, region, min_part)
+        )
         self.faults = FaultPlan()
         self.requests: list[str] = []
         self.crashes: list[str] = []
+        self._block_ids: dict[str, list[str]] = {}
         self.bytes_in = Counter[str]()
         self.bytes_out = Counter[str]()
         self._lock = threading.Lock()
-        self._server = _server(self, port)
+        self._server = _server(self, host, port)
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             authority().issue_cert("127.0.0.1", "localhost").configure_cert(context)
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
-        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._server.server_port}"
+        self.url = f"http{'s' if tls else ''}://{host}:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.daemon = True
         self._thread.start()
@@ -114,7 +123,8 @@ class ObjectStore:
 
     def open_uploads(self, bucket: str) -> int:
         """Return the number of uploads that were neither completed nor aborted."""
-        return len(self.operations.buckets[bucket].uploads)
+        found = self.operations.buckets[bucket]
+        return len(found.uploads) + len(found.blocks)
 
     def fail(self, match: str, kind: str, **options: Any) -> None:
         """Inject a fault, see `Fault`."""
@@ -128,9 +138,12 @@ class ObjectStore:
         """Forget all buckets, faults, counts and settings of a test."""
         self.account = Account()
         self.operations.region = self.account.region
+        if isinstance(self.operations, AzureOperations):
+            self.operations.account = self.account
         self.operations.buckets.clear()
         self.faults = FaultPlan()
         self.crashes.clear()
+        self._block_ids.clear()
         self.forget_counts()
 
     def forget_counts(self) -> None:
@@ -139,6 +152,16 @@ class ObjectStore:
         self.bytes_in.clear()
         self.bytes_out.clear()
 
+    def add_bytes(self, counter: Counter[str], name: str, count: int) -> None:
+        """Count bytes that passed, from any thread."""
+        with self._lock:
+            counter[name] += count
+
+    def byte_counts(self) -> list[int]:
+        """Return the bytes that came in and that went out."""
+        with self._lock:
+            return [sum(self.bytes_in.values()), sum(self.bytes_out.values())]
+
     # -- the server
 
     def serve(self, handler: BaseHTTPRequestHandler) -> None:
@@ -146,7 +169,7 @@ class ObjectStore:
         address = urlsplit(handler.path)
         query = dict(parse_qsl(address.query, keep_blank_values=True))
         headers = {name.lower(): value for name, value in handler.headers.items()}
-        description = _describe(handler.command, address.path, query)
+        description = self._describe(handler.command, address.path, query)
         self.requests.append(description)
         fault = self.faults.choose(description)
         if fault and fault.seconds:
@@ -157,14 +180,20 @@ class ObjectStore:
             if fault and fault.kind in REFUSALS:
                 extra = {"Retry-After": fault.retry_after} if fault.retry_after else {}
                 raise Refusal(fault.kind, "Please reduce your request rate.", extra)
-            payload = verify(self.account, signed, self.operations.dialect == "google")
-            bucket, _, key = unquote(address.path).lstrip("/").partition("/")
+            payload = self._verify(signed)
+            bucket, _, key = self._path(address.path).partition("/")
+            if fault and fault.kind == "shift":
+                headers = _shifted(headers)
             call = Call(handler.command, bucket, key, query, headers, payload, iter(body))
             call.trailers = body.trailers
-            answer = self.operations.answer(call)
+            answer = _spoiled(self.operations.answer(call), fault)
         except Refusal as refusal:
             body.drain()
             kind = {"Content-Type": "application/xml", **refusal.headers}
+            if self.operations.dialect == "azure":
+                kind["x-ms-error-code"] = refusal.code
+            if not key_of(address.path) and self.operations.dialect not in ("google", "azure"):
+                kind["x-amz-bucket-region"] = self.operations.region  # told to everybody
             answer = Answer(refusal.status, kind, refusal.body())
         except ConnectionError:
             handler.close_connection = True
@@ -180,6 +209,34 @@ class ObjectStore:
             return
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             self._write(handler, answer, fault, description)
+
+    def _verify(self, request: SignedRequest) -> str:
+        """Return the claimed hash of the payload, or raise a `Refusal`."""
+        if self.operations.dialect == "azure":
+            path = unquote(request.path)
+            address = SignedAddress(request.method, path, request.query, request.headers)
+            verify_address(self.account, address)
+            return ""
+        return verify(self.account, request, self.operations.dialect == "google")
+
+    def _path(self, path: str) -> str:
+        """Return bucket and key of a path."""
+        path = unquote(path).removeprefix("/")
+        return path.removeprefix(f"{ACCOUNT}/") if self.operations.dialect == "azure" else path
+
+    def _describe(self, method: str, path: str, query: dict[str, str]) -> str:
+        """Return a request as faults and counts know it.
+
+        Azure's blocks have the number in which their ids were first seen.
+        """
+        named = {k: v for k, v in query.items() if k not in _SIGNATURE and k[:6] != "X-Amz-"}
+        if "blockid" in named:
+            seen = self._block_ids.setdefault(path, [])
+            if named["blockid"] not in seen:
+                seen.append(named["blockid"])
+            named["partNumber"] = str(seen.index(named.pop("blockid")) + 1)
+        tail = "&".join(f"{name}={value}" for name, value in sorted(named.items()))
+        return f"{method} /{self._path(path)}?{tail}"
 
     def _write(
         self,
@@ -201,7 +258,7 @@ class ObjectStore:
         pieces = _damaged(answer.pieces or iter([answer.body]), kind, fault, size)
         for piece in pieces:
             handler.wfile.write(piece)
-            self.bytes_out[description.partition("?")[0]] += len(piece)
+            self.add_bytes(self.bytes_out, description.partition("?")[0], len(piece))
         if kind == "cut":
             _hang_up(handler)
 
@@ -211,6 +268,9 @@ REFUSALS = {"SlowDown", "TooManyRequests", "InternalError", "AccessDenied", "Exp
     "NoSuchKey",
     "PreconditionFailed",
 }
+
+
+_SIGNATURE = {"sv", "spr", "se", "sr", "sp", "sig"} | {"skoid", "sktid", "skt", "ske", "sks", "skv"}
 
 
 class _Body:
@@ -254,7 +314,7 @@ class _Body:
                 raise ConnectionError("the client has gone")
             size -= len(piece)
             self._rest -= len(piece)
-            self._store.bytes_in[self._name] += len(piece)
+            self._store.add_bytes(self._store.bytes_in, self._name, len(piece))
             yield piece
 
     def _decoded(self) -> Iterator[bytes]:
@@ -288,6 +348,29 @@ def _damaged(pieces: Iterator[bytes], kind: str, fault: Fault | None, size: int)
         yield piece
 
 
+def _shifted(headers: dict[str, str]) -> dict[str, str]:
+    """Return headers that ask for a range one byte off."""
+    match = re.fullmatch(r"bytes=(\d+)-(\d+)", headers.get("range", ""))
+    if not match:
+        return headers
+    step = -1 if int(match[1]) else 1
+    return {**headers, "range": f"bytes={int(match[1]) + step}-{int(match[2]) + step}"}
+
+
+def _spoiled(answer: Answer, fault: Fault | None) -> Answer:
+    """Return an answer that is wrong as a whole, where a fault wants that."""
+    kind = fault.kind if fault else ""
+    if kind == "error200":
+        return Answer(200, {"Content-Type": "application/xml"}, Refusal("InternalError").body())
+    if kind == "truncate" and fault and answer.pieces:
+        answer.size = int(answer.size * fault.at)
+        answer.pieces = iter([b"".join(answer.pieces)[: answer.size]])
+    if kind == "sum":
+        sums = {"x-amz-checksum-crc32c": "AAAAAA==", "x-goog-hash": "crc32c=AAAAAA=="}
+        answer.headers |= {name: value for name, value in sums.items() if name in answer.headers}
+    return answer
+
+
 def _hang_up(handler: BaseHTTPRequestHandler) -> None:
     handler.close_connection = True
     with contextlib.suppress(OSError):
@@ -295,13 +378,12 @@ def _hang_up(handler: BaseHTTPRequestHandler) -> None:
         handler.connection.shutdown(socket.SHUT_RDWR)
 
 
-def _describe(method: str, path: str, query: dict[str, str]) -> str:
-    named = sorted((k, v) for k, v in query.items() if not k.startswith("X-Amz-"))
-    tail = "&".join(f"{name}={value}" for name, value in named)
-    return f"{method} {unquote(path)}?{tail}"
+def key_of(path: str) -> str:
+    """Return the key of a path; empty for a bucket."""
+    return path.lstrip("/").partition("/")[2]
 
 
-def _server(store: ObjectStore, port: int) -> ThreadingHTTPServer:
+def _server(store: ObjectStore, host: str, port: int) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
@@ -330,7 +412,7 @@ def _server(store: ObjectStore, port: int) -> ThreadingHTTPServer:
         def handle_error(self, *_: Any) -> None:
             pass  # a client that was killed
 
-    return Server(("127.0.0.1", port), Handler)
+    return Server((host, port), Handler)
 
 
 @cache

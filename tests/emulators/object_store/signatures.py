@@ -17,6 +17,24 @@ SKEW = 15 * 60
 _WEEK = 7 * 24 * 3600
 
 
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Limits of narrowed credentials: names below a prefix of one bucket, to read or to write."""
+
+    bucket: str
+    prefix: str
+    is_writable: bool
+
+    def check(self, request: SignedRequest) -> None:
+        """Refuse a request outside of the limits."""
+        bucket, _, key = unquote(request.path).lstrip("/").partition("/")
+        name = key or request.query.get("prefix", "")
+        writes = request.method not in ("GET", "HEAD")
+        is_inside = bucket == self.bucket and name.startswith(self.prefix)
+        if not is_inside or (writes and not self.is_writable):
+            raise Refusal("AccessDenied", "The credentials are narrowed and do not allow this")
+
+
 @dataclass
 class Account:
     """Secrets that a store knows, and its clock.
@@ -29,6 +47,14 @@ class Account:
         Session token and end (unix time) by access key; a key with a session needs its token.
     tokens : dict
         End (unix time) of each bearer token.
+    boundaries : dict
+        Limits of narrowed tokens, and of narrowed keys.
+    used : list
+        Method and token of each request with a token.
+    azure_key : str
+        Key of the storage account.
+    delegations : dict
+        Keys that were given to users, by beginning and end.
     clock_offset : float
         Seconds by which the store's clock is ahead of the machine's.
     """
@@ -37,6 +63,10 @@ class Account:
     keys: dict[str, str] = field(default_factory=lambda: {"AKIATEST": "secret-of-the-test"})
     sessions: dict[str, tuple[str, float]] = field(default_factory=dict)
     tokens: dict[str, float] = field(default_factory=dict)
+    boundaries: dict[str, Boundary] = field(default_factory=dict)
+    used: list[tuple[str, str]] = field(default_factory=list)
+    azure_key: str = "a2V5IG9mIHRoZSB0ZXN0"
+    delegations: dict[tuple[str, str], str] = field(default_factory=dict)
     clock_offset: float = 0.0
 
     def now(self) -> float:
@@ -58,7 +88,11 @@ def verify(account: Account, request: SignedRequest, bearer: bool) -> str:
     """Return the claimed hash of the payload, or raise a `Refusal`."""
     authorization = request.headers.get("authorization", "")
     if bearer and authorization.startswith("Bearer "):
-        _verify_token(account, authorization.removeprefix("Bearer "))
+        token = authorization.removeprefix("Bearer ")
+        _verify_token(account, token)
+        account.used.append((request.method, token))
+        if boundary := account.boundaries.get(token):
+            boundary.check(request)
         return "UNSIGNED-PAYLOAD"
     if request.query.get("X-Amz-Algorithm"):
         return _verify_query(account, request)
@@ -162,6 +196,8 @@ def _verify_signature(
         sign = hmac.digest(sign, step.encode(), "sha256")
     if not hmac.compare_digest(hmac.new(sign, text.encode(), "sha256").hexdigest(), given):
         raise Refusal("SignatureDoesNotMatch", "The signature does not match.")
+    if boundary := account.boundaries.get(key):
+        boundary.check(request)
     session = account.sessions.get(key)
     if session and session[0] != token:
         raise Refusal("InvalidAccessKeyId", "The session token is missing or wrong.")

@@ -56,6 +56,15 @@ class StoredVersion:
     full_crc: bool
     modified: float = field(default_factory=time.time)
     storage_class: str = "STANDARD"
+    restore: str = ""
+    """Restored copy of an archived object: ``""`` for none, ``running``, ``done``."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    md5: str = ""
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether a restored copy is being made."""
+        return self.restore == "running"
 
 
 @dataclass
@@ -71,12 +80,16 @@ class OpenUpload:
 
 @dataclass
 class Bucket:
-    """A bucket with its objects and open uploads."""
+    """A bucket with its objects, open uploads, and Azure's blocks by key and id."""
 
     name: str
     objects: dict[str, StoredVersion] = field(default_factory=dict)
     uploads: dict[str, OpenUpload] = field(default_factory=dict)
+    blocks: dict[str, dict[str, Content]] = field(default_factory=dict)
     requester_pays: bool = False
+    protected: set[str] = field(default_factory=set)
+    """Keys that nobody may delete."""
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 class ContentKeeper:

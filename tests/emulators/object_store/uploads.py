@@ -7,7 +7,7 @@ import threading
 import xml.etree.ElementTree as ET
 from xml.sax.saxutils import escape
 
-from .calls import Answer, Call, xml_answer
+from .calls import Answer, Call, amazon_answer
 from .refusals import Refusal
 from .state import Bucket, Content, ContentKeeper, OpenUpload, StoredVersion, crc_base64
 
@@ -44,7 +44,7 @@ class Uploads:
             upload = OpenUpload(secrets.token_hex(12), call.key, checksum)
             with self.lock:
                 bucket.uploads[upload.id] = upload
-            return xml_answer(
+            return amazon_answer(
                 f"<InitiateMultipartUploadResult><Bucket>{bucket.name}</Bucket>"
                 f"<Key>{escape(call.key)}</Key><UploadId>{upload.id}</UploadId>"
                 "</InitiateMultipartUploadResult>"
@@ -77,6 +77,8 @@ class Uploads:
         headers = {"ETag": f'"{content.md5}"'}
         if upload.checksum == "CRC32C":
             headers["x-amz-checksum-crc32c"] = crc_base64(content.crc32c)
+        if self.dialect == "google":
+            headers["x-goog-hash"] = f"crc32c={crc_base64(content.crc32c)}"
         return Answer(200, headers, body.encode(), stored=content)
 
     def _list_parts(self, bucket: Bucket, call: Call) -> Answer:
@@ -93,7 +95,7 @@ class Uploads:
                 f"<Size>{part.size}</Size>{crc if upload.checksum == 'CRC32C' else ''}</Part>"
             )
         following = f"<NextPartNumberMarker>{page[-1]}</NextPartNumberMarker>" if more else ""
-        return xml_answer(
+        return amazon_answer(
             f"<ListPartsResult><IsTruncated>{str(more).lower()}</IsTruncated>{following}"
             f"{''.join(entries)}</ListPartsResult>"
         )
@@ -113,7 +115,7 @@ class Uploads:
             version = self._publish(bucket, call.key, content, content.md5, full_crc=full)
             del bucket.uploads[upload.id]
         headers = self._describe(version)
-        return xml_answer(
+        return amazon_answer(
             f"<CompleteMultipartUploadResult><Key>{escape(call.key)}</Key>"
             f"<ETag>&quot;{version.etag}&quot;</ETag></CompleteMultipartUploadResult>",
             headers,

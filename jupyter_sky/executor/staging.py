@@ -1,0 +1,91 @@
+"""Files of this machine on their way to several nodes: by the scratch of their region, once.
+
+Without it every node gets the bytes over the line of this machine. Where ``Sky.scratch`` names a
+bucket for the place of a cluster, they go there once, and the nodes read them from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..config.settings import Sky
+from ..storage.delegation import Access, delegate
+from ..storage.downloads import DownloadPlan, plan_download
+from ..storage.object_transfer import TransferItem
+from ..storage.store import MIB, Store, StoredObject
+from ..storage.stores import open_store
+from ..storage.transfer import Transfer
+from ..storage.transfer_values import TransferOptions
+from ..storage.uri import StorageUri
+from .scratch import place_of_scratch, scratch_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .cluster import ClusterHandle
+    from .datasets import CellDataset
+
+STAGED_BYTES = 16 * MIB
+"""Size of a dataset from which the detour is worth its requests."""
+
+
+class StagedData:
+    """Objects that this machine puts into scratch as nodes ask for them.
+
+    Parameters
+    ----------
+    data
+        The dataset, whose store no other machine can read.
+    uri
+        Prefix in the scratch of the nodes' region.
+    """
+
+    def __init__(self, data: CellDataset, uri: StorageUri) -> None:
+        self._data, self._uri = data, uri
+        self._store = open_store(uri)
+        self._delegated: Store | None = delegate(self._store, uri, Access.READ)
+        self._staged: dict[str, StoredObject] = {}
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether nodes can get requests that read it."""
+        return self._delegated is not None
+
+    def plans(
+        self, wanted: Sequence[str], show: Callable[[int, int], None]
+    ) -> dict[str, DownloadPlan]:
+        """Return requests for objects by identity, after those that are missing were uploaded."""
+        assert self._delegated is not None
+        keys = {each: self._uri.child(each).key for each in wanted}
+        missing = [each for each in wanted if each not in self._staged]
+        items = [TransferItem(self._data.objects[each], keys[each]) for each in missing]
+        if items:
+            transfer = Transfer(
+                self._data.store,
+                self._store,
+                items,
+                options=TransferOptions(),
+                on_progress=lambda now: show(now.bytes_done, now.bytes_total),
+            )
+            written = transfer.run().objects
+            self._staged |= {each: written[keys[each]] for each in missing}
+        return {each: plan_download(self._delegated, self._staged[each]) for each in wanted}
+
+
+def staged_data(data: CellDataset, cluster: ClusterHandle) -> StagedData | None:
+    """Return the way of a dataset by scratch; None where the bytes are sent to each node.
+
+    Parameters
+    ----------
+    data
+        A dataset whose store the nodes cannot read.
+    cluster
+        The nodes.
+    """
+    row = cluster.row
+    place = place_of_scratch(row.cloud, row.region)
+    if row.nodes < 2 or data.manifest.nbytes < STAGED_BYTES or not Sky.load().scratch.get(place):
+        return None
+    staged = StagedData(data, scratch_of(place).child(f"{data.dataset.id}/"))
+    return staged if staged.is_readable else None

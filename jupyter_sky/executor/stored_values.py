@@ -1,0 +1,208 @@
+"""Results that are kept in a store, ``-o NAME@URI``, behind handles that outlive their cluster.
+
+An object is a line of JSON with the sizes of the value's segments, and then the segments.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from ..cell_options.values import SCRATCH, CellOutput, CellUpload
+from ..config.settings import Sky
+from ..engines.wire.values import Parcel
+from ..errors import SkyTransferError
+from ..storage.connections import Connections
+from ..storage.object_transfer import TransferItem
+from ..storage.part_worker import read_part
+from ..storage.parts import PART_SIZE, part_count, part_span
+from ..storage.store import StoredObject
+from ..storage.stores import open_store
+from ..storage.transfer import Transfer
+from ..storage.transfer_values import TransferOptions
+from ..storage.uri import StorageUri
+from ..storage.writing import write_object
+from ..translation import _
+from .scratch import place_of_scratch, scratch_of
+from .transfer import load_value
+from .transfer_progress import TransferReporter, format_size
+from .uploads import EngineFiles, UploadTarget, book_upload, choose_worker
+
+if TYPE_CHECKING:
+    from .values import Placement
+
+HEADER_BYTES = 4096
+"""Most bytes that are read for the first line of an object."""
+
+
+class StoredValue:
+    """A value that a cell has left in a store. Its attributes, and `fetch`, bring it here once.
+
+    Examples
+    --------
+    >>> model.fetch()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, name: str, uri: StorageUri, version: str, described: dict[str, Any], trusted: bool
+    ) -> None:
+        self.name, self.uri, self.trusted = name, uri, trusted
+        self.type = str(described["type"])
+        self._version, self._repr = version, str(described["repr"])
+        self._value: tuple[Any, ...] = ()
+
+    def fetch(self) -> Any:
+        """Bring a copy of the value here; the second call returns the same one.
+
+        Raises
+        ------
+        SkyStorageError
+            The object is gone, or another one by now.
+        SkyTransferError
+            It cannot be opened here.
+        """
+        if not self._value:
+            parcel = _read_parcel(self.uri, self._version)
+            self._value = (load_value(parcel, self.name, self.trusted and Sky.load().trust),)
+        return self._value[0]
+
+    def __repr__(self) -> str:
+        return _("{repr} in {uri}").format(repr=self._repr, uri=self.uri)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.fetch(), name)
+
+    def __reduce__(self) -> Any:
+        raise SkyTransferError(
+            _("{name} is a handle of a value in {uri}").format(name=self.name, uri=self.uri),
+            hint=_("bring it here first: {name} = {name}.fetch()").format(name=self.name),
+        )
+
+
+def output_uri(output: CellOutput, folder: Path | None = None) -> StorageUri:
+    """Return the address of the object that a value becomes.
+
+    Examples
+    --------
+    >>> str(output_uri(CellOutput("model", True, "s3://mine/runs/7/")))
+    's3://mine/runs/7/model.value'
+    """
+    uri = StorageUri.parse(output.uri, folder)
+    return uri.child(f"{output.name}.value") if uri.is_folder else uri
+
+
+def _place_value(output: CellOutput, placement: Placement) -> StorageUri:
+    """Return the address of a value, in the scratch of its cluster's region if none is given."""
+    if output.uri != SCRATCH:
+        return output_uri(output, Path.cwd())
+    prefix = scratch_of(place_of_scratch(placement.row.cloud, placement.row.region))
+    return prefix.child(f"{output.name}-{uuid.uuid4().hex[:8]}.value")
+
+
+def store_value(
+    placement: Placement,
+    rank: int,
+    output: CellOutput,
+    described: dict[str, Any],
+    trusted: bool,
+    reporter: TransferReporter,
+) -> StoredValue:
+    """Have an engine put a value into a store; return its handle.
+
+    Parameters
+    ----------
+    described
+        Reference, type and short text of the value, as the engine gives them.
+
+    Raises
+    ------
+    SkyTransferError
+        It cannot be pickled there; it stays on the engine.
+    """
+    uri, link = _place_value(output, placement), placement.cluster.connection
+    if len(placement.ranks) > 1:
+        uri = uri.root.child(f"{uri.key}.{rank}")
+    packed = {"name": output.name, "ref": described["ref"], "as_data": not trusted}
+    parcel = link.ask_engine(rank, "pack", **packed)
+    if why := parcel.get("unpicklable"):
+        raise SkyTransferError(f"-o {output.name}: {str(why).splitlines()[0]}")
+    store = open_store(uri)
+    if "inline" in parcel:
+        data = Parcel.from_inline(parcel)
+        written = write_object(store, uri.key, _header(data.sizes) + data.to_bytes())
+    else:
+        target = UploadTarget(CellUpload(output.name, str(uri)), uri, store)
+        written = _upload(target, placement, rank, parcel, reporter)
+    reporter.note(
+        _("{name}: {nbytes} kept in {uri}").format(
+            name=output.name, nbytes=format_size(written.size), uri=uri
+        )
+    )
+    return StoredValue(output.name, uri, written.version, described, trusted)
+
+
+def _upload(
+    target: UploadTarget,
+    placement: Placement,
+    rank: int,
+    parcel: dict[str, Any],
+    reporter: TransferReporter,
+) -> StoredObject:
+    """Upload a value from the machine of its engine, by way of a file there."""
+    link = placement.cluster.connection
+    header = _header(parcel["sizes"]).decode()
+    file = link.ask_engine(rank, "spool", ref=parcel["ref"], header=header)
+    try:
+        path = PurePosixPath(file["path"])
+        found = StoredObject(path.name, file["size"], file["version"])
+        start_worker, write_store = choose_worker(target, placement, rank)
+        show = reporter.progress(target.option.path)
+        transfer = Transfer(
+            EngineFiles(path.parent, {found.key: found}),  # type: ignore[arg-type]
+            target.store,
+            [TransferItem(found, target.uri.key)],
+            options=TransferOptions(start_worker=start_worker, write_store=write_store),
+            on_progress=lambda progress: show(progress.bytes_done, found.size),
+        )
+        try:
+            result = transfer.run()
+        finally:
+            book_upload(target, placement, transfer, start_worker)
+    finally:
+        link.ask_engine(rank, "unspool", ref=parcel["ref"])
+    return result.objects[target.uri.key]
+
+
+def _header(sizes: list[int]) -> bytes:
+    return json.dumps({"sizes": sizes}).encode() + b"\n"
+
+
+def _read_parcel(uri: StorageUri, version: str) -> Parcel:
+    """Read the object of a value, of the version that was written."""
+    store, connections = open_store(uri), Connections()
+    there = store.stat(uri.key)
+    found = StoredObject(there.key, there.size, version or there.version)
+    first = min(HEADER_BYTES, found.size)
+    start = bytes(read_part(store.read(found, part_span(1, first, first)), connections))
+    line, newline, __ = start.partition(b"\n")
+    while not newline and first < found.size:  # a value with very many segments
+        first = min(first * 16, found.size)
+        start = bytes(read_part(store.read(found, part_span(1, first, first)), connections))
+        line, newline, __ = start.partition(b"\n")
+    try:
+        sizes = json.loads(line)["sizes"]
+    except (ValueError, KeyError, TypeError):
+        raise SkyTransferError(
+            _("{uri} is not a value that -o NAME@URI has kept").format(uri=uri)
+        ) from None
+    parcel, skipped = Parcel.empty(sizes), len(line) + 1
+    for number in range(1, part_count(found.size, PART_SIZE) + 1):
+        span = part_span(number, found.size, PART_SIZE)
+        data = memoryview(read_part(store.read(found, span), connections))
+        begin = max(0, skipped - span.start)
+        parcel.fill(span.start + begin - skipped, [data[begin:]])
+    return parcel
