@@ -114,6 +114,10 @@ class Autoscaler:
                 raise self.last_error
             time.sleep(TICK_SECONDS / 5)
 
+    def replace(self, old: ClusterHandle, new: ClusterHandle) -> None:
+        """Take a cluster for another, whose nodes it has replaced."""
+        self._joined = [new if cluster is old else cluster for cluster in self._joined]
+
     def _stop(self) -> None:
         self._stopped.set()
         self._thread.join(JOIN_SECONDS)

@@ -18,7 +18,7 @@ from .lazy_calls import Function, PendingFunction, PendingFunctionGroup
 from .output import OutputSink
 from .progress import Counts
 from .result_stream import ResultStream
-from .tasks import RemoteFuture, StopReason, results_of
+from .tasks import Broadcast, RemoteFuture, StopReason, results_of
 
 T = TypeVar("T")
 Calls = Sequence[PendingFunction[Any]]
@@ -84,7 +84,7 @@ class CallMethods(CallTarget):
 
     def broadcast(self, call: PendingFunction[T]) -> list[T]:
         """Run a call on every node; return the results by rank: ``call @ pool``."""
-        with self._submitted([(call, rank) for rank in self.ranks]) as futures:
+        with self._submitted([(call, rank) for rank in self.ranks], Broadcast()) as futures:
             return results_of(futures)
 
     def run_all(self, calls: Calls) -> tuple[Any, ...]:
@@ -182,12 +182,12 @@ class CallMethods(CallTarget):
         return self._send([(call, rank)])[0]
 
     @contextlib.contextmanager
-    def _submitted(self, wanted: Wanted) -> Iterator[list[Any]]:
+    def _submitted(self, wanted: Wanted, group: object = None) -> Iterator[list[Any]]:
         """Send calls; stop unfinished ones when the block is left."""
         futures: list[RemoteFuture[Any]] = []
         why: StopReason = "group"
         try:
-            self._send(wanted, futures)
+            self._send(wanted, futures, None, group)
             yield futures
         except KeyboardInterrupt:
             why = "cancel"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from .call_queue import Waiting
 from .gathered_calls import GatheredCalls, PlainCalls, find_plain_calls
 from .output import OutputSink
 from .payload import ArgumentBlobs, Blobs
-from .tasks import CallTask, PackedCall, RemoteFuture, paused_collection
+from .tasks import Broadcast, CallTask, PackedCall, RemoteFuture, paused_collection
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher
@@ -57,7 +56,7 @@ class CallSender:
         """Pickle calls and hand them to the dispatcher; put their futures into `futures`."""
         packing = CallPacking(pickler or self._pickler(), self._blobs.collect())
         sink, tasks = self.sink(), list[CallTask]()
-        broadcast = uuid.uuid4().hex if len(wanted) > 1 and wanted[0][1] is not None else ""
+        broadcast = group.id if isinstance(group, Broadcast) else ""
         with paused_collection():
             for call, rank in wanted:
                 task = self._task(call, packing.pack(call), RemoteFuture(), sink)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import inspect
 import uuid
+import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..cell_options.values import CellOptions
 from ..config.settings import Sky
-from ..errors import SkyNoOffer, SkyUsageError, suggest
+from ..errors import SkyNoCapacity, SkyNoOffer, SkyUsageError, suggest
 from ..executor import session as sessions
 from ..executor.request import with_settings
 from ..executor.values import ClusterRequest
 from ..resources import Resources, parse_duration
 from ..translation import _
 from .active_pools import CallTarget, active_pools, refuse_untrusted
-from .launch import ClusterLauncher, choose_offer
+from .launch import ClusterLauncher, announce_second_cluster, choose_offer
 from .pool import Pool
 from .shared.shared_client import STANDALONE
 from .specs import (
@@ -27,15 +28,23 @@ from .specs import (
     Options,
     Selection,
     Spec,
-    Volume,
     Worker,
-    refuse_volumes,
 )
+from .volumes import NodeVolumes, Volume, checked_volumes
 
 if TYPE_CHECKING:
     from ..accelerators import Accelerator
     from ..executor.cluster import ClusterHandle
-    from ..executor.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Alternative that is on sale, with its price (USD/h of all nodes)."""
+
+    price: float
+    resources: Resources
+    nodes: Nodes
+    spec: Spec
 
 
 class Compute(CallTarget):
@@ -51,7 +60,8 @@ class Compute(CallTarget):
     provider, cloud
         Where: ``"aws"``, ``"local"``; None for wherever it is best.
     accelerator
-        ``"A100"``, ``"A100:4"`` or ``sky.accelerators.A100(count=4)``, of each node.
+        ``"A100"``, ``"A100:4"`` or ``sky.accelerators.A100(count=4)``, of each node: so many or
+        more. A line says what machines have beyond that, and their price.
     nodes
         A number, ``(least, most)`` for a pool that grows and shrinks, or `Nodes`.
     vcpus, memory_gb, disk_gb
@@ -76,11 +86,12 @@ class Compute(CallTarget):
     plugins
         What is put around calls: ``sky.plugins.torch()``.
     volumes
-        Refused: pools do not mount volumes yet.
+        Data of stores that every node has in a folder before its first call.
     options
         What is seldom changed.
     selection
-        Among specs: ``cheapest``, or the ``first`` that can be had.
+        Among specs: ``cheapest``, or the ``first`` that can be had. One that is refused gives way
+        to the next.
     name
         What ``%%sky -c NAME`` calls it.
 
@@ -113,7 +124,7 @@ class Compute(CallTarget):
         selection: Selection = "cheapest",
         name: str | None = None,
     ) -> None:
-        refuse_volumes(volumes)
+        self.volumes = checked_volumes(volumes, "Compute")
         if provider is not None and cloud is not None:
             raise SkyUsageError(_("provider and cloud are the same thing: give one of them"))
         provider = provider if provider is not None else cloud
@@ -133,6 +144,7 @@ class Compute(CallTarget):
         self.worker = worker or self.options.worker or Worker()
         self.image, self.plugins = image, tuple(plugins)
         self.name = name
+        self._node_volumes = NodeVolumes()
         self._chosen: Spec | None = None
         self._resolved_image: Any = None
         self._pool: Pool | None = None
@@ -175,11 +187,21 @@ class Compute(CallTarget):
                 _("this Compute is up already, as {pool!r}").format(pool=self._pool)
             )
         self.check()
-        session = sessions.current()
-        resources, nodes, spec = self._choose(session)
+        *others, last = self._choices()
+        for choice in others:
+            try:
+                return self._start(choice, reuse)
+            except (SkyNoCapacity, SkyNoOffer) as refusal:
+                text = _("{message}; the next alternative is asked").format(message=refusal.message)
+                warnings.warn(text, stacklevel=2)
+        return self._start(last, reuse)
+
+    def _start(self, choice: Choice, reuse: bool) -> Pool:
+        """Start the machines of one alternative."""
+        spec, nodes, session = choice.spec, choice.nodes, sessions.current()
         self._chosen, self._resolved_image = spec, self._image(spec)
         limit = self.options.provision_timeout
-        start = ClusterLauncher(session.clusters, resources, spec.lease, spec.market, limit)
+        start = ClusterLauncher(session.clusters, choice.resources, spec.lease, spec.market, limit)
         if reuse:
             cluster = start.obtain(self.name, nodes.ready)
         else:
@@ -193,12 +215,15 @@ class Compute(CallTarget):
         for image in map(self._image, self.specs):
             if image is not None:
                 image.check()
+        for spec in self.specs:
+            self._node_volumes.check(self._volumes(spec), spec.cloud)
 
     def use_cluster(
         self, cluster: ClusterHandle, start: ClusterLauncher, nodes: Nodes | None = None
     ) -> Pool:
         """Use a cluster that is up as the pool."""
         from .autoscaler import Autoscaler
+        from .pool_recovery import PoolRecovery
 
         try:
             pool = Pool(cluster, self.worker, start.end)
@@ -211,6 +236,7 @@ class Compute(CallTarget):
             nodes = nodes or Nodes(min=count, desired=count)
             scaler = Autoscaler(pool, nodes, start, self.options, self._prepare_nodes)
             pool.scaler = scaler
+            PoolRecovery(pool, start, self._prepare_nodes).begin()
             if nodes.limit > nodes.ready:
                 pool.max_nodes = nodes.limit
                 scaler.begin()
@@ -256,24 +282,31 @@ class Compute(CallTarget):
                 image = plugin.image(image)
         return image
 
+    def _volumes(self, spec: Spec | None) -> tuple[Volume, ...]:
+        """Return the volumes of an alternative and of its image."""
+        volumes = tuple(spec.volumes) if spec is not None and spec.volumes else self.volumes
+        image = self._image(spec)
+        return checked_volumes((*volumes, *(image.volumes if image is not None else ())), "Compute")
+
     def _prepare_nodes(self, pool: Pool, ranks: Sequence[int]) -> None:
         """Prepare nodes for calls."""
         if self._resolved_image is not None:
             from .image_bootstrap import prepare_nodes
 
             prepare_nodes(self._resolved_image, pool, ranks)
+        self._node_volumes.bring(self._volumes(self._chosen), pool, ranks)
 
     # -- choice of machines ------------------------------------------------------------------------
 
-    def _choose(self, session: Session) -> tuple[Resources, Nodes, Spec]:
-        """Return the chosen alternative, and its request.
+    def _choices(self) -> list[Choice]:
+        """Return the alternatives that are on sale, the preferred first.
 
         Raises
         ------
         SkyNoOffer
             None of them can be had.
         """
-        choices: list[tuple[float, Resources, Nodes, Spec]] = []
+        choices: list[Choice] = []
         refusals: list[SkyNoOffer] = []
         for spec, nodes in zip(self.specs, self.nodes, strict=True):
             try:
@@ -282,9 +315,7 @@ class Compute(CallTarget):
                 refusals.append(refusal)
                 continue
             price = float("inf") if decision.price is None else decision.price
-            choices.append((price, resources, nodes, spec))
-            if self.selection == "first":
-                break
+            choices.append(Choice(price, resources, nodes, spec))
         if not choices:
             if len(refusals) == 1:
                 raise refusals[0]
@@ -294,7 +325,7 @@ class Compute(CallTarget):
                     refusals_count=len(refusals), reasons=reasons
                 )
             )
-        return min(choices, key=lambda choice: choice[0])[1:]
+        return choices if self.selection == "first" else sorted(choices, key=lambda c: c.price)
 
 
 def _alternatives(specs: Sequence[Any], given: dict[str, Any], nodes: Any) -> list[Spec]:
@@ -355,6 +386,7 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
     session = sessions.current()
     request = ClusterRequest(options.resources, options.cluster, seconds)
+    announce_second_cluster(session.clusters, request)
     cluster, __ = session.clusters.obtain(request, lambda stage, detail: None)
     existing = next((pool for pool in active_pools() if pool.cluster is cluster), None)
     if existing is not None and not equipment:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,16 +67,14 @@ class DataArguments:
         )
 
     def _deliver(self, data: Storage) -> NodeData:
-        from ..executor.datasets import CellDataset, bring_data
-        from ..executor.transfer_progress import TransferReporter
-        from ..executor.values import Placement
+        from ..executor.datasets import CellDataset
+        from .volumes import bring_to_nodes
 
         manifest = data.list()
         manifest.check_readable()
         tree = manifest.dataset().id
         listed = CellDataset(f"{LINKS}/{tree}", data.store, manifest)
-        silent = TransferReporter(lambda *_: None, lambda _: None, math.inf, math.inf)
         for cluster in self._clusters():
-            bring_data([listed], Placement(cluster, tuple(range(cluster.row.nodes))), silent)
+            bring_to_nodes([listed], cluster, range(cluster.row.nodes))
         file = manifest.dataset().objects[0].path if manifest.is_single else ""
         return NodeData(tree, file, str(data.uri))

@@ -63,6 +63,8 @@ class Dispatcher:
         """Called when calls come, and when some have ended."""
         self.uses: Callable[[], str] = lambda: ""
         """Names what else runs below the engines, such as tasks of Dask."""
+        self.is_replaceable: Callable[[Exception], bool] = lambda error: False
+        """Returns whether the machines of a cluster that was lost by an error are replaced."""
         self._unread = UnreadStreams()
 
     # -- queueing ----------------------------------------------------------------------------------
@@ -286,7 +288,7 @@ class Dispatcher:
         for task in reversed(tasks):
             for stream_sender in task.packed.stream_senders:
                 stream_sender.leave((batch.id, task.key))
-            if cluster_lost and not others_remain:
+            if cluster_lost and not others_remain and not self.is_replaceable(error):
                 task.fail(error)
             else:
                 self.on_task_lost(task, node, _("its engine died"), at_fault and not cluster_lost)
@@ -302,7 +304,8 @@ class Dispatcher:
     def remove_node(self, node: PoolNode) -> None:
         """Remove one node; fail the tasks that wait for it."""
         with self.lock:
-            self.nodes.pop(node.rank, None)
+            if self.nodes.get(node.rank) is node:
+                del self.nodes[node.rank]
             for task in node.pinned:
                 text = _("{call!r}: node {rank} has left the pool").format(
                     call=task.call, rank=node.rank
@@ -316,7 +319,7 @@ class Dispatcher:
 
     def on_task_lost(self, task: CallTask, node: PoolNode, why: str, at_fault: bool) -> None:
         """Handle the loss of a task: requeue it if it can be replayed, else fail it."""
-        if task.future.done() and task.stream is None:
+        if task.future.done() if task.stream is None else task.stream.end is not None:
             return
         task.isolated = True
         if at_fault:
@@ -325,6 +328,7 @@ class Dispatcher:
         if error is not None:
             task.fail(error)
         else:
+            task.rewind()
             self.requeue([task])
 
     def stop_gathered(self, gathered: GatheredCalls, why: StopReason) -> None:

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
 
-from .lazy_calls import PRECEDENCE, PendingFunction, PendingFunctionGroup, target_pool
+from .lazy_calls import (
+    PRECEDENCE,
+    PendingFunction,
+    PendingFunctionGroup,
+    calls_of,
+    target_pool,
+)
 
 if TYPE_CHECKING:
     from .active_pools import CallTarget
@@ -31,8 +37,8 @@ class Gathered(PendingFunctionGroup, Generic[T]):
     def __gt__(self, pool: Any) -> NoReturn:
         raise TypeError("gathered calls go to a pool by >>; stream=True gives results as they come")
 
-    def __and__(self, other: Any) -> NoReturn:
-        raise TypeError("gathered calls cannot be joined by &: hand all calls to one gather")
+    def __and__(self, other: Any) -> Gathered[Any]:
+        return Gathered((*self.calls, *calls_of(other)))
 
     def with_timeout(self, seconds: float | str | None) -> Gathered[T]:
         """Return them with a limit on how long each of the calls may run."""
@@ -44,6 +50,14 @@ class Streamed(Gathered[T]):
     """Calls of any number, whose results are iterated over as they arrive."""
 
     ordered: bool = True
+
+    @property
+    def is_joinable(self) -> bool:
+        """Whether ``&`` can join it with other calls: its results come one by one."""
+        return False
+
+    def __and__(self, other: Any) -> NoReturn:
+        raise TypeError("streamed calls cannot be joined by &: hand all calls to one gather")
 
     def __rshift__(self, pool: CallTarget | Any) -> Iterator[T]:  # type: ignore[override]
         return target_pool(pool, ">>").stream_all(self.calls, self.ordered)

@@ -21,6 +21,7 @@ from ..translation import _
 from .image_packages import ImagePackages, PipIndex, image_packages
 from .node import image_install
 from .node.image_install import ProcessSetup
+from .volumes import Volume, checked_volumes
 
 if TYPE_CHECKING:
     pass
@@ -58,6 +59,8 @@ class Image:
         Patterns of names or paths that are left out, beside version control and caches.
     bootstrap_timeout : float
         Seconds that one node may take.
+    volumes : sequence of Volume
+        Data of stores that every node has in a folder before its first call.
     metrics : None
         Nodes always report the use of processors, memory and accelerators (``sky.status()``):
         anything else than None is refused.
@@ -84,9 +87,11 @@ class Image:
     shell_vars: Mapping[str, str] = field(default_factory=dict, hash=False)
     metrics: None = None
     skyward_source: str = "auto"
+    volumes: Sequence[Volume] = ()
 
     def __post_init__(self) -> None:
         self._check_skyward_names()
+        object.__setattr__(self, "volumes", checked_volumes(self.volumes, "Image"))
         for name in ("pip", "apt", "includes", "excludes"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
         for name in ("env", "shell_vars"):
@@ -147,6 +152,7 @@ class Image:
             + [f"{name}=$({value})" for name, value in sorted(self.shell_vars.items())]
             + [f"index {index}" for index in self.pip_indexes]
             + [f"{n}={getattr(self, n)}" for n in ("includes", "excludes")]
+            + [f"volume {each}" for each in self.volumes]
         )
 
     @property

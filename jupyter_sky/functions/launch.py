@@ -10,18 +10,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..config.settings import Sky
-from ..errors import SkyNoOffer, SkyTimeout, SkyUsageError
+from ..errors import SkyError, SkyNoCapacity, SkyNoOffer, SkyTimeout, SkyUsageError
 from ..executor.request import apply_settings
 from ..executor.values import ClusterRequest
 from ..ledger.ledger import format_rate
+from ..offers import Offer
 from ..provisioner.placement import Decision, decide_placement
 from ..resources import Resources
-from ..translation import _
+from ..translation import _, ngettext
+from .replacement import near, searches
 from .specs import Nodes, Spec
 
 if TYPE_CHECKING:
     from ..executor.cluster import ClusterHandle
     from ..executor.clusters import ClusterRegistry
+    from ..store.store import ClusterRow
 
 
 class ClusterLauncher:
@@ -79,15 +82,54 @@ class ClusterLauncher:
 
     def obtain(self, name: str | None, nodes: int) -> ClusterHandle:
         """Return a cluster that is up for this request; start one where there is none."""
-        cluster, notes = self.registry.obtain(self._request(name, nodes), self._make_check())
+        request = self._request(name, nodes)
+        announce_second_cluster(self.registry, request)
+        cluster, notes = self.registry.obtain(request, self._make_check())
         return self._add(cluster, notes)
 
-    def _make_check(self) -> Callable[[str, str], None]:
+    def replace(
+        self, name: str, nodes: int, old: ClusterRow, check_wanted: Callable[[], None]
+    ) -> ClusterHandle:
+        """Start a cluster in place of nodes of another, at another place if possible.
+
+        Parameters
+        ----------
+        check_wanted
+            Raises when the launch is no longer wanted.
+        """
+        limit = self.resources.max_hourly_cost
+        each = (old.price or 0.0) / old.nodes
+        resources = replace(self.resources, nodes=nodes)
+        if limit is not None:  # what was lost has left room for it
+            left = max(limit - self.price, 0.0 if each else limit)
+            resources = replace(resources, max_hourly_cost=left)
+        refusal: SkyError | None = None
+        for search in searches(resources, Offer(**old.offer)):
+            request = ClusterRequest(
+                search.resources,
+                name,
+                self.lease,
+                allocation=self.allocation,
+                avoided=search.avoided,
+            )
+            try:
+                cluster, notes = self.registry.launch(request, self._make_check(check_wanted))
+            except (SkyNoOffer, SkyNoCapacity) as error:
+                refusal = error
+                continue
+            return self._add(cluster, notes)
+        assert refusal is not None
+        raise refusal
+
+    def _make_check(
+        self, check_wanted: Callable[[], None] | None = None
+    ) -> Callable[[str, str], None]:
         """Return a function that ends a launch which is unwanted or takes too long."""
+        check_wanted = check_wanted or self.check_wanted
         until = time.monotonic() + (math.inf if self.limit is None else self.limit)
 
         def check(stage: str, detail: str) -> None:
-            self.check_wanted()
+            check_wanted()
             if time.monotonic() > until:
                 raise SkyTimeout(
                     _("the machines were not up within {limit:g} s ({stage})").format(
@@ -105,6 +147,13 @@ class ClusterLauncher:
             self.registry.terminate(cluster.row.name)
         except SkyUsageError:
             pass
+
+    def discard(self, cluster: ClusterHandle) -> None:
+        """End what is left of a cluster that was lost or replaced, and record how it ended."""
+        self.clusters = [other for other in self.clusters if other is not cluster]
+        row = self.registry.store.find_cluster(cluster.row.id)
+        if row is not None and row.state == "up":
+            self.registry.records.terminate_unless_ended(row)
 
     def _connected(self) -> list[ClusterHandle]:
         """Return the clusters that are up and not known to be lost."""
@@ -130,6 +179,8 @@ class ClusterLauncher:
     def _request(self, name: str | None, nodes: int) -> ClusterRequest:
         """Return the request for a cluster of so many nodes."""
         resources = self._resources_of(nodes)
+        if self.clusters:  # nodes reach each other by private addresses
+            resources = near(resources, Offer(**self.clusters[0].row.offer))
         return ClusterRequest(resources, name, self.lease, allocation=self.allocation)
 
     def _resources_of(self, nodes: int) -> Resources:
@@ -147,9 +198,37 @@ class ClusterLauncher:
 
     def _add(self, cluster: ClusterHandle, notes: list[str]) -> ClusterHandle:
         self.clusters.append(cluster)
+        notes = [*notes, *excess_notes(self.resources, Offer(**cluster.row.offer))]
         if notes:
             warnings.warn(f"{cluster.row.name}: {'; '.join(notes)}", stacklevel=4)
         return cluster
+
+
+def excess_notes(resources: Resources, offer: Offer) -> list[str]:
+    """Return a sentence if machines have more accelerators than were asked for; or none.
+
+    Examples
+    --------
+    >>> offer = Offer("aws", "us-east-1", "p4d.24xlarge", 96, 1152, gpu="A100", gpu_count=8)
+    >>> excess_notes(Resources(gpu="A100", gpu_count=1), replace(offer, price=21.96))
+    ['p4d.24xlarge has 8 A100, 1 was asked for: $21.96/h a machine']
+    """
+    if not resources.gpu or offer.gpu_count <= resources.gpu_count:
+        return []
+    text = ngettext(
+        "{type} has {count:g} {gpu}, {asked:g} was asked for: {price} a machine",
+        "{type} has {count:g} {gpu}, {asked:g} were asked for: {price} a machine",
+        math.ceil(resources.gpu_count),
+    )
+    price, asked = format_rate(offer.price), resources.gpu_count
+    kind, count = offer.instance_type, offer.gpu_count
+    return [text.format(type=kind, count=count, gpu=offer.gpu, asked=asked, price=price)]
+
+
+def announce_second_cluster(registry: ClusterRegistry, request: ClusterRequest) -> None:
+    """Say that a request starts one more cluster of this notebook, before it costs anything."""
+    if note := registry.second_cluster_note(request.resources, request.name):
+        print(note, flush=True)
 
 
 def choose_offer(spec: Spec, nodes: Nodes) -> tuple[Resources, Decision]:

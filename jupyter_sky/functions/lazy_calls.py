@@ -267,10 +267,10 @@ class PendingFunction(Generic[T]):
     @overload
     def __and__(self, other: Group[*Ts]) -> Group[T, *Ts]: ...
     def __and__(self, other: Any) -> Any:
-        return Group((self, *_calls(other)))
+        return Group((self, *calls_of(other)))
 
     def __rand__(self, other: object) -> NoReturn:
-        _calls(other)
+        calls_of(other)
         raise AssertionError
 
     def __bool__(self) -> bool:
@@ -311,6 +311,11 @@ class PendingFunctionGroup:
     __slots__ = ()
     calls: tuple[PendingFunction[Any], ...]
 
+    @property
+    def is_joinable(self) -> bool:
+        """Whether ``&`` can join it with other calls."""
+        return True
+
     def __len__(self) -> int:
         return len(self.calls)
 
@@ -332,10 +337,10 @@ class Group(PendingFunctionGroup, Generic[*Ts]):
     @overload
     def __and__(self, other: Group) -> Group: ...
     def __and__(self, other: Any) -> Any:
-        return Group((*self.calls, *_calls(other)))
+        return Group((*self.calls, *calls_of(other)))
 
     def __rand__(self, other: object) -> NoReturn:
-        _calls(other)
+        calls_of(other)
         raise AssertionError
 
     def __rshift__(self, pool: CallTarget | Any) -> tuple[*Ts]:
@@ -352,10 +357,17 @@ class Group(PendingFunctionGroup, Generic[*Ts]):
         return Group(tuple(call.with_timeout(seconds) for call in self.calls))
 
 
-def _calls(other: object) -> tuple[PendingFunction[Any], ...]:
+def calls_of(other: object) -> tuple[PendingFunction[Any], ...]:
+    """Return the calls of an operand of ``&``.
+
+    Raises
+    ------
+    TypeError
+        It is something else, or a stream of results.
+    """
     if isinstance(other, PendingFunction):
         return (other,)
-    if isinstance(other, Group):
+    if isinstance(other, PendingFunctionGroup) and other.is_joinable:
         return other.calls
     raise TypeError(
         f"& joins calls that have not been sent, and this is a {type(other).__name__}: {PRECEDENCE}"

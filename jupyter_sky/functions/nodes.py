@@ -6,11 +6,13 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
+    from ..executor.cluster import ClusterHandle
     from .sent_batch import SentBatch
+    from .specs import Nodes
     from .tasks import CallTask
 
 
@@ -41,12 +43,16 @@ class PoolNode:
     reserved: bool = False
     joining: bool = False
     """Whether it is being prepared: only calls for this very node go there."""
+    leaving: bool = False
+    """Whether its machine is about to be taken away: it ends its calls and gets no others."""
+    replaced: bool = False
+    """Whether another node has taken its place and its rank."""
     sent_context: Any = None
 
     @property
     def free_slots(self) -> int:
         """Number of free slots."""
-        if not self.engine or self.reserved or not self.is_alive:
+        if not self.engine or self.reserved or self.leaving or not self.is_alive:
             return 0
         return self.slots - len(self.batches)
 
@@ -67,6 +73,18 @@ class PoolNode:
         )
 
 
+class NodeScaler(Protocol):
+    """Part of a pool that changes the number of its nodes."""
+
+    def resize(self, nodes: Nodes) -> None:
+        """Add or remove nodes until there are as many as asked for."""
+        ...
+
+    def replace(self, old: ClusterHandle, new: ClusterHandle) -> None:
+        """Take a cluster for another, whose nodes it has replaced."""
+        ...
+
+
 def next_node(nodes: Mapping[int, PoolNode], last: int, is_quick: bool) -> PoolNode | None:
     """Return the free node with the least load; ties go round.
 
@@ -79,7 +97,7 @@ def next_node(nodes: Mapping[int, PoolNode], last: int, is_quick: bool) -> PoolN
     is_quick
         Whether the calls may wait behind quick ones.
     """
-    ready = [node for node in nodes.values() if not node.joining]
+    ready = [node for node in nodes.values() if not node.joining and not node.leaving]
     free = [node for node in ready if node.free_slots > 0]
     if not free and is_quick:
         free = [node for node in ready if node.takes_ahead]

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..engines.wire.values import Parcel
 from ..errors import SkyError, SkyUsageError
@@ -22,7 +22,7 @@ from .dispatch import Dispatcher
 from .gathered_calls import GatheredCalls
 from .local_modules import LocalModules
 from .memory_files import machine_identity
-from .nodes import PoolNode
+from .nodes import NodeScaler, PoolNode
 from .output import OutputSink
 from .payload import split
 from .pool_members import PoolMembers
@@ -36,14 +36,6 @@ if TYPE_CHECKING:
     from .progress import Counts
 
 T = TypeVar("T")
-
-
-class NodeScaler(Protocol):
-    """Part of a pool that changes the number of its nodes."""
-
-    def resize(self, nodes: Nodes) -> None:
-        """Add or remove nodes until there are as many as asked for."""
-        ...
 
 
 class Pool(CallMethods):
@@ -86,6 +78,8 @@ class Pool(CallMethods):
         self.facts: dict[str, Any] = {}
         self.uses: list[Callable[[], str]] = []
         """Functions that name a use of its nodes beside calls, such as tasks of Dask, if any."""
+        self.on_replaced: list[Callable[[], object]] = []
+        """Functions to call when other machines have taken the ranks of lost ones."""
         self.provided_modules: frozenset[str] = frozenset()
         """Modules of this machine that its image includes: they are not sent with calls."""
         self.closed = ""
@@ -104,8 +98,10 @@ class Pool(CallMethods):
         self._equipment = _no_equipment
         self._dispatcher = Dispatcher(self._describe, lambda node: members.replace_engine(node))
         self.members = members = PoolMembers(
-            self._dispatcher, self.worker, self.use, lambda: self.is_active, self._drop
+            self._dispatcher, self.worker, self.use, lambda: self.is_active, self._on_cluster_lost
         )
+        self.replace_cluster: Callable[[ClusterHandle, SkyError], bool] = lambda *__: False
+        """Replaces the machines of a lost cluster; returns whether that is possible."""
         self._dispatcher.on_use = members.record_use
         self._dispatcher.uses = self._other_uses
         self._sender = CallSender(self._dispatcher, self.pickler, lambda: self.limit)
@@ -135,7 +131,8 @@ class Pool(CallMethods):
     def ranks(self) -> list[int]:
         """Ranks of the nodes that take calls."""
         with self._dispatcher.lock:
-            return sorted(n.rank for n in self._dispatcher.nodes.values() if not n.joining)
+            nodes = self._dispatcher.nodes.values()
+            return sorted(n.rank for n in nodes if not n.joining and not n.replaced)
 
     @property
     def clusters(self) -> list[ClusterHandle]:
@@ -146,7 +143,8 @@ class Pool(CallMethods):
     def locations(self) -> dict[int, tuple[ClusterConnection, int]]:
         """Connection and rank in its cluster, by rank in the pool."""
         with self._dispatcher.lock:
-            return {n.rank: (n.connection, n.cluster_rank) for n in self._dispatcher.nodes.values()}
+            nodes = [node for node in self._dispatcher.nodes.values() if not node.replaced]
+            return {node.rank: (node.connection, node.cluster_rank) for node in nodes}
 
     @property
     def concurrency(self) -> int:
@@ -245,7 +243,8 @@ class Pool(CallMethods):
         self._equipment = split(Parcel.of(pair, _("what plug-ins send")), None)
 
     def _describe(self, node: PoolNode) -> dict[str, Any]:
-        version = (self.ranks, dict(self.facts), self._equipment, self.cancel_grace)
+        changes = self.members.changes
+        version = (self.ranks, changes, dict(self.facts), self._equipment, self.cancel_grace)
         sent_version, context = self._contexts.get(node.rank, (None, {}))
         if sent_version != version:
             context = {
@@ -260,8 +259,25 @@ class Pool(CallMethods):
             self._contexts[node.rank] = version, context
         return context
 
-    def _drop(self, cluster: ClusterHandle, error: SkyError) -> None:
-        """Drop a lost cluster, if others remain."""
+    def use_controller(self, cluster: ClusterHandle) -> None:
+        """Let the controller of another cluster serve the pool: that of the first is gone."""
+        self.cluster = cluster
+        self.members.changes += 1
+
+    def note_replacement(self, old: ClusterHandle, new: ClusterHandle) -> None:
+        """Let nodes that were added with the load leave with it, on their new machines, too."""
+        if self.scaler is not None:
+            self.scaler.replace(old, new)
+        for function in list(self.on_replaced):
+            with contextlib.suppress(SkyError):  # what it is for says so when it is used
+                function()
+
+    def _on_cluster_lost(self, cluster: ClusterHandle, error: SkyError) -> None:
+        if not self.replace_cluster(cluster, error):
+            self.drop(cluster, error)
+
+    def drop(self, cluster: ClusterHandle, error: SkyError) -> None:
+        """Drop a lost cluster; close the pool if it was that of the controller."""
         if cluster is self.cluster:
             self.closed = _("is gone ({message})").format(message=error.message)
             active_pools.unregister(self)

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost
+from ..errors import SkyEngineLost, SkyError, SkyNodeLost
+from ..executor.machine_notices import Notices, leaving_ranks
 from .nodes import PoolNode
 
 if TYPE_CHECKING:
@@ -48,13 +49,25 @@ class PoolMembers:
         self._dispatcher, self._worker, self._use = dispatcher, worker, use
         self._is_active, self._on_lost = is_active, on_lost
         self._healing = threading.Lock()
+        self.changes = 0
+        """Number of times that nodes have taken the ranks of others."""
+        self.on_notices: Callable[[ClusterHandle, Notices], None] = lambda cluster, notices: None
+        """Called when notices of the cloud about machines of a cluster have changed."""
+        self.on_node_lost: Callable[[ClusterHandle, PoolNode, str], None] | None = None
+        """Called with a node that is lost while its cluster goes on, and the reason."""
+        self.on_joined: Callable[[ClusterHandle], None] = lambda cluster: None
+        """Called with a cluster whose nodes have joined."""
 
     def join(
-        self, cluster: ClusterHandle, prepare: Callable[[Sequence[int]], None] | None = None
+        self,
+        cluster: ClusterHandle,
+        prepare: Callable[[Sequence[int]], None] | None = None,
+        replaced: Sequence[PoolNode] = (),
     ) -> list[int]:
         """Add the nodes of a cluster; return their ranks in the pool.
 
-        With `prepare`, which makes them ready, calls go there only after it.
+        With `prepare`, which makes them ready, calls go there only after it. They take the ranks
+        of the nodes that they replace.
         """
         with self._dispatcher.lock:
             first = max(self._dispatcher.nodes, default=-1) + 1
@@ -73,6 +86,7 @@ class PoolMembers:
                 )
             self.clusters.append(cluster)
             cluster.connection.pools.append(self._use)
+        cluster.notices.listeners.append(lambda notices: self._set_aside(cluster, notices))
         if prepare is not None:
             try:
                 prepare(ranks)
@@ -80,10 +94,43 @@ class PoolMembers:
                 self.leave(cluster)
                 raise
             with self._dispatcher.lock:
-                for rank in ranks:
-                    self._dispatcher.nodes[rank].joining = False
+                fresh = [self._dispatcher.nodes[rank] for rank in ranks]
+                for node in fresh:
+                    node.joining = False
+                for old, node in zip(replaced, fresh, strict=False):
+                    self._take_rank(old, node)
+                ranks = [node.rank for node in fresh]
             self._dispatcher.dispatch()
+        self.on_joined(cluster)
+        self._set_aside(cluster, cluster.notices.current)
         return ranks
+
+    def _take_rank(self, old: PoolNode, node: PoolNode) -> None:
+        """Let a node take the rank of another, and the calls that wait for that rank."""
+        nodes = self._dispatcher.nodes
+        nodes[old.rank], nodes[node.rank] = node, old
+        old.rank, node.rank = node.rank, old.rank
+        old.replaced = old.joining = old.leaving = True
+        node.pinned.extend(old.pinned)
+        old.pinned.clear()
+        self.changes += 1
+
+    def _set_aside(self, cluster: ClusterHandle, notices: Notices) -> None:
+        """Send no more calls to nodes that are taken away, and some again to those that stay."""
+        going = leaving_ranks(notices)
+        with self._dispatcher.lock:
+            for node in self.nodes_of(cluster):
+                node.leaving = node.replaced or node.cluster_rank in going
+        self.on_notices(cluster, notices)
+        self._dispatcher.dispatch()
+
+    def expect_replacement(self, is_replaceable: Callable[[BaseException], bool]) -> None:
+        """Keep calls of a cluster that is lost by such an error: its machines are replaced."""
+        self._dispatcher.is_replaceable = is_replaceable
+
+    def remove(self, node: PoolNode) -> None:
+        """Remove one node; fail the calls that wait for it."""
+        self._dispatcher.remove_node(node)
 
     def leave(self, cluster: ClusterHandle) -> None:
         """Remove the nodes of a cluster; calls that run there are moved."""
@@ -127,7 +174,7 @@ class PoolMembers:
 
     def _await_engine(self, node: PoolNode) -> None:
         cluster = next((c for c in self.clusters if c.connection is node.connection), None)
-        if cluster is None or not self._is_active():
+        if cluster is None or node.replaced or not self._is_active():
             return
         try:
             while self._is_active():
@@ -136,11 +183,14 @@ class PoolMembers:
                         cluster.await_engines([node.cluster_rank])
                         break
                     except SkyNodeLost as lost:
+                        if self.on_node_lost is not None:
+                            self.on_node_lost(cluster, node, lost.message)
+                            return
                         if lost.is_abandoned:
                             self._dispatcher.remove_node(node)
                             return
             if cluster.connection.is_lost:
-                raise SkyClusterLost(cluster.connection.lost_reason)
+                raise cluster.connection.lost_error()
         except SkyError as error:
             self._on_lost(cluster, error)
             return

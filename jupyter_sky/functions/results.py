@@ -204,15 +204,19 @@ class ResultHandler:
         task = batch.task(key)
         assert task is not None
         node, engine = batch.node, batch.node.engine
-        # the stream and its future are not referenced here: it ends when its user drops it
-        task.stream = ItemBuffer()
-        stream = ItemStream(
-            task.stream,
-            lambda count: self.dispatcher.send_command(
-                node, engine, ("consumed", batch.id, key, count)
-            ),
-            lambda: self.dispatcher.stop(batch, [key], "close"),
+        is_first = task.stream is None
+        buffer = task.stream = task.stream or ItemBuffer()
+        buffer.on_consumed = lambda count: self.dispatcher.send_command(
+            node, engine, ("consumed", batch.id, key, count)
         )
+        buffer.on_close = lambda: self.dispatcher.stop(batch, [key], "close")
+        if not is_first:  # it goes on, from another node
+            if task.future.done():
+                buffer.on_close()
+            task.future.resolve(None)
+            return
+        # the stream and its future are not referenced here: it ends when its user drops it
+        stream = ItemStream(buffer)
         future, task.future = task.future, RemoteFuture()
         task.future.resolve(None)
         if future.done():
@@ -221,7 +225,11 @@ class ResultHandler:
 
     def _on_item(self, batch: SentBatch, key: int, data: bytes) -> None:
         task = batch.tasks.get(key)
-        if task is not None and task.stream is not None:
+        if task is None or task.stream is None:
+            return
+        if task.stream.is_repeated():
+            task.stream.on_consumed(1)
+        else:
             task.stream.add([join((data,), _no_blob)])
 
     def _on_unread(self, batch: SentBatch, key: int) -> None:

@@ -1,10 +1,9 @@
-"""Specifications of pools: nodes, workers, alternatives, options and volumes."""
+"""Specifications of pools: nodes, workers, alternatives and options."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import PurePosixPath
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..accelerators import Accelerator
@@ -13,6 +12,7 @@ from ..errors import SkyUsageError, suggest
 from ..resources import Resources, parse_duration
 from ..translation import _
 from .timeouts import CANCEL_GRACE_SECONDS
+from .volumes import Volume, checked_volumes
 
 if TYPE_CHECKING:
     from .image import Image
@@ -25,8 +25,6 @@ AllocationStrategy, SelectionStrategy = Allocation, Selection
 WorkerExecutor = Literal["auto", "thread", "process"]
 EXECUTORS = ("auto", "thread", "process")
 CONSOLES = ("rich", "minimal", "log", "silent")
-SYSTEM_FOLDERS = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/opt", "/proc", "/root", "/run")
-SYSTEM_FOLDERS += ("/sbin", "/sys", "/tmp", "/usr", "/var")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,59 +229,6 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Volume:
-    """Bucket as a folder of each node. Pools do not mount volumes yet: `Compute` refuses them.
-
-    Attributes
-    ----------
-    bucket : str
-        Name of the bucket.
-    mount : str
-        Absolute path of the folder.
-    prefix : str
-        Beginning of the names of its objects.
-    read_only : bool
-        Whether nodes may not write there.
-
-    Examples
-    --------
-    >>> Volume("my-data", "/data").read_only
-    True
-    """
-
-    bucket: str
-    mount: str
-    prefix: str = ""
-    read_only: bool = True
-
-    def __post_init__(self) -> None:
-        path = PurePosixPath(self.mount)
-        if not path.is_absolute() or ".." in path.parts or str(path) in SYSTEM_FOLDERS:
-            raise SkyUsageError(
-                _(
-                    "Volume(mount={mount!r}): not an absolute path, or a folder of the system"
-                ).format(mount=self.mount),
-                hint=_('sky.Volume({bucket!r}, mount="/data")').format(bucket=self.bucket),
-            )
-
-
-def refuse_volumes(volumes: Sequence[Any]) -> None:
-    """Raise SkyUsageError where volumes are asked for, which nothing mounts yet."""
-    if not volumes:
-        return
-    first = volumes[0]
-    name = first.bucket if isinstance(first, Volume) else first
-    raise SkyUsageError(
-        _("volumes={value!r}: pools do not mount buckets yet").format(value=[*volumes]),
-        hint=_(
-            "read objects where they are, such as "
-            'pandas.read_parquet("s3://{name}/...") in the function, or send files '
-            'with Image(includes=["./data/"])'
-        ).format(name=name),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class Spec:
     """Alternative for the machines of a pool.
 
@@ -292,7 +237,7 @@ class Spec:
     provider : str
         A cloud; empty for any.
     accelerator : str or Accelerator, optional
-        ``"A100:4"`` or ``sky.accelerators.A100(count=4)``.
+        ``"A100:4"`` or ``sky.accelerators.A100(count=4)``: so many or more.
     vcpus, memory_gb, disk_gb : float, optional
         Least of each node: vCPUs, GiB, GiB.
     architecture : str, optional
@@ -306,12 +251,12 @@ class Spec:
     plugins : sequence
         Plug-ins of its nodes, in place of those of `Compute`.
     volumes : sequence of Volume
-        Refused: pools do not mount volumes yet.
+        Data of its nodes, in place of those of `Compute`.
 
     Examples
     --------
     >>> Spec(accelerator="A100:4", vcpus=8).resources(2).command_line()
-    '--cpus 8+ --gpus A100:4 --nodes 2'
+    '--cpus 8+ --gpus A100:4+ --nodes 2'
     """
 
     provider: Any = None
@@ -330,7 +275,7 @@ class Spec:
     volumes: Sequence[Volume] = ()
 
     def __post_init__(self) -> None:
-        refuse_volumes(self.volumes)
+        object.__setattr__(self, "volumes", checked_volumes(self.volumes, "Spec"))
         if self.market is not None and self.market not in ALLOCATIONS:
             raise SkyUsageError(
                 _("allocation={allocation!r} is not known").format(allocation=self.allocation),
@@ -357,8 +302,11 @@ class Spec:
         return str(getattr(self.provider, "name", self.provider))
 
     def resources(self, nodes: int, spot: bool | None = None) -> Resources:
-        """Return the resource request for a number of nodes."""
-        return Resources.parse(
+        """Return the resource request for a number of nodes, with that many accelerators or more.
+
+        Clouds sell some accelerators by the eight only.
+        """
+        request = Resources.parse(
             cloud=self.cloud,
             gpus=self.accelerator,
             cpus=_least(self.vcpus),
@@ -370,6 +318,7 @@ class Spec:
             nodes=str(nodes),
             spot=spot,
         )
+        return replace(request, gpu_at_least=request.gpu is not None)
 
     @property
     def lease(self) -> float | None:

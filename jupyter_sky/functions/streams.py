@@ -39,11 +39,8 @@ class ItemStream(Generic[T]):
     ...     print(loss)
     """
 
-    def __init__(
-        self, buffer: ItemBuffer, on_consumed: Callable[[int], None], close: Callable[[], None]
-    ) -> None:
+    def __init__(self, buffer: ItemBuffer) -> None:
         self._buffer = buffer
-        self._on_consumed, self._stop = on_consumed, close
         self._unreported = 0
 
     def __iter__(self) -> Iterator[T]:
@@ -54,7 +51,7 @@ class ItemStream(Generic[T]):
         if kind == "item":
             self._unreported += 1
             if self._unreported >= WINDOW_ITEMS // 4 or self._buffer.empty():
-                self._on_consumed(self._unreported)
+                self._buffer.on_consumed(self._unreported)
                 self._unreported = 0
             return value
         if kind == "error":
@@ -64,7 +61,7 @@ class ItemStream(Generic[T]):
     def close(self) -> None:
         """Close the generator on the node, as its own ``close()`` would."""
         if self._buffer.close():
-            self._stop()
+            self._buffer.on_close()
 
     def __enter__(self) -> ItemStream[T]:
         return self
@@ -78,9 +75,20 @@ class ItemStream(Generic[T]):
 
 
 class ItemBuffer:
-    """Buffer of items that have arrived."""
+    """Buffer of items that have arrived.
+
+    Attributes
+    ----------
+    on_consumed
+        Tells the node that items were read.
+    on_close
+        Ends the generator on the node.
+    """
 
     def __init__(self) -> None:
+        self.on_consumed: Callable[[int], None] = lambda count: None
+        self.on_close: Callable[[], object] = lambda: None
+        self._arrived = self._repeated = 0
         self.items: deque[Any] = deque()
         self.wake = threading.Condition()
         self.end: tuple[str, Any] | None = None
@@ -92,6 +100,21 @@ class ItemBuffer:
         with self.wake:
             self.items.extend(items)
             self.wake.notify()
+
+    def rewind(self, on_close: Callable[[], object]) -> None:
+        """Expect all items anew, from another node; leave out those that have arrived."""
+        with self.wake:
+            self._repeated = self._arrived
+            self.on_consumed, self.on_close = lambda count: None, on_close
+
+    def is_repeated(self) -> bool:
+        """Take note of the next item; return whether it has arrived before, from another node."""
+        with self.wake:
+            if self._repeated:
+                self._repeated -= 1
+                return True
+            self._arrived += 1
+            return False
 
     def finish(self, kind: str, value: Any = None) -> None:
         """Record the end of the stream: ``end``, or ``error`` with the error."""

@@ -10,6 +10,7 @@ import pickle
 import re
 import sys
 import threading
+import uuid
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -132,6 +133,19 @@ class PackedCall:
     blobs: Blobs
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Broadcast:
+    """Token of the calls of one ``@``.
+
+    Attributes
+    ----------
+    id : str
+        Name by which the nodes know it.
+    """
+
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
 @dataclass(slots=True, eq=False)
 class CallTask:
     """Call that was sent to a pool.
@@ -177,6 +191,17 @@ class CallTask:
         """Whether nobody waits for it any more."""
         return self.future.done()
 
+    @property
+    def can_be_sent_again(self) -> bool:
+        """Whether it can begin anew on another node; its stream goes on from where it was."""
+        return not self.packed.stream_senders
+
+    def rewind(self) -> None:
+        """Have a stream that has begun leave out the items that have arrived."""
+        if self.stream is not None:
+            self.future = RemoteFuture()  # that of the stream has its result, the stream
+            self.stream.rewind(lambda future=self.future: future.cancel())
+
     def fail(self, error: BaseException) -> None:
         """Set the error."""
         if self.stream is not None:
@@ -185,9 +210,13 @@ class CallTask:
 
 
 def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:
-    """Return the error of a call that was lost with its node; None if it is to be sent again."""
-    if not task.replayable or task.rank is not None:
-        obstacle = _("it streams") if not task.replayable else _("it was for this very node")
+    """Return the error of a call that was lost with its node; None if it is to be sent again.
+
+    A call of a broadcast waits for the node that takes the place of the lost one.
+    """
+    is_bound = task.rank is not None and not task.broadcast
+    if not task.can_be_sent_again or is_bound:
+        obstacle = _("it streams") if not is_bound else _("it was for this very node")
         text = _("{call!r} was lost with node {rank} ({why}); {obstacle}").format(
             call=task.call, rank=rank, why=why, obstacle=obstacle
         )

@@ -116,7 +116,7 @@ def test_groups() -> None:
         lambda: (note(1) & note(2)) @ sky,
         lambda: (note(1) & note(2)) > sky,
         lambda: sky.gather(note(1)) @ sky,
-        lambda: sky.gather(note(1)) & note(2),
+        lambda: sky.gather(note(1), stream=True) & note(2),
         lambda: sky.gather([note(1)]),  # type: ignore[arg-type]
         lambda: sky.gather(note(1), 7),  # type: ignore[arg-type]
         lambda: bool(note(1)),
@@ -220,3 +220,17 @@ def test_types_survive(tmp_path: Path) -> None:
     lines = {int(line.split(":")[1]) for line in found.splitlines() if " - error: " in line}
     first = len(TYPED.splitlines()) + 1
     assert lines == {first, first + 1, first + 2}, found
+
+
+def test_gathered_calls_are_joined_like_others() -> None:
+    double = sky.function(lambda x: 2 * x)
+    many = sky.gather(double(1), double(2))
+    for joined in (many & double(3), double(3) & many, (double(3) & double(4)) & many, many & many):
+        assert isinstance(joined, sky.PendingFunctionGroup)
+    assert [call.args[0] for call in many & double(3)] == [1, 2, 3]
+    assert [call.args[0] for call in double(3) & many] == [3, 1, 2]
+    for wrong in (lambda: sky.gather(double(1), stream=True) & double(2), lambda: many & 3):
+        with pytest.raises(TypeError, match="&"):
+            wrong()
+    with pytest.raises(TypeError, match="&"):
+        _ = double(2) & sky.gather(double(1), stream=True)

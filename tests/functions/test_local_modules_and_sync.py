@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.engines.node import file_cache
-from jupyter_sky.engines.node.sent_modules import SentModules, load_with_modules
+from jupyter_sky.engines.node import sent_modules as sent_modules_file
+from jupyter_sky.engines.node.sent_modules import SentModules, load_for_cell, load_with_modules
 from jupyter_sky.engines.wire.values import Parcel
 from jupyter_sky.functions.local_modules import LocalModules, as_sent, dumps_with_modules
 
@@ -66,3 +67,21 @@ def test_value_with_modules_is_unpickled(helper: Path) -> None:
     archives = LocalModules().needed_by(Parcel.of("synced_helper").segments[0])
     data = dumps_with_modules(bytes(Parcel.of([1, 2]).segments[0]), archives)
     assert load_with_modules([], data) == [1, 2]
+
+
+@pytest.mark.parametrize(("there", "expected"), [("VALUE = 'here'\n", "same"), ("", "sent")])
+def test_input_uses_the_same_module_of_the_working_folder(
+    helper: Path, monkeypatch: pytest.MonkeyPatch, there: str, expected: str
+) -> None:
+    modules, working = SentModules(), helper.parent / "work"
+    monkeypatch.setattr(sent_modules_file, "sent_modules", modules)
+    files = sent("synced_helper")
+    working.mkdir()
+    monkeypatch.chdir(working)
+    (working / helper.name).write_text(there)
+    monkeypatch.syspath_prepend(str(working))
+    del sys.modules["synced_helper"]
+    assert load_for_cell(files, Parcel.of(3).segments[0]) == 3
+    imported()
+    is_synced = Path(str(sys.modules["synced_helper"].__file__)).parent == working
+    assert is_synced == (expected == "same")

@@ -91,23 +91,48 @@ def test_quick_calls_batched_with_a_crashing_one(compute: Pool) -> None:
     assert good == [i for i in range(200, 300) if i != 250]
 
 
-def test_non_replayable_call_is_lost_immediately(compute: Pool, tmp_path: Path) -> None:
-    @sky.function
-    def stream() -> Iterator[int]:
-        yield 1
-        yield 2
-        time.sleep(0.2)
-        os.kill(os.getpid(), signal.SIGKILL)
-        yield 3
+@sky.function
+def count(mark: Path, most: int = 200) -> Iterator[int]:
+    for number in range(most):
+        if number == 120 and not mark.exists():
+            time.sleep(0.2)
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield number
 
+
+def test_a_stream_goes_on_from_the_next_item(compute: Pool, tmp_path: Path) -> None:
+    assert list(count(tmp_path / "mark") >> compute) == list(range(200))
+
+
+def test_a_stream_that_is_closed_while_its_node_is_gone(compute: Pool, tmp_path: Path) -> None:
+    with count(tmp_path / "mark", 10**9) >> compute as stream:
+        assert [next(stream) for _ in range(130)] == list(range(130))
+    assert len(process() @ compute) == 2, "the generator has ended"
+
+
+def test_non_replayable_call_is_lost_immediately(compute: Pool, tmp_path: Path) -> None:
     got = []
-    with pytest.raises(SkyTaskLost, match="it streams"):
-        for item in stream() >> compute:
+    with pytest.raises(SkyTaskLost, match="may have run"):
+        for item in count(tmp_path / "mark").with_retry(0) >> compute:
             got.append(item)
-    assert got == [1, 2]
+    assert got == list(range(120))
+
+    @sky.function
+    def total(numbers: Iterator[int]) -> int:
+        found = sum(number for number, _ in zip(numbers, range(3), strict=False))
+        os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+    with pytest.raises(SkyTaskLost, match="it streams"):
+        total(iter(range(9))) >> compute
     with pytest.raises(SkyTaskLost, match="for this very node"):
-        die_once(tmp_path / "mark") @ compute
+        compute.call_on(1, die.local).result()
     assert len(process() @ compute) == 2
+
+
+def test_a_call_for_all_nodes_waits_for_the_next_engine(compute: Pool, tmp_path: Path) -> None:
+    assert die_once(tmp_path / "mark") @ compute == ["survived"] * 2
 
 
 def test_a_node_that_dies_while_idle_is_not_noticed(data: Path) -> None:
@@ -129,10 +154,7 @@ def test_a_pool_whose_cluster_is_gone(data: Path) -> None:
         time.sleep(60)
 
     waiting = [long() > pool for _ in range(2)]
-    for each in processes_of(data):
-        with contextlib.suppress(psutil.Error):
-            if pool.name in " ".join(each.cmdline()):
-                each.kill()
+    sky.down(pool.name)
     for one in waiting:
         assert isinstance(one.exception(30), SkyClusterLost)
     with pytest.raises(SkyError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,7 +45,12 @@ def priced(
     def start(self: Any, request: ClusterRequest, *_: Any) -> Any:
         need = request.resources
         decision = decide_placement(need)  # which refuses what is too dear
-        row = SimpleNamespace(name=request.name, nodes=need.nodes, price=decision.price)
+        row = SimpleNamespace(
+            name=request.name,
+            nodes=need.nodes,
+            price=decision.price,
+            offer=asdict(decision.offer),
+        )
         return SimpleNamespace(row=row, connection=SimpleNamespace(is_lost=False)), []
 
     monkeypatch.setattr(ClusterRegistry, "launch", start)

@@ -28,7 +28,7 @@ def test_every_cloud_has_provider() -> None:
 def test_a_region_goes_into_the_request() -> None:
     a100 = sky.accelerators.A100(count=8)
     spec = sky.Spec(provider=sky.AWS(region="eu-west-1"), accelerator=a100)
-    asked = "--gpus A100:8 --nodes 2 --cloud aws --region eu-west-1"
+    asked = "--gpus A100:8+ --nodes 2 --cloud aws --region eu-west-1"
     assert spec.resources(2).command_line() == asked
 
 

@@ -33,6 +33,11 @@ def home() -> str:
 
 
 @sky.function
+def text(path: str) -> str:
+    return Path(path).read_text()
+
+
+@sky.function
 def numbers(n: int, wait: float = 0.0) -> Iterator[int]:
     for i in range(n):
         yield i
@@ -100,13 +105,16 @@ def test_calls_through_the_controller(
 
 
 @pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
-def test_calls_over_ssh(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_calls_over_ssh(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hosts = [SshHost(71), SshHost(72)]
     try:
         tables = [host.toml(f"box{number}") for number, host in enumerate(hosts)]
         (data / "hosts.toml").write_text("\n".join(tables))
-        with sky.Compute(provider="ssh", nodes=2) as pool:
+        (tmp_path / "a").write_text("one")
+        volume = sky.Volume(str(tmp_path), "volumes/set")
+        with sky.Compute(provider="ssh", nodes=2, volumes=[volume]) as pool:
             assert home() @ pool == [str(host.home) for host in hosts]
+            assert text("volumes/set/a") @ pool == ["one"] * 2
             use(pool, capsys)
             stream = numbers(200, wait=0.02) >> pool
             assert next(stream) == 0

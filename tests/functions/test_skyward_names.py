@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from jupyter_sky.functions.image_packages import image_packages
 from jupyter_sky.functions.lazy_calls import PendingFunctionGroup
 from jupyter_sky.functions.pool import Pool
 from jupyter_sky.functions.shared import collections
+from jupyter_sky.storage.errors import SkyObjectMissing
 
 PRESENT = """
 __version__ Compute sky function gather PendingFunction PendingFunctionGroup InstanceInfo
@@ -85,7 +87,7 @@ PARAMETERS: list[tuple[Any, str]] = [
     (
         sky.Image,
         "python pip pip_indexes apt env shell_vars includes excludes skyward_source metrics "
-        "bootstrap_timeout",
+        "bootstrap_timeout volumes",
     ),
     (sky.Nodes, "min desired max"),
     (sky.Worker, "concurrency executor"),
@@ -187,15 +189,27 @@ def test_options() -> None:
             sky.Options(**wrong)  # type: ignore[arg-type]
 
 
-def test_volumes_are_refused_before_machines_are_paid_for() -> None:
+def test_volumes_that_cannot_be_are_refused_before_machines_are_paid_for(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one")
     volume = sky.Volume("my-data", mount="/data", prefix="raw/")
-    for make in (sky.Compute, sky.Spec):
-        with pytest.raises(SkyUsageError, match="do not mount buckets") as error:
-            make(volumes=[volume])
-        assert "s3://my-data" in (error.value.hint or "")
-    for mount in ("data", "/", "/tmp", "/data/../etc"):
+    assert str(volume.uri) == "s3://my-data/raw/"
+    assert str(sky.Volume("gs://mine/x", "./d").uri) == "gs://mine/x"
+    for make in (sky.Compute, sky.Spec, sky.Image):
+        assert make(volumes=[volume]).volumes == (volume,)
+        with pytest.raises(SkyUsageError, match="is not a volume"):
+            make(volumes=["my-data"])
+        with pytest.raises(SkyUsageError, match="would both be at /data"):
+            make(volumes=[volume, sky.Volume("other", "/data")])
+    for mount in ("", ".", "/", "/tmp", "/data/../etc", "../up"):
         with pytest.raises(SkyUsageError, match="mount="):
             sky.Volume("my-data", mount=mount)
+    with pytest.raises(SkyUsageError, match="cannot write there") as error:
+        sky.Volume("my-data", "/data", read_only=False)
+    assert "s3://my-data" in (error.value.hint or "")
+    with pytest.raises(SkyUsageError, match="absolute path on a machine of local"):
+        sky.Compute(cloud="local", volumes=[sky.Volume(str(tmp_path), "/sky-data")]).check()
+    with pytest.raises(SkyObjectMissing):
+        sky.Compute(image=sky.Image(volumes=[sky.Volume(f"{tmp_path}/none/", "d")])).check()
 
 
 def test_spec_has_an_image_and_plugins_of_its_own() -> None:

@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 
 START_SECONDS = 90.0
 SHUTDOWN_SECONDS = 5.0
+Locations = dict[int, tuple[Any, int]]
+"""Connection and rank in its cluster, by rank in the pool."""
 _clients: WeakKeyDictionary[Pool, Any] = WeakKeyDictionary()
-_ranks: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
-"""Placement of workers: on every node, or on all but the first."""
+_workers: WeakKeyDictionary[Any, Locations] = WeakKeyDictionary()
+"""Nodes that have a worker, by rank: another machine may have taken the rank of a lost one."""
+_schedulers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""Location of the scheduler of each client."""
 _starting = threading.Lock()
 
 
@@ -45,6 +49,9 @@ def client(pool: Pool) -> Client:
     """
     with _starting:
         client = _clients.get(pool)
+        if client is not None and _schedulers[client] not in pool.locations.values():
+            with contextlib.suppress(Exception):  # its scheduler is gone with its machine
+                client.close(timeout=2)
         if client is None or client.status in ("closed", "closing"):
             _check_here()
             client = _clients[pool] = _start(pool)
@@ -95,7 +102,10 @@ def _start(pool: Pool) -> Client:
     )
     pool.defer(lambda: _close(made, pool))
     pool.uses.append(lambda: _tasks(made))
-    _ranks[made] = {*ranks}
+    pool.on_replaced.append(lambda: _complete(pool, made))
+    locations = pool.locations
+    _workers[made] = {rank: locations[rank] for rank in ranks}
+    _schedulers[made] = locations[ranks[0]]
     made.wait_for_workers(len(ranks), timeout=START_SECONDS)
     return made
 
@@ -104,10 +114,13 @@ _FACT = "jupyter_sky.dask"
 
 
 def _complete(pool: Pool, known: Any) -> None:
-    """Start workers on nodes that have joined since."""
-    if new := [rank for rank in pool.ranks if rank not in _ranks[known]]:
+    """Start workers on nodes that have joined since, or have replaced others."""
+    locations, workers = pool.locations, _workers[known]
+    if _schedulers[known] not in locations.values():
+        return  # gone with its machine; the next client starts another
+    if new := [rank for rank in pool.ranks if workers.get(rank) != locations[rank]]:
         _start_workers(pool, new)
-        _ranks[known].update(new)
+        workers.update({rank: locations[rank] for rank in new})
 
 
 def _start_workers(pool: Pool, ranks: list[int]) -> None:

@@ -1,0 +1,1 @@
+"""State of long work, saved at safe points and found again on another machine."""

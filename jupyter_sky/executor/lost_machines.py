@@ -1,0 +1,64 @@
+"""Loss of a machine of a cluster that goes on without it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SkyError
+from ..offers import Offer
+from ..provisioner import record_observation
+
+if TYPE_CHECKING:
+    from ..store.store import ClusterRow
+    from .cluster import ClusterHandle
+
+
+def keep_without_losses(cluster: ClusterHandle) -> None:
+    """Record that a cluster goes on while its head node does: a pool replaces its other nodes."""
+    if len(cluster.row.machines) > 1 and "essential" not in cluster.row.connection:
+        connection = {**cluster.row.connection, "essential": [0]}
+        cluster.row = replace(cluster.row, connection=connection)
+        cluster.store.save_cluster(cluster.row)
+
+
+def without_machine(row: ClusterRow, rank: int, ended: float) -> ClusterRow:
+    """Return the record of a cluster one of whose machines has ended; its price is less.
+
+    Examples
+    --------
+    >>> without_machine(row, 1, 1000.0).price  # doctest: +SKIP
+    0.3
+    """
+    live = [machine for machine in row.machines if machine["state"] != "ended"]
+    machines: Sequence[dict[str, Any]] = [
+        {**machine, "state": "ended", "ended": ended} if machine["rank"] == rank else machine
+        for machine in row.machines
+    ]
+    price = row.price if row.price is None else row.price * (len(live) - 1) / len(live)
+    return replace(row, machines=list(machines), price=price)
+
+
+def give_up_machine(cluster: ClusterHandle, rank: int) -> None:
+    """End a machine other than the head, its bill, and what is expected of it."""
+    machine = next((m for m in cluster.row.machines if m["rank"] == rank), None)
+    if machine is None or machine["state"] == "ended":
+        return
+    ended, kind = time.time(), "ended"
+    with contextlib.suppress(SkyError):
+        (report,) = cluster.cloud.describe([machine["id"]])
+        if report.state == "ended":
+            ended, kind = report.ended or ended, "preempted" if report.preempted else kind
+    with contextlib.suppress(SkyError):  # the reaper finds it
+        cluster.cloud.terminate([machine["id"]])
+    offer, seconds = Offer(**cluster.row.offer), max(0.0, ended - machine["started"])
+    record_observation(kind, offer, seconds=seconds)
+    cluster.row = without_machine(cluster.row, rank, ended)
+    with contextlib.suppress(SkyError):
+        cluster.store.save_cluster(cluster.row)
+        cluster.store.change_price(cluster.row.id, cluster.row.price, ended)
+    with contextlib.suppress(SkyError):
+        cluster.connection.ask_controller("give_up", ranks=[rank])

@@ -1,0 +1,253 @@
+"""Recovery of a pool: machines that are lost, or about to be, are replaced by others.
+
+A machine in place of another takes its rank. Its calls that have not begun go elsewhere, calls that
+ran are sent again where they may be, and calls for its rank wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import SkyCancelled, SkyError
+from ..executor.lost_machines import give_up_machine, keep_without_losses
+from ..executor.machine_notices import Notices, leaving_ranks
+from ..provider.register import find_facts
+from ..translation import _
+from .nodes import PoolNode
+from .replacement import is_replaceable, ranks_to_replace, retry_delay
+from .topology import shared_state_endpoint
+
+if TYPE_CHECKING:
+    from ..executor.cluster import ClusterHandle
+    from .launch import ClusterLauncher
+    from .pool import Pool
+
+DRAIN_TICK_SECONDS = 0.05
+JOIN_SECONDS = 30.0
+
+
+@dataclass(eq=False, slots=True)
+class Vacancy:
+    """Ranks of one cluster that get other machines.
+
+    Attributes
+    ----------
+    ranks
+        Ranks in the pool.
+    is_whole
+        Whether they are all nodes of the cluster, which ends.
+    withdrawn
+        Set when the machines stay after all.
+    """
+
+    cluster: ClusterHandle
+    nodes: Sequence[PoolNode]
+    ranks: tuple[int, ...]
+    is_whole: bool
+    withdrawn: threading.Event = field(default_factory=threading.Event)
+
+
+class PoolRecovery:
+    """Replacement of the machines of one pool.
+
+    Parameters
+    ----------
+    prepare
+        Makes nodes ready, before calls go there.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        launcher: ClusterLauncher,
+        prepare: Callable[[Pool, Sequence[int]], None],
+    ) -> None:
+        self._pool, self._launcher, self._prepare = pool, launcher, prepare
+        self._vacancies: list[Vacancy] = []
+        self._threads: list[threading.Thread] = []
+        self._lock, self._stopped = threading.Lock(), threading.Event()
+        self._serial = 0
+
+    def begin(self) -> None:
+        """Replace machines from now on, until the pool ends."""
+        members = self._pool.members
+        members.on_notices, members.on_node_lost = self.handle_notices, self.handle_lost_node
+        members.on_joined = keep_without_losses
+        self._pool.replace_cluster = self.handle_lost_cluster
+        members.expect_replacement(self._is_replaceable)
+        for cluster in self._pool.clusters:
+            members.on_joined(cluster)
+        self._pool.defer(self._stop)
+
+    def _is_replaceable(self, error: BaseException) -> bool:
+        return not self._stopped.is_set() and is_replaceable(error)
+
+    def _stop(self) -> None:
+        self._stopped.set()
+        for vacancy in self._vacancies:
+            vacancy.withdrawn.set()
+        for thread in self._threads:
+            thread.join(JOIN_SECONDS)
+
+    # -- losses ------------------------------------------------------------------------------------
+
+    def handle_notices(self, cluster: ClusterHandle, notices: Notices) -> None:
+        """Replace machines of which the cloud says that it takes them away."""
+        nodes = {n.cluster_rank: n for n in self._pool.members.nodes_of(cluster) if not n.replaced}
+        wanted = set(ranks_to_replace(nodes, leaving_ranks(notices)))
+        for vacancy in list(self._vacancies):
+            is_kept = not wanted & {node.cluster_rank for node in vacancy.nodes}
+            if vacancy.cluster is cluster and is_kept and all(n.is_alive for n in vacancy.nodes):
+                vacancy.withdrawn.set()
+        if wanted:
+            self._fill(cluster, [nodes[rank] for rank in sorted(wanted)], len(wanted) == len(nodes))
+
+    def handle_lost_node(self, cluster: ClusterHandle, node: PoolNode, why: str) -> None:
+        """Replace the machine of a node that is lost while its cluster goes on."""
+        cluster.record_event(why)
+        if node.replaced:
+            self._pool.members.remove(node)
+            give_up_machine(cluster, node.cluster_rank)
+            return
+        self._fill(cluster, [node], is_whole=False)
+
+    def handle_lost_cluster(self, cluster: ClusterHandle, error: SkyError) -> bool:
+        """Replace all machines of a cluster that is lost; return whether that is possible."""
+        if not self._is_replaceable(error):
+            return False
+        nodes = [node for node in self._pool.members.nodes_of(cluster) if not node.replaced]
+        if not nodes:
+            return cluster not in self._pool.clusters
+        cluster.record_event(error.message)
+        self._fill(cluster, nodes, is_whole=True)
+        return True
+
+    def _fill(self, cluster: ClusterHandle, nodes: Sequence[PoolNode], is_whole: bool) -> None:
+        """Ask for machines in place of those of nodes, in a thread, unless that is under way."""
+        with self._lock:
+            under_way = {
+                id(node) for v in self._vacancies if not v.withdrawn.is_set() for node in v.nodes
+            }
+            nodes = [node for node in nodes if id(node) not in under_way]
+            if not nodes or self._stopped.is_set():
+                return
+            ranks = tuple(node.rank for node in nodes)
+            vacancy = Vacancy(cluster, nodes, ranks, is_whole)
+            self._vacancies.append(vacancy)
+            thread = threading.Thread(
+                target=self._run, args=(vacancy,), name="sky-replace", daemon=True
+            )
+            self._threads.append(thread)
+        thread.start()
+
+    # -- replacement -------------------------------------------------------------------------------
+
+    def _run(self, vacancy: Vacancy) -> None:
+        try:
+            self._replace(vacancy)
+        finally:
+            with self._lock:
+                self._vacancies.remove(vacancy)
+
+    def _replace(self, vacancy: Vacancy) -> None:
+        refusals = in_vain = 0
+        while not vacancy.withdrawn.is_set():
+            try:
+                self._bring_up(vacancy)
+            except SkyCancelled:
+                return
+            except SkyError as error:
+                refusals, in_vain = refusals + 1, in_vain + error.machines_came_up
+                delay = retry_delay(refusals, in_vain, error)
+                self._report_failure(vacancy, error, delay)
+                if math.isinf(delay):
+                    self._abandon(vacancy, error)
+                    return
+                vacancy.withdrawn.wait(delay)
+            else:
+                self._retire(vacancy)
+                return
+
+    def _bring_up(self, vacancy: Vacancy) -> None:
+        """Launch machines in place of those of a vacancy, and let them take their ranks."""
+
+        def check() -> None:
+            if vacancy.withdrawn.is_set():
+                raise SkyCancelled(_("the machines stay, or the pool has ended"))
+
+        pool, old = self._pool, vacancy.cluster
+        if vacancy.is_whole and old.connection.is_lost:
+            self._launcher.discard(old)
+        if not vacancy.is_whole and find_facts(old.row.cloud).on_premises:
+            self._give_up(vacancy)  # now: there may be no other slot
+        names = ", ".join(map(str, vacancy.ranks))
+        old.record_event(_("another machine is asked for, for node {names}").format(names=names))
+        cluster = self._launcher.replace(self._name(vacancy), len(vacancy.ranks), old.row, check)
+        try:
+            check()
+            shared_state_endpoint(cluster)  # now: nodes are told of it when they take their ranks
+            pool.members.join(cluster, lambda ranks: self._prepare(pool, ranks), vacancy.nodes)
+        except BaseException as error:
+            self._launcher.end(cluster)  # it costs, and is of no use
+            if isinstance(error, SkyError) and not isinstance(error, SkyCancelled):
+                error.machines_came_up = True
+            raise
+        if old is pool.cluster and vacancy.is_whole:
+            pool.use_controller(cluster)
+        pool.note_replacement(old, cluster)
+        cluster.record_event(_("node {names} is back, on another machine").format(names=names))
+
+    def _name(self, vacancy: Vacancy) -> str:
+        """Return the name of a cluster that takes the place of another, or of some of its nodes."""
+        if vacancy.is_whole and vacancy.cluster.connection.is_lost:
+            return vacancy.cluster.row.name
+        with self._lock:
+            self._serial += 1
+            return f"{self._pool.name}-r{self._serial}"
+
+    def _retire(self, vacancy: Vacancy) -> None:
+        """Wait until the replaced nodes have ended their calls, and give their machines back."""
+        members, cluster = self._pool.members, vacancy.cluster
+        while any(node.batches and node.engine for node in vacancy.nodes):
+            if cluster.connection.is_lost or self._stopped.wait(DRAIN_TICK_SECONDS):
+                break
+        for node in vacancy.nodes:
+            members.remove(node)
+        if not vacancy.is_whole:
+            self._give_up(vacancy)
+            return
+        members.leave(cluster)
+        with contextlib.suppress(SkyError):
+            self._launcher.discard(cluster)
+
+    @staticmethod
+    def _give_up(vacancy: Vacancy) -> None:
+        for node in vacancy.nodes:
+            give_up_machine(vacancy.cluster, node.cluster_rank)
+
+    def _report_failure(self, vacancy: Vacancy, error: SkyError, delay: float) -> None:
+        names, text = ", ".join(map(str, vacancy.ranks)), error.message.splitlines()[0]
+        when = (
+            _("no other is asked for")
+            if math.isinf(delay)
+            else _("asked again in {delay:.0f} s").format(delay=delay)
+        )
+        note = _("no machine for node {names}: {text}; {when}").format(
+            names=names, text=text, when=when
+        )
+        vacancy.cluster.record_event(note)
+        warnings.warn(_("pool {name}: ").format(name=self._pool.name) + note, stacklevel=2)
+
+    def _abandon(self, vacancy: Vacancy, error: SkyError) -> None:
+        """Let the pool go on without some ranks, or close it where none are left."""
+        if vacancy.is_whole:
+            self._pool.drop(vacancy.cluster, error)
+            return
+        for node in vacancy.nodes:
+            self._pool.members.remove(node)

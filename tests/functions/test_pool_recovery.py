@@ -1,0 +1,116 @@
+"""Pools whose machines are lost or taken away: others take their ranks, and calls go on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import jupyter_sky as sky
+from jupyter_sky.api.clusters import provision_log
+from jupyter_sky.config.settings import Sky
+from jupyter_sky.errors import SkyTaskLost
+from jupyter_sky.functions.pool import Pool
+from tests.conftest import processes_of, wait_until
+from tests.emulators.hosts import USABLE
+from tests.emulators.loopback import Loopback, loopback
+
+pytestmark = pytest.mark.slow
+
+
+@sky.function
+def where(seconds: float = 0.0) -> tuple[int, str, int]:
+    import socket
+
+    time.sleep(seconds)
+    return sky.instance_info().node, socket.gethostname(), os.getpid()
+
+
+def kill_cluster(data: Path, name: str) -> None:
+    for process in processes_of(data):
+        with contextlib.suppress(psutil.Error):
+            if name in " ".join(process.cmdline()):
+                process.kill()
+
+
+def test_a_pool_whose_machine_dies_begins_anew(data: Path) -> None:
+    with sky.Compute(nodes=2) as pool:
+        before = where() @ pool
+        assert pool.dask.submit(sum, [1, 2]).result(60) == 3
+        once = where(60).with_retry(0) > pool
+        calls = [where(0.5) > pool for _ in range(6)]
+        wait_until(once.running, 10.0, "the call runs")
+        kill_cluster(data, pool.name)
+        after = [call.result(60) for call in calls]
+        assert {pid for *_, pid in after}.isdisjoint(pid for *_, pid in before)
+        assert isinstance(once.exception(60), SkyTaskLost), "it may have run"
+        assert [node for node, *_ in where() @ pool] == [0, 1]
+        assert "another machine" in provision_log(pool.name)
+        assert pool.dask.submit(sum, [1, 2]).result(60) == 3, "its scheduler is another"
+
+
+# -- machines of a cloud --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cloud(data: Path) -> Iterator[Loopback]:
+    with pytest.MonkeyPatch.context() as patch, loopback("aws") as made:
+        for name, value in made.env.items():
+            patch.setenv(name, value)
+        Sky.clear_instance()
+        yield made
+    Sky.clear_instance()
+
+
+@pytest.fixture(scope="module")
+def pool(cloud: Loopback) -> Iterator[Pool]:
+    with sky.Compute(cloud="aws", nodes=3, vcpus=2, allocation="spot") as made:
+        yield made
+
+
+def machine_of(pool: Pool, rank: int) -> str:
+    """Return the cloud's name of the machine that a rank of the pool is on."""
+    connection, place = pool.locations[rank]
+    (cluster,) = [each for each in pool.clusters if each.connection is connection]
+    return next(machine.id for machine in cluster.machines if machine.rank == place)
+
+
+@pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
+class TestMachinesOfACloud:
+    def test_a_noticed_node_gets_no_new_calls_and_is_replaced(
+        self, cloud: Loopback, pool: Pool
+    ) -> None:
+        before = where() @ pool
+        assert [node for node, *_ in before] == [0, 1, 2]
+        going, other = machine_of(pool, 1), machine_of(pool, 2)
+        begun = pool.call_on(1, time.sleep, 3)
+        cloud.api.preempt(going, 60.0)
+        wait_until(lambda: pool._dispatcher.nodes[1].leaving, 5.0, "the notebook knows")
+        hosts = {host for _, host, _ in sky.gather(*(where(0.02) for _ in range(20))) >> pool}
+        assert before[1][1] not in hosts
+        after = where() @ pool
+        assert begun.result(60) is None, "calls that run go on"
+        assert [node for node, *_ in after] == [0, 1, 2]
+        assert after[1][1] != before[1][1]
+        assert [host for _, host, _ in after[::2]] == [host for _, host, _ in before[::2]]
+        log = provision_log(pool.name)
+        assert "node 1 is taken away by its cloud" in log
+        wait_until(
+            lambda: going not in {m["id"] for m in cloud.machines()}, 30.0, "its machine has ended"
+        )
+        assert machine_of(pool, 2) == other
+
+    def test_a_lost_node_is_replaced_under_its_rank(self, cloud: Loopback, pool: Pool) -> None:
+        before = where() @ pool
+        calls = [where(1.0) > pool for _ in range(6)]
+        cloud.api.preempt(machine_of(pool, 2), 0.0)
+        assert len([call.result(90) for call in calls]) == 6
+        after = where() @ pool
+        assert [node for node, *_ in after] == [0, 1, 2]
+        assert after[2][1] != before[2][1]
+        assert after[0] == before[0], "the others went on"
