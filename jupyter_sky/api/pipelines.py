@@ -1,0 +1,182 @@
+"""Runs of graphs of tasks as Python calls."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SkyError, SkyUsageError
+from ..executor import session as _sessions
+from ..runs.state import RunState, fold
+from ..tables import Table
+from ..translation import _
+
+if TYPE_CHECKING:
+    from ..dag.dag import Dag
+    from ..optimizer.plan import Plan
+    from ..pipelines.links import Pipeline
+    from ..pipelines.pipeline_run import PipelineRun
+
+
+def run_graph(dag: Dag, name: str | None = None, **settings: Any) -> PipelineRun:
+    """Plan a Dag over what can be launched, and run its tasks; return the run at once.
+
+    Parameters
+    ----------
+    dag
+        Its tasks have functions or shell commands to run.
+    name
+        Of the run; that of the Dag with the time unless given.
+    **settings
+        ``minimize="time"``, ``deadline="3h"``, ``budget=20`` (USD) and so on, as `plan` has them.
+    """
+    from ..pipelines.pipeline_run import start_run
+    from ..pipelines.placing import place_graph
+    from ..pipelines.task_body import make_graph
+
+    make_graph(dag)  # what cannot be run is said before anything is planned
+    plan = place_graph(dag, **settings)
+    name = name or f"{dag.name or 'run'}-{time.strftime('%m%d-%H%M%S')}"
+    return start_run(_sessions.current(), make_graph(dag, plan), name, plan)
+
+
+def pipeline(notebook: str | Path, name: str | None = None, **parameters: Any) -> PipelineRun:
+    """Run the cells of a notebook as a graph: those that do not need each other side by side.
+
+    Parameters
+    ----------
+    notebook
+        Its path. A cell with ``%%sky`` runs on its cluster, what ``-i`` names comes from the
+        nearest earlier cell that gives it, what ``-o`` names goes to later ones. Other cells run
+        one after the other on this machine; imports and definitions go along with each cell that
+        needs them.
+    name
+        Of the run; that of the notebook with the time unless given.
+    **parameters
+        Values in place of those of the cell tagged ``parameters``.
+
+    Returns
+    -------
+    PipelineRun
+        At once; ``run.result("train", "model")`` is a value that the cell named ``train`` gives.
+
+    Raises
+    ------
+    SkyUsageError
+        The notebook cannot be run as a graph; the message names the cell.
+
+    Examples
+    --------
+    >>> sky.pipeline("train.ipynb", lr=0.01).wait()  # doctest: +SKIP
+    """
+    return start_notebook(Path(notebook), name, parameters)
+
+
+def read_notebook(path: Path) -> tuple[dict[str, Any], Pipeline]:
+    """Return a notebook as JSON has it, and the graph of its cells.
+
+    Raises
+    ------
+    SkyUsageError
+        It is not a notebook, or cannot be read.
+    """
+    import json
+
+    from ..pipelines.cells import read_cells
+    from ..pipelines.links import link_cells
+
+    try:
+        source = json.loads(path.read_text(encoding="utf-8"))
+        return source, link_cells(read_cells(source))
+    except SkyError:
+        raise
+    except (OSError, ValueError, KeyError) as error:
+        raise SkyUsageError(
+            _("{path} cannot be read as a notebook: {error}").format(path=path, error=error)
+        ) from None
+
+
+def plan_notebook(path: Path, **settings: Any) -> Plan:
+    """Return the plan of a notebook's graph, as `sky.pipeline` would run it."""
+    from ..pipelines.cell_body import make_notebook_dag, make_notebook_graph
+    from ..pipelines.placing import place_graph
+
+    __, found = read_notebook(path)
+    make_notebook_graph(found, {})  # what is wrong is said before anything is planned
+    return place_graph(make_notebook_dag(found, path.stem), **settings)
+
+
+def start_notebook(
+    path: Path, name: str | None, parameters: Mapping[str, Any], **settings: Any
+) -> PipelineRun:
+    """Run the cells of a notebook as a graph, with `settings` of its plan."""
+    from ..pipelines.cell_body import make_notebook_graph
+    from ..pipelines.pipeline_run import start_run
+
+    source, found = read_notebook(path)
+    make_notebook_graph(found, parameters)
+    for finding in found.findings:
+        warnings.warn(f"{finding.text}; {finding.hint}", stacklevel=3)
+    plan = plan_notebook(path, **settings)
+    graph = make_notebook_graph(found, parameters, plan)
+    name = name or f"{path.stem}-{time.strftime('%m%d-%H%M%S')}"
+    cells = {cell.name: cell.number for cell in found.tasks}
+    return start_run(_sessions.current(), graph, name, plan, {"source": source, "cells": cells})
+
+
+def resume(name: str) -> PipelineRun:
+    """Go on with a run whose process has ended; tasks that have ended are not run again.
+
+    Parameters
+    ----------
+    name
+        Of the run.
+
+    Raises
+    ------
+    SkyUsageError
+        There is none of that name.
+
+    Examples
+    --------
+    >>> sky.resume("nightly").wait()  # doctest: +SKIP
+    """
+    return find(name).start()
+
+
+def find(name: str) -> PipelineRun:
+    """Return a run, without going on with it.
+
+    Raises
+    ------
+    SkyUsageError
+        There is none of that name.
+    """
+    from ..pipelines.pipeline_run import PipelineRun
+
+    return PipelineRun(_sessions.current(), name)
+
+
+def runs() -> Table:
+    """Return a table of the runs of graphs, the newest first."""
+    from ..pipelines.pipeline_run import open_journal
+
+    journal = open_journal(Path(_sessions.current().config.data_dir))
+    try:
+        rows = []
+        for name in reversed(journal.names()):
+            recorded = journal.read(name)
+            state = fold(RunState.begin(recorded.graph), journal.events(name))
+            counts = Counter(str(task.phase) for task in state.tasks.values())
+            usd = sum(task.usd for task in state.tasks.values())
+            made = time.strftime("%Y-%m-%d %H:%M", time.localtime(recorded.made))
+            tasks = ", ".join(f"{count} {phase}" for phase, count in counts.items())
+            rows.append((name, made, tasks, f"${usd:.2f}"))
+    finally:
+        journal.close()
+    columns = (_("run"), _("begun"), _("tasks"), _("cost"))
+    return Table(_("Runs of graphs"), columns, tuple(rows), empty=_("no graph has been run"))

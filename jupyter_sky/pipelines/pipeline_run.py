@@ -1,0 +1,289 @@
+"""Handle of a run of a graph of tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SkyCancelled, SkyError, SkyTimeout, SkyUsageError, suggest
+from ..executor.session import Session
+from ..runs.controller import Controller
+from ..runs.events import Kind
+from ..runs.graph import RunGraph
+from ..runs.journal import RunJournal
+from ..runs.state import Phase, RunState, fold
+from ..translation import _
+from .cell_outputs import output_text
+from .results import RunResults
+from .session_world import POLL_SECONDS, SessionWorld, attempt_name
+
+if TYPE_CHECKING:
+    from ..optimizer.plan import Plan
+
+
+_TOLD = frozenset({Phase.RUNNING, Phase.DELAYED, *(one for one in Phase if one.is_final)})
+"""Phases that people follow."""
+
+
+class PipelineRun:
+    """Run of a graph, whose controller is a thread of this process.
+
+    Attributes
+    ----------
+    name : str
+        Unique among the runs of a user.
+
+    Examples
+    --------
+    >>> run = sky.run(dag)  # doctest: +SKIP
+    >>> run.wait().result("train")  # doctest: +SKIP
+    0.93
+    """
+
+    def __init__(self, session: Session, name: str) -> None:
+        self.name = name
+        self._session = session
+        folder = Path(session.config.data_dir)
+        self._journal = open_journal(folder)
+        recorded = self._journal.read(name)
+        self._graph, self._settings = recorded.graph, recorded.settings
+        self._results = RunResults(folder / "run-results" / name)
+        self._ended: Future[RunState] = Future()
+
+    def start(self) -> PipelineRun:
+        """Carry the run out, from wherever it stands."""
+        world = SessionWorld(self._session, self._results)
+        controller = Controller(self._journal, self.name, world)
+
+        def carry_out() -> None:
+            try:
+                self._ended.set_result(asyncio.run(controller.run()))
+            except BaseException as error:
+                self._ended.set_exception(error)
+
+        threading.Thread(target=carry_out, name=f"sky-run-{self.name}", daemon=True).start()
+        return self
+
+    @property
+    def plan(self) -> Plan:
+        """Plan with which it began."""
+        from ..optimizer.plan import Plan
+
+        return Plan.from_json(self._settings["plan"])
+
+    @property
+    def state(self) -> RunState:
+        """State of all tasks and clusters, as the journal has it."""
+        return fold(RunState.begin(self._graph), self._journal.events(self.name))
+
+    def status(self) -> Mapping[str, str]:
+        """Return the phase of each task.
+
+        Examples
+        --------
+        >>> run.status()  # doctest: +SKIP
+        {'prepare': 'succeeded', 'train': 'running'}
+        """
+        return {name: str(task.phase) for name, task in self.state.tasks.items()}
+
+    def done(self) -> bool:
+        """Return whether every task has ended and every cluster is gone."""
+        return self._ended.done()
+
+    def wait(self, timeout: float | None = None) -> PipelineRun:
+        """Wait for the end; an interrupt ends the waiting and not the run.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait.
+
+        Raises
+        ------
+        SkyTimeout
+            It has not ended by then; it goes on.
+        SkyError
+            A task has failed.
+        """
+        try:
+            state = self._ended.result(timeout)
+        except TimeoutError:
+            if self._ended.done():
+                raise
+            raise SkyTimeout(
+                _("run {name} has not ended after {timeout:g} s").format(
+                    name=self.name, timeout=timeout
+                )
+            ) from None
+        for name, task in state.tasks.items():
+            if task.phase is Phase.FAILED:
+                raise SkyError(
+                    _("task {task} has failed: {reason}").format(task=name, reason=task.reason),
+                    hint=_("what it printed: run.logs({task!r})").format(task=name),
+                )
+        if state.cancelled:
+            raise SkyCancelled(_("run {name} was cancelled").format(name=self.name))
+        return self
+
+    def changes(self) -> Iterator[tuple[str, Phase, str]]:
+        """Yield the changes of tasks until the end: name, phase, and the reason if there is one.
+
+        Steps that only the run itself sees, such as a search for a stored result, are left out.
+        """
+        state, count = RunState.begin(self._graph), 0
+        while True:
+            is_last = self.done()
+            events = self._journal.events(self.name, count)
+            count += len(events)
+            for event in events:
+                before, state = state, fold(state, [event])
+                for name, task in state.tasks.items():
+                    if task.phase in _TOLD and task.phase is not before.tasks[name].phase:
+                        yield name, task.phase, task.reason
+            if is_last:
+                return
+            time.sleep(POLL_SECONDS)
+
+    def result(self, task: str, name: str | None = None) -> Any:
+        """Return the value of a task that has ended well; of a cell a dict of what it gives.
+
+        Parameters
+        ----------
+        task
+            Its name.
+        name
+            One of the values that a cell gives.
+
+        Raises
+        ------
+        SkyUsageError
+            There is no such task, or it has not ended well.
+        """
+        self._check(task)
+        if not self._results.has(task):
+            raise SkyUsageError(
+                _("task {task} has no value: it is {phase}").format(
+                    task=task, phase=self.state.tasks[task].phase
+                ),
+                hint=_("wait for it: run.wait()"),
+            )
+        value = self._results.load(task)
+        if name is None:
+            return value
+        if name not in value:
+            raise SkyUsageError(
+                _("{task} gives no {name}").format(task=task, name=name),
+                hint=suggest(name, value),
+            )
+        return value[name]
+
+    def logs(self, task: str) -> str:
+        """Return what the last attempt of a task has printed."""
+        self._check(task)
+        outputs = self._results.outputs(task)
+        if outputs is not None and self.state.tasks[task].phase.is_final:
+            return output_text(outputs)
+        attempts = self.state.tasks[task].attempts
+        if not attempts:
+            return ""
+        return self._session.find_handle(attempt_name(self.name, task, attempts)).logs()
+
+    def save_notebook(self, path: str | Path) -> Path:
+        """Write the notebook of the run with the outputs of the cells that have ended.
+
+        Parameters
+        ----------
+        path
+            A file that is there is replaced.
+
+        Raises
+        ------
+        SkyUsageError
+            The run is not that of a notebook.
+        """
+        source = self._settings.get("source")
+        if source is None:
+            raise SkyUsageError(_("run {name} is not that of a notebook").format(name=self.name))
+        state = self.state
+        names = {str(number): name for name, number in self._settings["cells"].items()}
+        code = [cell for cell in source["cells"] if cell["cell_type"] == "code"]
+        for number, cell in enumerate(code, 1):
+            name = names.get(str(number))
+            cell["outputs"], cell["execution_count"] = [], None
+            if name is not None:
+                cell["outputs"] = self._results.outputs(name) or []
+                task = state.tasks[name]
+                if task.phase in (Phase.SKIPPED, Phase.CANCELLED, Phase.FAILED):
+                    words = f"{task.phase}: {task.reason}" if task.reason else str(task.phase)
+                    note = {"output_type": "stream", "name": "stderr", "text": f"{words}\n"}
+                    cell["outputs"].append(note)
+        target = Path(path)
+        partial = target.with_name(f".{target.name}.partial")
+        partial.write_text(json.dumps(source, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        partial.replace(target)
+        return target
+
+    def _check(self, task: str) -> None:
+        if task not in self._graph.tasks:
+            raise SkyUsageError(
+                _("there is no task {name!r}").format(name=task),
+                hint=suggest(task, self._graph.tasks),
+            )
+
+    def cancel(self) -> None:
+        """Stop what runs, begin nothing more and end the clusters; results are kept."""
+        self._journal.wish(self.name, Kind.CANCEL, time.time())
+
+    def pause(self) -> None:
+        """Begin nothing more until `resume`; what runs goes on."""
+        self._journal.wish(self.name, Kind.PAUSE, time.time())
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._journal.wish(self.name, Kind.RESUME, time.time())
+
+    def __repr__(self) -> str:
+        lines = [f"<run {self.name}>"]
+        for name, task in self.state.tasks.items():
+            why = f": {task.reason}" if task.reason else ""
+            lines.append(f"  {name}  {task.phase}{why}")
+        return "\n".join(lines)
+
+
+def open_journal(folder: Path) -> RunJournal:
+    """Return the journal of a user's runs."""
+    return RunJournal(folder / "runs.db")
+
+
+def start_run(
+    session: Session,
+    graph: RunGraph,
+    name: str,
+    plan: Plan,
+    source: Mapping[str, Any] | None = None,
+) -> PipelineRun:
+    """Store a graph as a run, and carry it out.
+
+    Parameters
+    ----------
+    source
+        For the graph of a notebook: ``source`` is the notebook, ``cells`` the number of each task.
+
+    Raises
+    ------
+    SkyUsageError
+        There is a run of that name.
+    """
+    journal = open_journal(Path(session.config.data_dir))
+    try:
+        settings = {"notebook": session.notebook, "plan": plan.to_json(), **(source or {})}
+        journal.add(name, graph, settings, time.time())
+    finally:
+        journal.close()
+    return PipelineRun(session, name).start()

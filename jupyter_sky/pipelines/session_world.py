@@ -1,0 +1,314 @@
+"""World of a run whose tasks are cells of a session: its clusters, engines and store of runs.
+
+A launch is known by the name of its cluster, an attempt by the name of its cell: what was asked for
+before is found again, also by another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ..cell_options.parsing import parse_cell_line
+from ..cell_options.values import CellInput, CellOptions
+from ..errors import SkyClusterLost, SkyError, SkyTaskLost, SkyUnreachable, SkyUsageError
+from ..executor.earlier_run import EarlierRun
+from ..executor.request import CellPosition
+from ..executor.run import SkyRun
+from ..executor.session import Session
+from ..executor.values import ClusterRequest
+from ..runs.actions import (
+    Action,
+    FindResult,
+    Follow,
+    Launch,
+    MakePlan,
+    Move,
+    Release,
+    Send,
+    Stop,
+)
+from ..runs.events import Event, Kind
+from ..runs.graph import RunGraph, RunTask
+from ..translation import _
+from .cell_body import CellBody
+from .cell_outputs import notebook_outputs, output_text
+from .results import RunResults
+from .task_body import TaskBody, TaskCell
+
+POLL_SECONDS = 0.1
+
+
+class SessionWorld:
+    """Clusters, engines and results of a session.
+
+    Parameters
+    ----------
+    session
+        Whose clusters are used; they are named after the run.
+    results
+        Values of the tasks.
+    """
+
+    def __init__(self, session: Session, results: RunResults) -> None:
+        self._session, self._results = session, results
+        self._run, self._graph = "", RunGraph([])
+        self._refused: dict[str, list[str]] = {}
+        self._runs: dict[str, SkyRun] = {}
+
+    def prepare(self, run: str, graph: RunGraph, settings: Mapping[str, Any]) -> None:
+        """Get to know the run whose actions are going to be asked for."""
+        self._run, self._graph = run, graph
+
+    async def perform(self, action: Action, task: RunTask | None) -> Sequence[Event]:
+        """Carry out an action and return what became of it."""
+        match action:
+            case MakePlan():
+                return [self._plan()]
+            case FindResult(task=name):
+                found = await asyncio.to_thread(self._results.has, name)
+                return [Event(Kind.RESULT_FOUND if found else Kind.NO_RESULT, name, time.time())]
+            case Launch():
+                return [await asyncio.to_thread(self._launch, action)]
+            case Move(task=name):  # data are brought with the cell
+                return [Event(Kind.MOVED, name, time.time())]
+            case Send():
+                assert task is not None
+                return [await asyncio.to_thread(self._send, action, _read_body(task.body))]
+            case Follow():
+                return [await self._follow(action)]
+            case Stop():
+                return [await self._stop(action)]
+            case Release():
+                return [await asyncio.to_thread(self._release, action)]
+
+    # -- clusters ------------------------------------------------------------------------------
+
+    def _plan(self) -> Event:
+        """Plan the clusters; one whose offer was refused may go elsewhere, and only once."""
+        for cluster, reasons in self._refused.items():
+            if len(reasons) > 1:
+                reason = f"{cluster}: {reasons[-1]}"
+                return Event(Kind.NO_PLAN, "", time.time(), {"reason": reason})
+        clusters, offers = plan_clusters(self._graph, self._refused)
+        return Event(Kind.PLANNED, "", time.time(), {"clusters": clusters, "offers": offers})
+
+    def _launch(self, action: Launch) -> Event:
+        name = cluster_name(action.token)
+        clusters, known = self._session.clusters, self._session.store.cluster(name)
+        if known is not None and known.state not in ("starting", "up"):
+            return Event(Kind.REFUSED, action.cluster, time.time(), {"reason": "it has ended"})
+        request = ClusterRequest(parse_cell_line(action.offer["resources"]).resources, name)
+        # without another cluster of its name nothing is shared, and launches go side by side
+        start = clusters.obtain if known is not None else clusters.launch
+        try:
+            start(request, lambda stage, detail: None)
+        except SkyError as error:
+            self._refused.setdefault(action.cluster, []).append(error.message)
+            return Event(Kind.REFUSED, action.cluster, time.time(), {"reason": error.message})
+        return Event(Kind.LAUNCHED, action.cluster, time.time())
+
+    def _release(self, action: Release) -> Event:
+        try:
+            self._session.clusters.terminate(cluster_name(action.token))
+        except SkyUsageError:
+            pass  # it has ended
+        return Event(Kind.RELEASED, action.cluster, time.time())
+
+    # -- attempts ------------------------------------------------------------------------------
+
+    def _send(self, action: Send, body: TaskBody | CellBody) -> Event:
+        name = self._attempt_name(action)
+        if not self._session.has_run(name):
+            place = CellOptions(
+                resources=parse_cell_line(body.resources).resources,
+                cluster=cluster_name(action.token),
+                yes=True,
+            )
+            try:
+                cell = body.as_cell(action.task, f"_{name}", self._results.load)
+                self._prepare(cell, place)
+            except (SkyClusterLost, SkyUnreachable) as error:
+                reason = {"reason": error.message}
+                return Event(Kind.CLUSTER_LOST, action.cluster, time.time(), reason)
+            except Exception as error:
+                return self._failed(action, f"{type(error).__name__}: {error}")
+            options = replace(
+                cell.options,
+                resources=place.resources,
+                cluster=place.cluster,
+                background=True,
+                name=name,
+                yes=True,
+            )
+            origin = CellPosition(0, above=cell.above)
+            self._runs[name] = self._session.run(cell.code, options, origin=origin)
+        return Event(Kind.BEGUN, action.task, time.time())
+
+    def _prepare(self, cell: TaskCell, place: CellOptions) -> None:
+        """Send the values of a task, and run what comes before its cell."""
+        if not cell.values and not cell.before:
+            return
+        inputs = tuple(CellInput(name, name) for name in cell.values)
+        self._session.run(cell.before, replace(place, inputs=inputs), values=cell.values)
+
+    async def _follow(self, action: Follow) -> Event:
+        name = self._attempt_name(action)
+        try:
+            run = await asyncio.to_thread(self._find, name)
+            await _end_of(run)
+            outputs = await asyncio.to_thread(self._keep_outputs, action.task, run)
+            if isinstance(run, EarlierRun) and run.status == "failed":
+                return self._failed(action, output_text(outputs).rstrip().rpartition("\n")[2])
+            await asyncio.to_thread(run.result)
+        except (SkyClusterLost, SkyUnreachable) as error:
+            return Event(Kind.CLUSTER_LOST, action.cluster, time.time(), {"reason": error.message})
+        except SkyError as error:
+            return Event(Kind.LOST, action.task, time.time(), {"reason": error.message})
+        except BaseException as error:
+            return self._failed(action, f"{type(error).__name__}: {error}")
+        return await asyncio.to_thread(self._keep, action, run)
+
+    def _find(self, name: str) -> SkyRun | EarlierRun:
+        """Return the run of an attempt.
+
+        Raises
+        ------
+        SkyTaskLost
+            It was stored and never sent: the process that was to send it has ended.
+        """
+        if found := self._runs.get(name):
+            return found
+        row = self._session.store.run(self._session.find_handle(name).id)
+        if row is None or (row.ended is None and not row.nodes and not row.is_monitored()):
+            raise SkyTaskLost(_("it was not sent"))
+        return EarlierRun(self._session, row)
+
+    def _keep_outputs(self, task: str, run: SkyRun | EarlierRun) -> list[dict[str, Any]]:
+        """Keep what an attempt has shown, as long as its cluster has it."""
+        entries: list[dict[str, Any]] = []
+        with suppress(SkyError):
+            found, following = self._session.history.read_journal(run.id)
+            while found:
+                entries += found
+                found, following = self._session.history.read_journal(run.id, following)
+        outputs = notebook_outputs(entries)
+        self._results.save_outputs(task, outputs)
+        return outputs
+
+    def _keep(self, action: Follow, run: SkyRun | EarlierRun) -> Event:
+        """Keep the value of a task, which its run has brought."""
+        name = self._attempt_name(action)
+        value = self._session.namespace.pop(f"_{name}", None)
+        self._runs.pop(name, None)
+        try:
+            self._results.save(action.task, value)
+        except Exception as error:
+            return self._failed(action, f"{type(error).__name__}: {error}")
+        row = self._session.store.run(run.id)
+        hours = ((row.ended or time.time()) - row.started) / 3600 if row else 0.0
+        cluster = self._session.store.cluster(cluster_name(action.token))
+        usd = hours * ((cluster.price or 0.0) if cluster else 0.0)
+        return Event(Kind.SUCCEEDED, action.task, time.time(), {"hours": hours, "usd": usd})
+
+    async def _stop(self, action: Stop) -> Event:
+        try:
+            run = await asyncio.to_thread(self._find, self._attempt_name(action))
+        except SkyError:  # it never began
+            return Event(Kind.STOPPED, action.task, time.time())
+        await asyncio.to_thread(run.cancel)
+        await _end_of(run)
+        return Event(Kind.STOPPED, action.task, time.time())
+
+    def _attempt_name(self, action: Send | Follow | Stop) -> str:
+        return attempt_name(self._run, action.task, action.attempt)
+
+    def _failed(self, action: Send | Follow, reason: str) -> Event:
+        return Event(Kind.FAILED, action.task, time.time(), {"reason": reason})
+
+
+async def _end_of(run: SkyRun | EarlierRun) -> None:
+    """Wait for the end of a run, however it ends; one of an earlier process is asked."""
+    if isinstance(run, SkyRun):
+        await asyncio.wait([asyncio.ensure_future(_result_of(run))])
+    while not await asyncio.to_thread(run.done):
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _result_of(run: SkyRun) -> None:
+    with suppress(BaseException):  # whoever asks for the result gets it
+        await run
+
+
+def _read_body(data: Mapping[str, Any]) -> TaskBody | CellBody:
+    kind = CellBody if data["kind"] == "cell" else TaskBody
+    return kind.from_json(data)
+
+
+def attempt_name(run: str, task: str, attempt: int) -> str:
+    """Return the name of the cell of an attempt.
+
+    Examples
+    --------
+    >>> attempt_name("nightly", "train-0.1", 2)
+    'nightly_train_0_1_attempt2'
+    """
+    return re.sub(r"\W", "_", f"{run}_{task}_attempt{attempt}")
+
+
+def cluster_name(token: str) -> str:
+    """Return the name of the cluster that was launched with a token.
+
+    Examples
+    --------
+    >>> cluster_name("nightly/train/2")
+    'nightly-train-2'
+    """
+    return re.sub(r"[^A-Za-z0-9]+", "-", token)
+
+
+def plan_clusters(
+    graph: RunGraph, refused: Collection[str] = ()
+) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    """Return the cluster of each task, and the offer of each cluster.
+
+    Parameters
+    ----------
+    graph
+        With the planned offers.
+    refused
+        Clusters whose planned offer was refused: they take any that their task's request allows.
+
+    A task runs on the cluster of a producer that needs the same machines, if no other consumer
+    does; so chains stay where they are, and branches run side by side. One that reads variables of
+    another runs where that one does.
+
+    Examples
+    --------
+    >>> chain = [RunTask("a", body={"resources": ""}), RunTask("b", ("a",), body={"resources": ""})]
+    >>> plan_clusters(RunGraph(chain))[0]
+    {'a': 'a', 'b': 'a'}
+    """
+    clusters: dict[str, str] = {}
+    offers: dict[str, dict[str, Any]] = {}
+    continued: set[str] = set()
+    for name, task in graph.tasks.items():
+        line = task.body["resources"]
+        if kept := task.body.get("kept_by"):
+            clusters[name] = clusters[kept]
+            continue
+        free = [p for p in task.after if p not in continued]
+        same = [p for p in free if offers[clusters[p]]["planned"] == line]
+        if same:
+            continued.add(same[0])
+            clusters[name] = clusters[same[0]]
+        else:
+            clusters[name] = name
+            wanted = task.body["request"] if name in refused else line
+            offers[name] = {"resources": wanted, "slots": 1, "planned": line}
+    return clusters, offers

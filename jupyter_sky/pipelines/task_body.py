@@ -1,0 +1,228 @@
+"""Bodies of tasks: functions and shell commands, as values of JSON that a journal keeps."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..cell_options.values import CellData, CellOptions, CellOutput, CellUpload
+from ..dag.dag import Dag, Task, TaskOutput
+from ..dag.graph import Data
+from ..errors import SkyUsageError
+from ..runs.graph import RunGraph, RunTask
+from ..translation import _
+from .placing import pin
+
+if TYPE_CHECKING:
+    from ..optimizer.plan import Plan
+
+_REFERENCE = re.compile(r"\$?\b(INPUT|OUTPUT)\[(\d+)\]")
+
+
+LoadValue = Callable[[str], Any]
+"""From the name of a task to its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCell:
+    """Cell that runs a task.
+
+    Attributes
+    ----------
+    code, options
+        Without cluster and name.
+    values
+        Values that are sent to its engine, by name.
+    before
+        Code of a cell that runs before it.
+    above
+        Lines of the notebook's cell above the code.
+    """
+
+    code: str
+    options: CellOptions
+    values: Mapping[str, Any]
+    before: str = ""
+    above: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBody:
+    """What a task runs, and what it needs.
+
+    Attributes
+    ----------
+    resources
+        Of its cluster, as a line of options: the planned offer.
+    request
+        Resources as they were asked for; taken when the planned offer is refused.
+    function
+        Base64 of the pickled function; empty for a command.
+    command
+        Shell command, in which ``$INPUT[0]`` and ``$OUTPUT[0]`` stand for paths.
+    arguments
+        Tasks whose values a function is called with.
+    inputs, outputs
+        Addresses of what it reads from stores and writes to stores.
+    """
+
+    resources: str = ""
+    request: str = ""
+    function: str = ""
+    command: str = ""
+    arguments: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return values of JSON from which `from_json` makes an equal body."""
+        return {"kind": "task", **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TaskBody:
+        """Return the body of what `to_json` gave."""
+        fields: dict[str, Any] = {key: value for key, value in data.items() if key != "kind"}
+        fields |= {name: tuple(data[name]) for name in ("arguments", "inputs", "outputs")}
+        return cls(**fields)
+
+    def as_cell(self, task: str, result: str, load: LoadValue) -> TaskCell:
+        """Return the cell that runs it; its value stays under the name `result`.
+
+        Parameters
+        ----------
+        task
+            Its name, of which paths on the machine are made.
+        load
+            Returns the value of another task.
+        """
+        inputs = [_input_path(task, index) for index in range(len(self.inputs))]
+        outputs = [_output_path(task, index) for index in range(len(self.outputs))]
+        options = CellOptions(
+            data=tuple(CellData(uri, path) for uri, path in zip(self.inputs, inputs, strict=True)),
+            uploads=tuple(
+                CellUpload(path, uri) for uri, path in zip(self.outputs, outputs, strict=True)
+            ),
+            outputs=(CellOutput(result),),
+        )
+        made = "".join(f"__import__('os').makedirs({path!r}, exist_ok=True)\n" for path in outputs)
+        if self.function:
+            values = {
+                "_sky_function": _unpickled(self.function),
+                "_sky_values": [load(producer) for producer in self.arguments],
+            }
+            code = f"{made}{result} = _sky_function(*_sky_values, *{inputs + outputs!r})"
+            return TaskCell(code, options, values)
+        paths = {"INPUT": inputs, "OUTPUT": outputs}
+        command = _REFERENCE.sub(lambda found: paths[found[1]][int(found[2])], self.command)
+        run = f"__import__('subprocess').run(['bash', '-ec', {command!r}], check=True)"
+        return TaskCell(f"{made}{run}\n{result} = None", options, {})
+
+
+def _unpickled(function: str) -> Any:
+    import cloudpickle
+
+    return cloudpickle.loads(base64.b64decode(function))
+
+
+def _input_path(task: str, index: int) -> str:
+    return f"./sky-tasks/{task}/input{index}"
+
+
+def _output_path(task: str, index: int) -> str:
+    return f"./sky-tasks/{task}/output{index}"
+
+
+def make_graph(dag: Dag, plan: Plan | None = None) -> RunGraph:
+    """Return what is to be run for a Dag.
+
+    Parameters
+    ----------
+    dag
+        The graph.
+    plan
+        Its offers; without, each task goes where a cell would.
+
+    Raises
+    ------
+    SkyUsageError
+        A task has nothing to run, or a name that no path can have; its graph has a cycle.
+
+    Examples
+    --------
+    >>> with Dag("two") as dag:
+    ...     first, second = Task("first", run="ls"), Task("second", run=len)
+    ...     _ = first >> second
+    >>> graph = make_graph(dag)
+    >>> graph.tasks["second"].after, graph.tasks["second"].body["arguments"]
+    (('first',), ['first'])
+    """
+    frozen = dag.freeze()
+    names = [spec.name for spec in frozen.tasks]
+    before: dict[str, list[str]] = {name: [] for name in names}
+    for edge in frozen.edges:
+        before[names[edge.dst]].append(names[edge.src])
+    tasks = {task.name: task for task in dag}
+    return RunGraph(_make_task(tasks[name], before[name], plan) for name in names)
+
+
+def _make_task(task: Task, producers: Sequence[str], plan: Plan | None) -> RunTask:
+    if not re.fullmatch(r"[\w.-]+", task.name):
+        raise SkyUsageError(
+            _("task {name!r} cannot be run under this name").format(name=task.name),
+            hint=_("a name has letters, digits, '_', '-' and '.'"),
+        )
+    body = TaskBody(
+        (pin(task.needs, plan[task.name].offer) if plan else task.needs[0]).command_line(),
+        task.needs[0].command_line(),
+        _pickled(task) if callable(task.run) else "",
+        "" if callable(task.run) else f"{task.run or ''} {task.arg}".strip(),
+        tuple(producers),
+        tuple(_address(source) for source in task.inputs),
+        tuple(data.uri for data in task.outputs),
+    )
+    if not (body.function or body.command):
+        raise SkyUsageError(
+            _("task {name} has nothing to run").format(name=task.name),
+            hint=_("sky.Task({name!r}, run=function), or run='a shell command'").format(
+                name=task.name
+            ),
+        )
+    counts = {"INPUT": len(body.inputs), "OUTPUT": len(body.outputs)}
+    for word, index in _REFERENCE.findall(body.command):
+        if int(index) >= counts[word]:
+            raise SkyUsageError(
+                _("task {name}: there is no {word}[{index}]").format(
+                    name=task.name, word=word, index=index
+                ),
+                hint=_("it has {count}; set_input and set_output give it more").format(
+                    count=counts[word]
+                ),
+            )
+    return RunTask(task.name, tuple(producers), body=body.to_json())
+
+
+def _pickled(task: Task) -> str:
+    import cloudpickle
+
+    try:
+        return base64.b64encode(cloudpickle.dumps(task.run)).decode()
+    except Exception as error:
+        raise SkyUsageError(
+            _("task {name}: its function cannot be sent: {error}").format(
+                name=task.name, error=error
+            ),
+            hint=_("make what it reads inside it, or give it as an input"),
+        ) from error
+
+
+def _address(source: Data | TaskOutput) -> str:
+    data = source if isinstance(source, Data) else source.task.outputs[source.position]
+    if data.is_anywhere:
+        raise SkyUsageError(
+            _("{uri} does not say in which store it lies").format(uri=data.uri),
+            hint=_("give its address, such as s3://mine/tmp, or file:./tmp"),
+        )
+    return data.uri

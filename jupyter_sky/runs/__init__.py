@@ -1,0 +1,1 @@
+"""Runs of graphs of tasks: their events and states, decisions and actions, their controller."""

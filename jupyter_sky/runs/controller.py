@@ -1,0 +1,149 @@
+"""Controller of a run: stores what happens, decides what follows, has it carried out.
+
+It holds nothing that is not in the journal: killed at any point, another goes on. What a decision
+makes due is carried out only when the decision is on the disk, under names by which the world knows
+what it was asked before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from .actions import Action, FindResult, Launch, MakePlan, Release, World
+from .decisions import decide, due_actions, next_time
+from .events import Event
+from .journal import RunJournal
+from .state import RunState, fold
+
+WISH_SECONDS = 0.5
+"""Time between two looks at what users wish."""
+
+
+class Controller:
+    """Carries out one run.
+
+    Parameters
+    ----------
+    journal
+        Of the user's runs.
+    name
+        Of the run, which is in the journal.
+    world
+        What carries out its actions.
+    clock
+        Unix time.
+    at_point
+        Called between any two steps that outlast this process; for tests that end it there.
+    """
+
+    def __init__(
+        self,
+        journal: RunJournal,
+        name: str,
+        world: World,
+        clock: Callable[[], float] = time.time,
+        at_point: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self._journal, self._name, self._world = journal, name, world
+        self._clock, self._at_point = clock, at_point
+        self._under_way: dict[Action, asyncio.Task[None]] = {}
+        self._happened: list[Event] = []
+        self._news = asyncio.Event()
+        self._error: BaseException | None = None
+        self._epoch = 0
+
+    async def run(self) -> RunState:
+        """Carry the run out, from wherever it stands, and return its last state.
+
+        Raises
+        ------
+        SkyRunTaken
+            Another controller has taken it over; nothing more is done here.
+        SkyStoreError
+            The journal cannot be written; what runs goes on and nothing new begins.
+        """
+        recorded = self._journal.read(self._name)
+        owner = f"process {os.getpid()} on {socket.gethostname()}"
+        self._epoch = self._journal.take_over(self._name, owner)
+        self._world.prepare(self._name, recorded.graph, recorded.settings)
+        state = fold(RunState.begin(recorded.graph), self._journal.events(self._name))
+        try:
+            return await self._carry_out(state)
+        finally:
+            under_way = list(self._under_way.values())
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _carry_out(self, state: RunState) -> RunState:
+        happened: list[Event] = []
+        while True:
+            state = self._record(fold(state, happened), happened)
+            if state.is_over:
+                return state
+            now = self._clock()
+            for action in due_actions(state, now):
+                if action not in self._under_way:
+                    self._at_point(f"before {type(action).__name__}")
+                    task = asyncio.create_task(self._perform(action, state))
+                    task.add_done_callback(self._notice_error)
+                    self._under_way[action] = task
+            happened = await self._wait(next_time(state))
+
+    def _record(self, state: RunState, happened: list[Event]) -> RunState:
+        """Store what happened and what follows from it; return the state after that."""
+        while True:
+            state, decided = decide(state, self._clock(), self._name)
+            happened = [*happened, *decided]
+            if not happened and not self._journal.has_wishes(self._name):
+                return state
+            self._at_point("before the journal")
+            wishes = self._journal.append(self._name, self._epoch, happened)
+            self._at_point("after the journal")
+            if not wishes:
+                return state
+            state, happened = fold(state, wishes), []
+
+    async def _perform(self, action: Action, state: RunState) -> None:
+        task = None if isinstance(action, MakePlan | Launch | Release) else action.task
+        events = await self._world.perform(action, state.graph.tasks[task] if task else None)
+        self._at_point(f"after {type(action).__name__}")
+        self._happened += [_mark(event, action) for event in events]
+        del self._under_way[action]
+        self._news.set()
+
+    def _notice_error(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._error = error
+            self._news.set()
+
+    async def _wait(self, until: float | None) -> list[Event]:
+        """Wait for outcomes, a time, or a wish; return what happened.
+
+        A world that raises ends the controller, and not the run: another can go on with it.
+        """
+        timeout = WISH_SECONDS if until is None else min(WISH_SECONDS, until - self._clock())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), max(timeout, 0.0))
+        self._news.clear()
+        if self._error is not None:
+            raise self._error
+        happened, self._happened = self._happened, []
+        return happened
+
+
+def _mark(event: Event, action: Action) -> Event:
+    """Return an event with the attempt and the launch that it is about."""
+    if isinstance(action, MakePlan | FindResult):
+        return event
+    marks: dict[str, Any] = {"token": action.token}
+    if not isinstance(action, Launch | Release):
+        marks["attempt"] = action.attempt
+    return replace(event, data={**event.data, **marks})

@@ -1,0 +1,182 @@
+"""Decisions of a run: which events follow from its state, and which actions it waits for.
+
+Both are pure functions. An action is carried out only after the events that make it due are on the
+disk; after a crash the same state makes the same actions due, with the same names and tokens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from zlib import crc32
+
+from .actions import Action, FindResult, Follow, Launch, MakePlan, Move, Release, Send, Stop
+from .events import Event, Kind
+from .state import ClusterPhase, Phase, RunState, TaskState, fold
+
+FIRST_DELAY, LONGEST_DELAY = 10.0, 600.0
+"""Seconds before the first new try after a loss, and the longest time between two."""
+GATHER_SECONDS = 2.0
+"""Time for which refusals are gathered before the next plan is made."""
+
+
+def decide(state: RunState, now: float, run: str) -> tuple[RunState, list[Event]]:
+    """Return the state after all that follows from it, and the events that lead there.
+
+    Parameters
+    ----------
+    state
+        Of the run.
+    now
+        Unix time.
+    run
+        Name of the run, of which tokens are made.
+
+    Examples
+    --------
+    >>> from .graph import RunGraph, RunTask
+    >>> state, events = decide(RunState.begin(RunGraph([RunTask("a")])), 0.0, "r")
+    >>> [str(event.kind) for event in events], due_actions(state, 0.0)
+    (['ready'], [FindResult(task='a', attempts=0)])
+    """
+    decided: list[Event] = []
+    while events := [*_decide_tasks(state, now), *_decide_clusters(state, now, run)]:
+        decided += events
+        state = fold(state, events)
+    return state, decided
+
+
+def _decide_tasks(state: RunState, now: float) -> Iterator[Event]:
+    for name in state.ready:
+        if state.cancelled:
+            yield Event(Kind.CANCELLED, name, now)
+        elif bad := state.bad_producer(name):
+            yield Event(Kind.SKIPPED, name, now, {"reason": bad})
+        elif not state.paused:
+            yield Event(Kind.READY, name, now)
+    unplaced = False
+    used = _count_used(state)
+    for name in state.active:
+        task = state.tasks[name]
+        if task.phase is Phase.JUDGED:
+            yield _judge(state, name, task, now)
+        elif task.phase is Phase.DELAYED:
+            if state.cancelled:
+                yield Event(Kind.CANCELLED, name, now)
+            elif task.until <= now:
+                yield Event(Kind.RETRIED, name, now)
+        elif task.phase is Phase.PLACING:
+            if state.cancelled:
+                yield Event(Kind.CANCELLED, name, now)
+            elif name not in state.placement:
+                unplaced = True
+            elif not state.paused and _has_room(state, name, used):
+                used[state.placement[name]] += 1
+                yield Event(Kind.PLACED, name, now)
+        elif task.phase is Phase.MOVING and state.cancelled:
+            yield Event(Kind.CANCELLED, name, now)
+    if unplaced and state.plan_at is None:
+        delay = GATHER_SECONDS if state.plans else 0.0
+        yield Event(Kind.PLAN_WANTED, "", now, {"until": now + delay})
+
+
+def _count_used(state: RunState) -> Counter[str]:
+    """Count the tasks that each cluster holds."""
+    bound = (Phase.MOVING, Phase.SENDING, Phase.RUNNING)
+    return Counter(
+        state.placement[name] for name in state.active if state.tasks[name].phase in bound
+    )
+
+
+def _has_room(state: RunState, name: str, used: Counter[str]) -> bool:
+    cluster = state.placement[name]
+    known = state.clusters.get(cluster)
+    is_up = known is not None and known.phase is ClusterPhase.UP
+    return is_up and used[cluster] < state.offers[cluster].get("slots", 1)
+
+
+def _judge(state: RunState, name: str, task: TaskState, now: float) -> Event:
+    """Decide whether a task whose attempt did not end well is tried again."""
+    rules = state.graph.tasks[name]
+    if state.cancelled:
+        return Event(Kind.CANCELLED, name, now)
+    if task.errors > rules.retries or task.losses > rules.losses:
+        return Event(Kind.GIVEN_UP, name, now, {"reason": task.reason})
+    tries = task.errors + task.losses
+    delay = min(FIRST_DELAY * 2 ** (tries - 1), LONGEST_DELAY)
+    spread = crc32(f"{name}/{tries}".encode()) / 2**32  # not all at once, and the same again
+    return Event(Kind.RETRY_LATER, name, now, {"until": now + delay * (0.75 + spread / 2)})
+
+
+def _decide_clusters(state: RunState, now: float, run: str) -> Iterator[Event]:
+    needed = {
+        state.placement[name]
+        for name in state.active
+        if name in state.placement and state.tasks[name].phase is Phase.PLACING
+    }
+    if not (state.cancelled or state.paused):
+        for name in sorted(needed):
+            cluster = state.clusters.get(name)
+            if cluster is None or cluster.phase is ClusterPhase.GONE:
+                number = cluster.launches + 1 if cluster else 1
+                token = f"{run}/{name}/{number}"
+                data = {"token": token, "offer": state.offers[name]}
+                yield Event(Kind.CLUSTER_WANTED, name, now, data)
+    kept = _clusters_with_work(state)
+    for name, cluster in state.clusters.items():
+        if cluster.phase is ClusterPhase.UP and name not in kept:
+            yield Event(Kind.DRAINED, name, now, {"token": cluster.token})
+
+
+def _clusters_with_work(state: RunState) -> set[str]:
+    """Return the clusters to which a plan gives a task that has not ended."""
+    if state.cancelled:
+        bound = (Phase.SENDING, Phase.RUNNING)
+        return {state.placement[n] for n in state.active if state.tasks[n].phase in bound}
+    return {
+        cluster for name, cluster in state.placement.items() if not state.tasks[name].phase.is_final
+    }
+
+
+def due_actions(state: RunState, now: float) -> list[Action]:
+    """Return the actions that a run waits for; none is new while nothing changes.
+
+    Parameters
+    ----------
+    state
+        After `decide`.
+    now
+        Unix time.
+    """
+    actions: list[Action] = []
+    if state.plan_at is not None and state.plan_at <= now and not state.cancelled:
+        actions.append(MakePlan(state.plans))
+    for name, cluster in state.clusters.items():
+        if cluster.phase is ClusterPhase.LAUNCHING:
+            actions.append(Launch(name, cluster.token, cluster.offer))
+        elif cluster.phase is ClusterPhase.DRAINING:
+            actions.append(Release(name, cluster.token))
+    for name in state.active:
+        task = state.tasks[name]
+        if task.phase is Phase.LOOKING_UP:
+            actions.append(FindResult(name, task.attempts))
+        elif kind := _ON_CLUSTERS.get(task.phase):
+            cluster = state.placement[name]
+            kind = Stop if kind is Follow and state.cancelled else kind
+            actions.append(kind(name, cluster, state.clusters[cluster].token, task.attempts))
+    return actions
+
+
+_ON_CLUSTERS = {Phase.MOVING: Move, Phase.SENDING: Send, Phase.RUNNING: Follow}
+
+
+def next_time(state: RunState) -> float | None:
+    """Return the Unix time at which something follows without an event; None where nothing does."""
+    times = [
+        task.until
+        for task in (state.tasks[name] for name in state.active)
+        if task.phase is Phase.DELAYED
+    ]
+    if state.plan_at is not None:
+        times.append(state.plan_at)
+    return min(times, default=None)

@@ -1,0 +1,92 @@
+"""Events of a run: the rows from which its state is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    """Kinds of events; what each is about stands in `Event.subject`.
+
+    Those of the second half are decided by the controller before it acts (`runs.decisions`), the
+    others are told by the world or by a user. Those of an attempt carry its number as ``attempt``,
+    those of a cluster the ``token`` of its launch: an answer that comes too late changes nothing.
+    """
+
+    # of the run
+    PLANNED = "planned"
+    """A plan was made: ``clusters`` of tasks and ``offers`` of clusters."""
+    NO_PLAN = "no plan"
+    """No plan is possible: ``reason``."""
+    CANCEL = "cancel"
+    PAUSE = "pause"
+    RESUME = "resume"
+    # of a task
+    RESULT_FOUND = "result found"
+    """Its result is in the store already."""
+    NO_RESULT = "no result"
+    MOVED = "moved"
+    """Its inputs are where it will run: it is about to be sent."""
+    NOT_MOVED = "not moved"
+    """They could not be brought there: ``reason``."""
+    BEGUN = "begun"
+    """An engine has accepted the attempt."""
+    SUCCEEDED = "succeeded"
+    """Its result is stored: ``hours``, ``usd``."""
+    FAILED = "failed"
+    """Its code raised: ``reason``."""
+    LOST = "lost"
+    """Its attempt ended with its machine: ``reason``."""
+    STOPPED = "stopped"
+    """Its attempt was stopped for a user."""
+    # of a cluster
+    LAUNCHED = "launched"
+    REFUSED = "refused"
+    """Its place refused: ``reason``, ``place``."""
+    CLUSTER_LOST = "cluster lost"
+    RELEASED = "released"
+
+    # decided by the controller
+    READY = "ready"
+    """Its producers have ended well: look for a stored result."""
+    SKIPPED = "skipped"
+    """A producer did not end well: ``reason``."""
+    CLUSTER_WANTED = "cluster wanted"
+    """It is about to be launched: ``token``, ``offer``."""
+    PLACED = "placed"
+    """Its cluster is up and has room: its next attempt begins there, with its inputs."""
+    RETRY_LATER = "retry later"
+    """It waits until ``until`` (Unix seconds)."""
+    RETRIED = "retried"
+    GIVEN_UP = "given up"
+    """It is not tried again: ``reason``."""
+    CANCELLED = "cancelled"
+    DRAINED = "drained"
+    """Nothing more will run on the cluster: release it."""
+    PLAN_WANTED = "plan wanted"
+    """A plan is to be made at ``until`` (Unix seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a run.
+
+    Attributes
+    ----------
+    kind
+        What happened.
+    subject
+        Name of the task or cluster; empty for the run.
+    at
+        When, Unix seconds.
+    data
+        More about it, values of JSON.
+    """
+
+    kind: Kind
+    subject: str = ""
+    at: float = 0.0
+    data: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,180 @@
+"""Runs of graphs: their controller's time, its ends at every step, and a kernel that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from jupyter_sky.runs import controller as controller_module  # noqa: E402
+from jupyter_sky.runs.controller import Controller  # noqa: E402
+from jupyter_sky.runs.graph import RunGraph, RunTask  # noqa: E402
+from jupyter_sky.runs.journal import RunJournal  # noqa: E402
+from tests.runs.pretended_world import PretendedWorld  # noqa: E402
+
+DIAMOND = (
+    RunTask("prepare"),
+    RunTask("left", ("prepare",), retries=1),
+    RunTask("right", ("prepare",)),
+    RunTask("join", ("left", "right")),
+    RunTask("report", ("join",)),
+)
+EXPECTED = {"prepare": 1, "left": 2, "right": 1, "join": 2, "report": 1}
+"""Attempts where an attempt of left ends with an error, and one of join with its cluster."""
+
+
+class _Clock:
+    """Time that passes only when it is looked at: delays cost nothing."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        self._now += 1.0
+        return self._now
+
+
+def main(quick: bool = False) -> dict[str, float]:
+    """Return the figures."""
+    figures = {"controller_cpu_ms_per_task": controller_time(100 if quick else 1000)}
+    figures |= end_everywhere(10 if quick else 10**6)
+    figures["resume_s"] = resume_seconds()
+    return figures
+
+
+def controller_time(count: int) -> float:
+    """Return milliseconds of CPU per task of a bag, with the journal and a pretended world."""
+    with tempfile.TemporaryDirectory() as folder:
+        world = PretendedWorld(Path(folder, "world.db"), slots=8)
+        world.db.execute("PRAGMA synchronous=OFF")  # only the controller's own writes count
+        journal = RunJournal(Path(folder, "runs.db"))
+        journal.add("bag", RunGraph(RunTask(f"t{n}") for n in range(count)), {}, 0.0)
+        began = time.process_time()
+        asyncio.run(Controller(journal, "bag", world, _Clock()).run())
+        return (time.process_time() - began) / count * 1000
+
+
+def end_everywhere(most: int) -> dict[str, float]:
+    """Kill the process of a controller at each of its steps; return what went wrong afterwards."""
+    controller_module.WISH_SECONDS = 0.001
+    count, twice, leaked = 0, 0, 0
+    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+        while count < most:
+            place = Path(folder, str(count))
+            place.mkdir()
+            if _in_process(_run, place, _kill_at(count)) == 0:
+                break  # it passed fewer steps than that
+            if _in_process(_run, place) != 0:
+                twice += 1
+            world = PretendedWorld(place / "world.db")
+            twice += sum(max(n - EXPECTED[task], 0) for task, n in world.attempts().items())
+            leaked += len(world.clusters_up())
+            world.db.close()
+            count += 1
+            if count % 20 == 0:
+                print(f"{count} steps: {twice} twice, {leaked} left")
+    return {
+        "crash_points": float(count),
+        "tasks_run_twice": float(twice),
+        "machines_leaked": float(leaked),
+    }
+
+
+def _memory() -> str | None:
+    """Return a folder in memory where there is one: each step waits for the disk."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def _kill_at(step: int) -> Callable[[str], None]:
+    passed = 0
+
+    def at_point(name: str) -> None:
+        nonlocal passed
+        if passed == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        passed += 1
+
+    return at_point
+
+
+def _run(place: Path, at_point: Callable[[str], None] = lambda name: None) -> None:
+    world = PretendedWorld(place / "world.db")
+    if not world.attempts():  # later the troubles are over, or kept with the attempts
+        world.errors, world.losses = {"left": 1}, {"join": 1}
+    else:
+        done = world.attempts()
+        world.errors = {"left": 1 if "left" not in done else 0}
+        world.losses = {"join": 1 if "join" not in done else 0}
+    journal = RunJournal(place / "runs.db")
+    if not journal.names():
+        journal.add("r", RunGraph(DIAMOND), {}, 0.0)
+    state = asyncio.run(Controller(journal, "r", world, _Clock(), at_point).run())
+    assert all(str(task.phase) == "succeeded" for task in state.tasks.values())
+
+
+def _in_process(function: Callable[..., None], *values: object) -> int:
+    """Call a function in a process of its own; return 0 where it returned."""
+    child = os.fork()
+    if child == 0:
+        try:
+            function(*values)
+            os._exit(0)
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            os._exit(1)
+    return os.waitpid(child, 0)[1]
+
+
+def resume_seconds() -> float:
+    """Return seconds that a run takes longer since its process was killed, on a real cluster."""
+    begin = """
+    import sys, time
+    import jupyter_sky as sky
+    from jupyter_sky.executor import session as sessions
+
+    sessions.open_session({}, "benchmark.ipynb", lasting=True)
+    with sky.Dag() as dag:
+        first = sky.Task("first", run=lambda: 1)
+        slow = sky.Task("slow", run=lambda one: time.sleep(4) or one)
+        first >> slow >> sky.Task("last", run=lambda one: one + 1)
+    run = sky.run(dag, name="killed")
+    while run.status()["slow"] != "running":
+        time.sleep(0.02)
+    print(time.time(), flush=True)
+    time.sleep(60)
+    """
+    go_on = """
+    import time
+    began = time.time()
+    import jupyter_sky as sky
+    from jupyter_sky.executor import session as sessions
+
+    sessions.open_session({}, "benchmark.ipynb", lasting=True)
+    run = sky.resume("killed").wait(60)
+    assert run.result("last") == 2
+    print(time.time())
+    sessions.close()
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**os.environ, "SKY_DATA_DIR": str(Path(folder, "data"))}
+        words = [sys.executable, "-c", textwrap.dedent(begin)]
+        first = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=folder, env=env)
+        assert first.stdout is not None
+        ends = float(first.stdout.readline()) + 4.0
+        first.kill()
+        first.wait()
+        time.sleep(0.5)
+        words[-1] = textwrap.dedent(go_on)
+        said = subprocess.run(words, capture_output=True, text=True, cwd=folder, env=env)
+        assert said.returncode == 0, said.stderr
+        return max(float(said.stdout.split()[-1]) - ends, 0.0)

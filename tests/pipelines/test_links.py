@@ -1,0 +1,158 @@
+"""Pipelines of notebooks: kinds of cells, links, and what is found wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.pipelines.cells import Kind, read_cells
+from jupyter_sky.pipelines.links import LinkKind, Pipeline, link_cells
+
+
+def _notebook(*sources: str, tags: dict[int, str] | None = None) -> dict[str, Any]:
+    return {
+        "cells": [
+            {
+                "cell_type": "code",
+                "id": f"id{number}",
+                "source": source,
+                "metadata": {"tags": [(tags or {}).get(number, "")]},
+            }
+            for number, source in enumerate(sources, 1)
+        ]
+    }
+
+
+def _pipeline(*sources: str, tags: dict[int, str] | None = None) -> Pipeline:
+    return link_cells(read_cells(_notebook(*sources, tags=tags)))
+
+
+def _edges(pipeline: Pipeline, kind: LinkKind = LinkKind.DATA) -> list[str]:
+    return [f"{o.producer}-{o.name}->{o.consumer}" for o in pipeline.links if o.kind is kind]
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ("import numpy as np\nfrom os import path", Kind.SETUP),
+        ("def f(x):\n    return x", Kind.SETUP),
+        ("SIZES = [1, 2]\nclass A:\n    pass", Kind.SETUP),
+        ("%pip install torch\n!apt install graphviz", Kind.SKIP),
+        ("%matplotlib inline", Kind.SKIP),
+        ("%%sky --gpus V100\nx = 1", Kind.SKY),
+        ("data = load()", Kind.HERE),
+        ("print(last)", Kind.SHOW),
+    ],
+)
+def test_kinds(source: str, kind: Kind) -> None:
+    reader = "%%sky -i data,np,x\nprint(data)"
+    assert read_cells(_notebook(source, reader))[0].kind is kind
+
+
+def test_tags_decide_kinds() -> None:
+    cells = read_cells(_notebook("lr = 0.1", "x = load()", tags={1: "parameters", 2: "skip"}))
+    assert [cell.kind for cell in cells] == [Kind.PARAMETERS, Kind.SKIP]
+
+
+def test_a_name_comes_from_the_nearest_earlier_cell() -> None:
+    pipeline = _pipeline(
+        "%%sky --name one -o x\nx = 1",
+        "%%sky --name two -i x -o x\nx = x + 1",
+        "%%sky --name three -i x -o y\ny = x",
+        "%%sky --name four -o x\nx = 5",
+    )
+    assert _edges(pipeline) == ["one-x->two", "two-x->three"]
+    assert pipeline.findings == ()
+
+
+def test_cells_of_the_kernel_are_tasks_in_order() -> None:
+    pipeline = _pipeline(
+        "raw = load()",
+        "raw['x'] = 0",
+        "%%sky --name train -i raw -o model\nmodel = fit(raw)",
+        "best = model.best",
+        "print(best)",
+    )
+    assert [str(cell.kind) for cell in pipeline.tasks] == ["here", "here", "sky", "here", "show"]
+    assert _edges(pipeline) == [
+        "cell1-raw->cell2",
+        "cell2-raw->train",
+        "train-model->cell4",
+        "cell4-best->cell5",
+    ]
+    assert _edges(pipeline, LinkKind.ORDER) == ["cell1-->cell2", "cell2-->cell4", "cell4-->cell5"]
+
+
+def test_without_inputs_given_what_the_code_reads_counts() -> None:
+    pipeline = _pipeline("x = load()", "%%sky --name a\ny = sum(x)")
+    assert _edges(pipeline) == ["cell1-x->a"]
+
+
+def test_an_expression_of_an_input_is_an_edge_of_its_names() -> None:
+    pipeline = _pipeline("df = load()", "%%sky --name a -i 'df[:n]->part' -o y\ny = part", "n = 3")
+    assert _edges(pipeline) == ["cell1-df->a"]
+    assert [finding.text for finding in pipeline.findings] == ["a (cell 2) needs n, made in cell 3"]
+
+
+def test_definitions_of_definitions_go_with_a_task() -> None:
+    pipeline = _pipeline(
+        "import math",
+        "def square(x):\n    return math.pow(x, 2)",
+        "def unused():\n    return 0",
+        "%%sky --name a -o y\ny = square(3)",
+    )
+    (task,) = pipeline.tasks
+    assert [cell.number for cell in pipeline.definitions(task)] == [1, 2]
+    assert pipeline.links == ()
+
+
+def test_variables_kept_on_a_shared_cluster_are_links() -> None:
+    pipeline = _pipeline(
+        "%%sky --name load --cluster big\ndata = read()",
+        "%%sky --name use --cluster big -i n -o y\ny = len(data)",
+    )
+    assert _edges(pipeline, LinkKind.KEPT) == ["load-data->use"]
+
+
+def test_a_variable_without_inputs_or_outputs_given_is_kept() -> None:
+    pipeline = _pipeline("%%sky --name load\ndata = read()", "%%sky --name use\nn = len(data)")
+    assert _edges(pipeline, LinkKind.KEPT) == ["load-data->use"]
+    assert _edges(pipeline) == []
+
+
+def test_what_no_cell_gives_is_an_error() -> None:
+    pipeline = _pipeline(
+        "%%sky --name train -o model_b\nmodel_b = hidden = 1",
+        "%%sky --name test -i model,hidden\nprint(model)",
+    )
+    model, hidden = pipeline.findings
+    assert model.text == "test (cell 2) needs model, which no cell gives" and model.is_error
+    assert "model_b" in model.hint
+    assert hidden.hint == "add -o hidden to train (cell 1)"
+
+
+def test_a_change_that_is_not_given_back_is_found_through_an_alias() -> None:
+    sources = (
+        "train = load()\ntest = load()",
+        "%%sky --name clean -i train,test -o n\nfor d in [train, test]:\n    d['x'] = 0\nn = 1",
+        "%%sky --name fit -i train -o model\nmodel = train",
+    )
+    (finding,) = _pipeline(*sources).findings
+    assert finding.text == "clean changes train in place, and fit reads it unchanged"
+    assert finding.hint == "add -o train to clean (cell 2)" and not finding.is_error
+    given_back = sources[1].replace("-o n", "-o n,train,test")
+    assert _pipeline(sources[0], given_back, sources[2]).findings == ()
+
+
+def test_errors_name_their_cells() -> None:
+    with pytest.raises(SkyUsageError, match="cells 1 and 2 are both called a"):
+        read_cells(_notebook("%%sky --name a\n1", "%%sky --name a\n2"))
+    with pytest.raises(SkyUsageError, match="cell 2: "):
+        read_cells(_notebook("x = 1", "%%sky --gpu\n2"))
+
+
+def test_a_cell_with_errors_is_kept() -> None:
+    (cell,) = read_cells(_notebook("x = ("))
+    assert (cell.kind, cell.reads) == (Kind.SHOW, frozenset())

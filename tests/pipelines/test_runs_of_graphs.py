@@ -1,0 +1,131 @@
+"""Graphs of functions and commands, run on clusters of this machine from a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Notebook, wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded(notebook: Notebook) -> Iterator[None]:
+    assert notebook.run("import jupyter_sky as sky, time, os").status == "ok"
+    yield
+    notebook.run("%sky down --all --yes")
+
+
+DIAMOND = """
+with sky.Dag("diamond") as dag:
+    numbers = sky.Task("numbers", run=lambda: [3, 4])
+    total = sky.Task("total", run=lambda found: sum(found))
+    largest = sky.Task("largest", run=lambda found: max(found))
+    both = sky.Task("both", run=lambda one, other: (one, other))
+    numbers >> [total, largest] >> both
+"""
+
+
+def test_values_go_from_task_to_task_and_clusters_end(notebook: Notebook) -> None:
+    assert notebook.run(DIAMOND).status == "ok"
+    ran = notebook.run("run = sky.run(dag, name='one').wait(120)\nrun.result('both')")
+    assert ran.result == "(7, 4)", ran.traceback
+    assert notebook.run("set(run.status().values())").result == "{'succeeded'}"
+    names = notebook.run("[c.token for c in run.state.clusters.values()]").result
+    assert names == "['one/numbers/1', 'one/largest/1']"
+    assert notebook.run("sky.status().rows").result == "()", "nothing is left running"
+    plan = notebook.run("[(t.task, t.offer.cloud) for t in run.plan.tasks][:1], run.plan.usd")
+    assert plan.result == "([('numbers', 'local')], 0.0)", plan.traceback
+    assert "there is a run called one" in notebook.run("sky.run(dag, name='one')").evalue
+
+
+def test_commands_read_and_write_files(notebook: Notebook, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/words.txt").write_text("a\nb\nc\n")
+    ran = notebook.run(f"""
+with sky.Dag("files") as dag:
+    count = sky.Task("count", run="wc -l < $INPUT[0]/words.txt > $OUTPUT[0]/lines.txt")
+    count.set_input("file:{tmp_path}/in/", size="1MB")
+    count.set_output("file:{tmp_path}/out/", size="1MB")
+sky.run(dag, name="files").wait(120)
+""")
+    assert ran.status == "ok", ran.traceback
+    assert (tmp_path / "out/lines.txt").read_text().strip() == "3"
+
+
+def test_a_task_that_fails_is_named_and_what_needs_it_is_skipped(notebook: Notebook) -> None:
+    ran = notebook.run("""
+def fail():
+    print("before the end")
+    return 1 / 0
+
+with sky.Dag() as dag:
+    sky.Task("fail", run=fail) >> sky.Task("after", run=print)
+    alone = sky.Task("alone", run=lambda: 5)
+run = sky.run(dag, name="failing")
+run.wait(120)
+""")
+    assert ran.ename == "SkyError"
+    assert "task fail has failed: ZeroDivisionError: division by zero" in ran.evalue
+    assert notebook.run("run.status(), run.result('alone')").result == (
+        "({'fail': 'failed', 'after': 'skipped', 'alone': 'succeeded'}, 5)"
+    )
+    assert "before the end" in notebook.run("print(run.logs('fail'))").stdout
+    assert "has no value: it is skipped" in notebook.run("run.result('after')").evalue
+
+
+def test_cancelling_stops_what_runs(notebook: Notebook) -> None:
+    notebook.run("""
+with sky.Dag() as dag:
+    sky.Task("long", run=lambda: time.sleep(600)) >> sky.Task("next", run=print)
+run = sky.run(dag, name="cancelled")
+""")
+    wait_until(lambda: "running" in notebook.run("run.status()['long']").result, 30)
+    assert notebook.run("run.cancel(); run.wait(60)").ename == "SkyCancelled"
+    assert notebook.run("run.status()").result == "{'long': 'cancelled', 'next': 'cancelled'}"
+    assert notebook.run("sky.status().rows").result == "()"
+
+
+def test_a_run_goes_on_after_its_kernel_was_killed(notebook: Notebook, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notebook.run(f"""
+def work(name, seconds):
+    with open({str(notes)!r}, "a") as file:
+        file.write(name + " ")
+    time.sleep(seconds)
+    return name
+
+with sky.Dag() as dag:
+    first = sky.Task("first", run=lambda: work("first", 0))
+    second = sky.Task("second", run=lambda one: work("second", 5))
+    third = sky.Task("third", run=lambda two: work("third", 0) + two)
+    first >> second >> third
+sky.run(dag, name="killed")
+""")
+    wait_until(lambda: notes.exists() and "second" in notes.read_text(), 60)
+    notebook.crash()
+    notebook.start()
+    notebook.run("%load_ext jupyter_sky\nimport jupyter_sky as sky, time, os")
+    ran = notebook.run("run = sky.resume('killed').wait(120)\nrun.result('third')")
+    assert ran.result == "'thirdsecond'", ran.traceback
+    assert notes.read_text().split() == ["first", "second", "third"], "each ran once"
+    assert notebook.run("sky.status().rows").result == "()"
+    assert "no run called kiled" in notebook.run("sky.resume('kiled')").evalue
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("sky.Task('a')", "task a has nothing to run"),
+        ("sky.Task('a b', run=print)", "cannot be run under this name"),
+        ("sky.Task('a', run='ls $INPUT[0]')", "there is no INPUT"),
+        ("sky.Task('a', run=print).set_resources(gpus='H100:8')", "no account"),
+        ("import threading; lock = threading.Lock(); sky.Task('a', run=lambda: lock)", "be sent"),
+    ],
+)
+def test_graphs_that_cannot_be_run(notebook: Notebook, code: str, message: str) -> None:
+    ran = notebook.run(f"with sky.Dag() as dag:\n    {code}\nsky.run(dag)")
+    assert ran.ename in ("SkyUsageError", "SkyNoOffer") and message in ran.evalue, ran.evalue

@@ -1,0 +1,67 @@
+"""The notebook of pipelines, headless: its sweep, its states, and the notebook that it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bs4 import BeautifulSoup
+
+from tests.notebooks import execute, printed, read, texts
+
+pytestmark = pytest.mark.slow
+NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "pipelines.ipynb"
+KEYS = {
+    "%load_ext": "load",
+    "def prepare": "functions",
+    "sky.Dag(": "run",
+    "table.pivot": "scores",
+    "run.state.tasks.items()": "states",
+    "sky.status()": "status",
+    "pipeline show": "graph",
+    "pipeline run": "notebook",
+    "executed =": "executed",
+}
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
+    """Return the code cells after a run, by a word of their source."""
+    data = tmp_path_factory.mktemp("pipelines-notebook")
+    own = {"SKY_DATA_DIR": str(data / "sky")}
+    return execute(read(NOTEBOOK), KEYS, sky_env | own, cwd=data)
+
+
+def rows(cell: Any) -> list[list[str]]:
+    """Return the rows of the table that a cell ends with."""
+    (html,) = [out.data["text/html"] for out in cell.outputs if out.output_type == "execute_result"]
+    return [texts(row) for row in BeautifulSoup(html, "html.parser").select("tr")[1:]]
+
+
+def test_nothing_is_printed_on_stderr(cells: dict[str, Any]) -> None:
+    for cell in cells.values():
+        said = [out.text for out in cell.outputs if out.get("name") == "stderr"]
+        # ipykernel does not close the pipe of a thread that has ended
+        assert [text for text in said if "Unclosed socket <zmq.Socket(zmq.PAIR)" not in text] == []
+
+
+def test_nine_are_tried_and_the_best_is_chosen(cells: dict[str, Any]) -> None:
+    scores = [float(text) for row in rows(cells["scores"])[1:] for text in row[1:]]
+    assert len(scores) == 9 and f"{max(scores):.3f} of the digits" in printed(cells["run"])
+
+
+def test_each_task_ran_once_and_nothing_is_left(cells: dict[str, Any]) -> None:
+    states = [row[2:4] for row in rows(cells["states"])]
+    assert states == [["succeeded", "1"]] * 12
+    assert "no cluster is up" in str(cells["status"].outputs)
+
+
+def test_cells_of_a_notebook_run_as_a_graph(cells: dict[str, Any]) -> None:
+    assert "evens, odds" in str(cells["graph"].outputs)
+    assert "evens: succeeded" in printed(cells["notebook"])
+    assert printed(cells["executed"]) == "even 20, odd 25, all 45\n\n"
+
+
+def test_notebook_is_kept_without_outputs() -> None:
+    assert not any(cell.get("outputs") for cell in read(NOTEBOOK).cells)
