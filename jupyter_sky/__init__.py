@@ -17,10 +17,15 @@ if TYPE_CHECKING:
     from .api.cells import cancel, handle, logs, run, wait
     from .api.clusters import check, down, extend, status, up
     from .api.costs import cost, meter
+    from .api.pipelines import pipeline, resume
     from .api.planning import form, offers, plan, search
     from .api.settings import alias, config
-    from .api.storage import copy
+    from .api.storage import copy, scratch
     from .api.variables import get, put, vars
+    from .checkpoints import callbacks
+    from .checkpoints.leaving import leaving
+    from .checkpoints.resumable import resumable
+    from .checkpoints.state import checkpoint, checkpointed
     from .dag.dag import Dag, Task
     from .engines.node.instance import InstanceInfo, instance_info, is_head
     from .errors import SkyError
@@ -51,10 +56,11 @@ if TYPE_CHECKING:
     from .functions.shard import shard
     from .functions.shared.collections import Consistency as Consistency
     from .functions.specs import AllocationStrategy as AllocationStrategy
-    from .functions.specs import Nodes, Options, Spec, Volume, Worker
+    from .functions.specs import Nodes, Options, Spec, Worker
     from .functions.specs import NodeSpec as NodeSpec
     from .functions.specs import SelectionStrategy as SelectionStrategy
     from .functions.specs import WorkerExecutor as WorkerExecutor
+    from .functions.volumes import Volume
     from .offers import InstanceType, Offer
     from .resources import Resources
     from .storage.data import Storage
@@ -66,7 +72,8 @@ _VERBS = {
     **dict.fromkeys("get put vars".split(), "api.variables"),
     **dict.fromkeys("form offers plan search".split(), "api.planning"),
     **dict.fromkeys("alias config".split(), "api.settings"),
-    "copy": "api.storage",
+    **dict.fromkeys("copy scratch".split(), "api.storage"),
+    **dict.fromkeys("pipeline resume".split(), "api.pipelines"),
 }
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _PROVIDERS = (
@@ -88,12 +95,16 @@ _NAMES = {
     "PendingFunctionGroup": "functions.lazy_calls",
     "PipIndex": "functions.image_packages",
     "Pool": "functions.pool",
-    **dict.fromkeys("Nodes NodeSpec Options Spec Volume Worker".split(), "functions.specs"),
+    **dict.fromkeys("Nodes NodeSpec Options Spec Worker".split(), "functions.specs"),
+    "Volume": "functions.volumes",
     **dict.fromkeys(
         "AllocationStrategy SelectionStrategy WorkerExecutor".split(), "functions.specs"
     ),
     **dict.fromkeys(_PROVIDERS, "functions.providers"),
     "CallbackWriter": "functions.output",
+    **dict.fromkeys("checkpoint checkpointed".split(), "checkpoints.state"),
+    "leaving": "checkpoints.leaving",
+    "resumable": "checkpoints.resumable",
     "barrier": "functions.shared.collections",
     "counter": "functions.shared.collections",
     "dict": "functions.shared.collections",
@@ -153,9 +164,12 @@ __all__ = [
     "__version__",
     "accelerators",
     "alias",
+    "callbacks",
     "cancel",
     "catalog",
     "check",
+    "checkpoint",
+    "checkpointed",
     "config",
     "copy",
     "cost",
@@ -168,15 +182,20 @@ __all__ = [
     "handle",
     "instance_info",
     "is_head",
+    "leaving",
     "logs",
     "meter",
     "offers",
+    "pipeline",
     "plan",
     "plugins",
     "preemption",
     "put",
     "redirect_output",
+    "resumable",
+    "resume",
     "run",
+    "scratch",
     "search",
     "shard",
     "silent",
@@ -197,6 +216,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f".{name}", __name__)
     if name == "plugins":  # of functions, and not at the top: the name says what it is here
         return import_module(".functions.plugins", __name__)
+    if name == "callbacks":
+        return import_module(".checkpoints.callbacks", __name__)
     if name in _NAMES:
         return getattr(import_module(f".{_NAMES[name]}", __name__), name)
     if name.startswith("Sky"):
@@ -224,7 +245,7 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_VERBS, *_ROOMS, *_NAMES, "plugins"})
+    return sorted({*globals(), *_VERBS, *_ROOMS, *_NAMES, "callbacks", "plugins"})
 
 
 def load_ipython_extension(shell: Any) -> None:

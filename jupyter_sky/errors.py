@@ -107,7 +107,15 @@ class SkyTaskLost(SkyError):
 
 
 class SkyClusterLost(SkyError):
-    """The whole cluster is gone or cannot be reached."""
+    """The whole cluster is gone or cannot be reached.
+
+    Attributes
+    ----------
+    is_intended : bool
+        Whether it was ended on purpose: by its user, its idle limit or the budget.
+    """
+
+    is_intended = False
 
 
 class SkyNotEnded(SkyError):
@@ -138,8 +146,16 @@ class SkyStoreError(SkyError):
     """The file that holds the ledger and the journal cannot be used."""
 
 
+class SkyRunTaken(SkyError):
+    """Another controller carries a run out."""
+
+
 class SkyNameTaken(SkyStoreError):
     """A cluster of the same name is up, or being launched."""
+
+
+class SkyCheckpointError(SkyError):
+    """The state of long work cannot be saved, or a save cannot be read."""
 
 
 class SkyRefreshError(SkyError):

@@ -38,10 +38,20 @@ def parse_cloud_name(text: str, label: str) -> str:
     """Read a name in a cloud's own words."""
     if not re.fullmatch(r"[\w.:/+-]+", text):
         raise SkyUsageError(
-            _("{label} {text}: not a name").format(label=label, text=text),
-            hint=_("{label} takes one name").format(label=label),
+            _("{label} {text}: not a name; names have letters, digits and . : / + - _").format(
+                label=label, text=text
+            ),
+            hint=_name_hint(text, label),
         )
     return text
+
+
+def _name_hint(text: str, label: str) -> str:
+    """Return an example of a name that resembles a text."""
+    near = "-".join(re.findall(r"[\w.:/+-]+", text))
+    if not near:
+        return _("{label} takes one name").format(label=label)
+    return _("such as {example}").format(example=f"{label} {near}")
 
 
 def parse_region(text: str, label: str) -> str:

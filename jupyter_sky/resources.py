@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jupyter_sky import accelerators, geography
@@ -219,14 +219,21 @@ class Resources:
             failed.append("spot" if self.spot else "on_demand")
         return tuple(failed)
 
-    def unmet(self, offer: Offer) -> list[str]:
-        """Labels that an offer fails to meet, as they are written: ``['--cpus 4+']``."""
-        texts = self.labels()
-        return [format_option(key, texts[key]) for key in self.unmet_labels(offer)]
-
     def satisfied_by(self, offer: Offer) -> bool:
         """Whether an offer meets every label."""
         return not self.unmet_labels(offer)
+
+    def as_minimum(self) -> Resources:
+        """Return the request with every amount as the least that will do.
+
+        Examples
+        --------
+        >>> Resources.parse(cpus="1", gpus="v100").as_minimum().command_line()
+        '--cpus 1+ --gpus V100:1+'
+        """
+        amounts = {name: getattr(self, name) for name in ("cpus", "memory", "gpu_memory", "disk")}
+        least = {key: amount and replace(amount, at_least=True) for key, amount in amounts.items()}
+        return replace(self, gpu_at_least=bool(self.gpu), **least)
 
 
 def _name(key: str, value: Label) -> str | None:

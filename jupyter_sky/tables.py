@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from .translation import _, format_count
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 # Amounts, clocks, rates, shares and differences: $0.41, 1:12, $1.01/h, 97 %, +$1.50 (+15 %)
-_NUMBER = re.compile(r"[-+]?<?\$?\d[\d.,:]*( ?(%|s|/h|[kMGT]?i?B))?( \([-+]?\d[\d.,]* %\))?")
+_NUMBER = re.compile(r"[-+]?<?\$?\d[\d.,:\u202f]*( ?(%|s|/h|[kMGT]?i?B))?( \([-+]?\d[\d.,]* %\))?")
 _BLANK = {"", "unknown", "same"}
 _SHORT = 18  # characters that stay on one line, however narrow the page
+
+_LONG_WORD = re.compile(r"[^\s<>&;]{19,}")
+_JOINT = re.compile(r"(?<=\w[/_])(?=\w)")
 
 _WRAPPED = "; min-width: 10em; overflow-wrap: normal"
 
@@ -25,6 +30,8 @@ TABLE = (
     "color: var(--jp-ui-font-color1, inherit); border-collapse: collapse; "
     "font-size: var(--jp-ui-font-size1, 13px); font-variant-numeric: tabular-nums"
 )
+PAGE = "var(--jp-layout-color0, Canvas)"
+"""Colour of the page, by JupyterLab's variable."""
 CAPTION = "caption-side: top; text-align: left; font-weight: 600; padding: 2px 8px"
 
 
@@ -115,11 +122,40 @@ class Table:
             'th scope="col"', self.columns, [f"{s}; border-bottom: {LINE}" for s in styles]
         )
         body = "".join(_html_row("td", row, styles, self.heads) for row in self.rows)
-        caption = f'<caption style="{CAPTION}">{escape(self.title)}</caption>'
-        return (
-            f'<table class="{NO_MATHJAX_CLASSES}" style="{TABLE}">{caption if self.title else ""}'
-            f"<thead>{head}</thead><tbody>{body}</tbody></table>{note}"
+        table = (
+            f'<table class="{NO_MATHJAX_CLASSES}" style="{TABLE}">'
+            f"<thead>{head}</thead><tbody>{body}</tbody></table>"
         )
+        # the title outside, where it wraps: inside, it was cut off on narrow pages
+        title = _block(self.title, CAPTION)
+        return title + make_scrollable(table, self.title or _("table")) + note
+
+
+# Scroll bars that systems hide until somebody scrolls are shown: else a picture seems cut off.
+_SCROLL_BAR = (
+    "<style>.jsky-scroll::-webkit-scrollbar { height: 10px } "
+    ".jsky-scroll::-webkit-scrollbar-thumb { border-radius: 5px; "
+    "background: rgba(128, 128, 128, 0.6) }</style>"
+)
+
+
+# A shadow at each edge beyond which there is more; the page's colour covers it at the ends.
+_SHADOWS = (
+    f"background: linear-gradient(to right, {PAGE} 30%, transparent) left / 40px 100% local, "
+    f"linear-gradient(to left, {PAGE} 30%, transparent) right / 40px 100% local, "
+    "linear-gradient(to right, rgba(128, 128, 128, 0.5), transparent) left / 10px 100% scroll, "
+    "linear-gradient(to left, rgba(128, 128, 128, 0.5), transparent) right / 10px 100% scroll; "
+    "background-repeat: no-repeat"
+)
+
+
+def make_scrollable(html: str, name: str) -> str:
+    """Return HTML in a box that scrolls, with a bar and shadows, if its content is too wide."""
+    return (
+        f'{_SCROLL_BAR}<div class="{NO_MATHJAX_CLASSES} jsky-scroll" role="region" '
+        f'aria-label="{escape(name)}" tabindex="0" '
+        f'style="overflow-x: auto; padding: 2px 8px; {_SHADOWS}">{html}</div>'
+    )
 
 
 def _block(text: str, style: str) -> str:
@@ -138,15 +174,22 @@ def _html_row(tag: str, values: tuple[object, ...], styles: list[str], heads: bo
     texts = [_text(value) for value in values]
     cells = (
         f'<{tag} style="{style}{"; white-space: nowrap" if len(text) <= _SHORT else _WRAPPED}">'
-        f"{escape(text)}</{tag.split()[0]}>"
+        f"{_breakable(text)}</{tag.split()[0]}>"
         for tag, text, style in zip(tags, texts, styles, strict=True)
     )
     return f'<tr style="background: none">{"".join(cells)}</tr>'
 
 
+def _breakable(text: str) -> str:
+    """Return escaped text that may be broken in long words: paths, names of variables."""
+    return _LONG_WORD.sub(lambda word: _JOINT.sub("<wbr>", word[0]), escape(text))
+
+
 def _text(value: object) -> str:
     if value is None:
         return ""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return format_count(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -52,6 +52,18 @@ def ngettext(one: str, several: str, count: int) -> str:
     return _translations().ngettext(one, several, count)
 
 
+def format_count(count: int) -> str:
+    """Return a whole number with its thousands apart, as the user's language has them.
+
+    Examples
+    --------
+    >>> format_count(1234567), format_count(835)
+    ('1,234,567', '835')
+    """
+    separator = _("1,234")[1:-3]
+    return f"{count:,}".replace(",", separator)
+
+
 def N_(text: str) -> str:
     """Mark a text that is translated where it is shown."""
     return text

@@ -1,6 +1,10 @@
 import { defineConfig } from 'vitest/config';
 
 export default defineConfig({
+  // the icons alone: the rest registers web components, which happy-dom has no styles for
+  resolve: {
+    alias: [{ find: /^@jupyterlab\/ui-components$/, replacement: '@jupyterlab/ui-components/lib/icon' }]
+  },
   test: {
     environment: 'happy-dom',
     include: ['tests/**/*.test.ts', 'tests/**/*.test.tsx'],

@@ -17,6 +17,7 @@ import pytest
 from jupyter_client.manager import KernelManager
 
 from jupyter_sky.config.settings import Sky
+from jupyter_sky.remote.supervisor import unmount_below
 from jupyter_sky.store.store import Store
 from tests.leaks import nothing_left as nothing_left_of
 
@@ -137,6 +138,19 @@ class Notebook:
                 seen += message["content"]["text"]
         return seen
 
+    def wait_display(self, text: str, timeout: float = WAIT) -> str:
+        """Read messages until a display shows some text; return that display."""
+        begun = time.monotonic()
+        while time.monotonic() - begun < timeout:
+            try:
+                message = self.client.get_iopub_msg(timeout=1.0)
+            except Exception:
+                continue
+            shown = message["content"].get("data", {}).get("text/plain", "")
+            if text in shown:
+                return shown
+        raise AssertionError(f"{text!r} has not been shown")
+
     def crash(self) -> str:
         """Kill the kernel; return what its last messages printed. `start` makes a new one."""
         pid = self.manager.provisioner.pid  # type: ignore[union-attr]
@@ -229,6 +243,7 @@ def clean(data: Path) -> None:
             process.kill()
         except psutil.Error:
             continue
+    unmount_below(data)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
-# bash tests/run.sh [--fast] [pytest arguments]
+# bash tests/run.sh [--fast] [--coverage] [pytest arguments]
 #
 # Makes a virtual environment in .venv, installs what is missing, lints, type-checks and tests.
-# --fast leaves out the tests marked slow; pytest arguments choose the tests themselves.
+# --fast leaves out the tests marked slow; --coverage counts the lines that the fast tests reach,
+# which costs two minutes; pytest arguments choose the tests themselves.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-fast=
+fast='' coverage=()
 if [[ ${1:-} == --fast ]]; then fast=1; shift; fi
+if [[ ${1:-} == --coverage ]]; then
+  coverage=(--cov=jupyter_sky --cov-append --cov-report=)
+  shift
+fi
 
 failed=()
 stage() { # stage NAME COMMAND...: goes on after a failure, so that one run shows everything
@@ -45,6 +50,7 @@ system_packages() {
   [[ -d /usr/share/fonts/truetype/dejavu ]] || missing+=(fonts-dejavu-core)
   [[ -x /usr/sbin/sshd ]] || have sshd || missing+=(openssh-server)
   have ip || missing+=(iproute2)
+  have fusermount3 || missing+=(fuse3)
   [[ ${#missing[@]} == 0 ]] || apt_install "${missing[@]}" ||
     echo "could not install: ${missing[*]}" >&2
 }
@@ -83,6 +89,16 @@ labextension() ( # types, unit tests and a build of what runs in the browser; np
   npm run --silent check && npm test --silent && npm run --silent build
 )
 
+azurite() ( # Microsoft's emulator of Azure Storage; without it, its tests skip themselves
+  cd tests/azurite
+  stamp=node_modules/.made-from want=$(node --version)$(cat package.json package-lock.json | sha256sum)
+  [[ -f $stamp && $(<"$stamp") == "$want" ]] && return
+  npm ci --loglevel=error && echo "$want" >"$stamp" && return
+  rm -rf node_modules
+  echo "could not install Azurite" >&2
+  [[ -z ${CI:-} ]] # continuous integration must not do without
+)
+
 stage "system packages" system_packages
 start=$SECONDS # not a stage: nothing after it makes sense without it
 echo "== virtual environment"
@@ -96,17 +112,15 @@ stage "codespell" codespell
 stage "pyright" pyright
 stage "import floors" lint-imports --no-cache
 stage "labextension" labextension
+stage "azurite" azurite
 if [[ $# -gt 0 ]]; then
   stage "tests" pytest ${fast:+-m "not slow"} "$@"
 else
   rm -f .coverage
-  coverage=(--cov=jupyter_sky --cov-append --cov-report=)
-  [[ ! $fast ]] || coverage=() # coverage costs a fifth of the time
   stage "fast tests" by_two -m "not slow" "${coverage[@]}"
-  if [[ ! $fast ]]; then
+  [[ ${#coverage[@]} == 0 ]] ||
     stage "lines covered by the fast tests, in percent" coverage report --format=total
-    stage "slow tests" by_two --durations=10 -m slow
-  fi
+  [[ $fast ]] || stage "slow tests" by_two --durations=40 -m slow
 fi
 
 if [[ ${#failed[@]} -gt 0 ]]; then

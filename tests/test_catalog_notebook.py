@@ -138,7 +138,7 @@ def test_query_is_filtered_by_its_labels(cells: dict[str, Any]) -> None:
     offers = [line for line in lines if line.startswith(("aws", "azure", "gcp"))]
     assert len(offers) >= 5
     assert all("A100:8" in line and " spot " in line for line in offers)
-    prices = [[float(usd) for usd in re.findall(r"\$([\d.]+)", line)] for line in offers]
+    prices = [[float(usd) for usd in re.findall(r"\d+\.\d{4}", line)] for line in offers]
     assert prices == sorted(prices)
     assert all(abs(whole / 8 - one) < 0.001 for whole, one in prices)
 

@@ -22,6 +22,8 @@ from jupyter_sky.errors import SkyUsageError
         ("file:/srv/data", "file:/srv/data", "data/data"),
         ("file:///srv/data:./here", "file:///srv/data", "here"),
         ("./local/set", "./local/set", "data/set"),
+        ("local:/x", "local", "/x"),
+        ("s3:/b/x", "s3:/b/x", "data/x"),
         ("./local/set:./elsewhere", "./local/set", "elsewhere"),
         (
             "s3://b/k?endpoint=http://127.0.0.1:9000",
@@ -48,6 +50,7 @@ def test_data_is_an_address_and_a_path(text: str, uri: str, path: str) -> None:
         ("model/:s3://b/7/!", CellUpload("model", "s3://b/7/", True)),
         ("m.pt:file:/srv/m.pt", CellUpload("m.pt", "file:/srv/m.pt")),
         ("m.pt:./saved/", CellUpload("m.pt", "./saved/")),
+        ("m.pt:saved/", CellUpload("m.pt", "saved/")),
         (
             "m:s3://b/k?endpoint=http://127.0.0.1:9000",
             CellUpload("m", "s3://b/k?endpoint=http://127.0.0.1:9000"),

@@ -48,7 +48,7 @@ def test_help_lists_what_works_outside_a_notebook(sky) -> None:
     assert answer.returncode == 0
     for word in ("status", "up", "down", "cost", "logs", "check", "run NOTEBOOK"):
         assert word in answer.stdout
-    assert "cancel" not in answer.stdout
+    assert "cancel CELL" not in answer.stdout
     assert "example: jupyter sky logs 7" in sky("help", "logs").stdout
     assert sky("logs", "--help").stdout == sky("help", "logs").stdout
     offers = sky("offers", "--help").stdout

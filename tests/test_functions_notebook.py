@@ -86,7 +86,7 @@ def test_lazy_calls(cells: dict[str, Any]) -> None:
 
 
 def test_pools(cells: dict[str, Any]) -> None:
-    assert value(cells["described"]) == "--gpus A100:1 --nodes 4 --cloud aws"
+    assert value(cells["described"]) == "--gpus A100:1+ --nodes 4 --cloud aws"
     assert "begins with ['first: node 0 of 1']" in printed(cells["ready"])
     assert "later: node 1 of 2" in printed(cells["ready"])
     assert "{0:" in printed(cells["elastic"]) and "1:" in printed(cells["elastic"])

@@ -16,7 +16,11 @@ PAGES = [
     *(ROOT / "CHANGELOG.md", ROOT / "catalog/README.md", ROOT / "labextension/README.md"),
     *sorted((ROOT / ".github").glob("*.md")),
     *sorted((ROOT / "jupyter_sky").rglob("README.md")),
-    *sorted((ROOT / "tests").rglob("README.md")),
+    *sorted(
+        page
+        for page in (ROOT / "tests").rglob("README.md")
+        if "node_modules" not in page.parts  # of installed packages
+    ),
 ]
 _LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
 

@@ -11,6 +11,7 @@ from jupyter_sky.resources import (
     Amount,
     Resources,
     format_duration,
+    format_option,
     parse_amount,
     parse_duration,
     parse_usd,
@@ -20,6 +21,12 @@ SPOT_V100 = Offer(
     "aws", "us-east-1", "p3.2xlarge", 8, 61, zone="us-east-1a", gpu="V100", gpu_count=1, spot=True,
     price=0.918,
 )  # fmt: skip
+
+
+def unmet_options(request: Resources, offer: Offer) -> list[str]:
+    """Return the options of a request that an offer does not meet, as they are written."""
+    texts = request.labels()
+    return [format_option(key, texts[key]) for key in request.unmet_labels(offer)]
 
 
 @pytest.mark.parametrize(
@@ -222,15 +229,16 @@ def test_bad_labels_are_named(labels, message):
 )
 def test_unmet_labels_of_an_offer(labels, unmet):
     request = Resources.parse(**labels)
-    assert request.unmet(SPOT_V100) == unmet
+    assert unmet_options(request, SPOT_V100) == unmet
     assert request.satisfied_by(SPOT_V100) is (not unmet)
 
 
 def test_fixed_disk_and_unknown_price():
     here = Offer("local", "this-machine", "", 2, 8, disk=37.5)
     assert Resources.parse(disk="30").satisfied_by(here)
-    assert Resources.parse(disk="40").unmet(here) == ["--disk 40"]
-    assert Resources.parse(max_hourly_cost="100").unmet(here) == ["--max-hourly-cost 100"]
+    assert unmet_options(Resources.parse(disk="40"), here) == ["--disk 40"]
+    too_dear = unmet_options(Resources.parse(max_hourly_cost="100"), here)
+    assert too_dear == ["--max-hourly-cost 100"]
 
 
 @pytest.mark.parametrize(
@@ -326,7 +334,7 @@ FINNISH = Offer(
     ],
 )
 def test_unmet_labels_of_offers(labels, unmet):
-    assert Resources.parse(**labels).unmet(FINNISH) == unmet
+    assert unmet_options(Resources.parse(**labels), FINNISH) == unmet
 
 
 @pytest.mark.parametrize(

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..cell_options.parsing import FILE_PREFIX
-from ..cell_options.values import CellInput, CellOptions, CellOutput
+from ..cell_options.data import parse_data, parse_uploads
+from ..cell_options.parsing import FILE_PREFIX, parse_output
+from ..cell_options.values import CellInput, CellOptions
 from ..executor import session as _sessions
 from ..resources import Resources
+from .pipelines import run_graph
 
 if TYPE_CHECKING:
+    from ..dag.dag import Dag
     from ..executor.earlier_run import EarlierRun
     from ..executor.run import SkyRun
+    from ..storage.data import Storage
     from ..widgets.logs import Log
 
 
 def run(
-    code: str,
+    code: str | Dag,
     *,
     inputs: Mapping[str, Any] | Iterable[str] = (),
     outputs: Iterable[str] = (),
+    data: str | Storage | Mapping[str, str | Storage] | Iterable[str | Storage] = (),
+    out: Mapping[str, str | Storage] = MappingProxyType({}),
     background: bool = False,
     cluster: str | None = None,
     name: str | None = None,
@@ -32,21 +39,28 @@ def run(
     Parameters
     ----------
     code
-        The body of a cell; or the name of a run of this notebook, also of an earlier kernel.
+        The body of a cell; the name of a run of this notebook, also of an earlier kernel; or a
+        Dag, whose tasks are run each after its producers.
     inputs
         Values by their remote names, or names of variables of the notebook.
     outputs
         Names that are bound here afterwards; ``"m!"`` leaves the value there, ``"file:out/"``
-        brings a file or folder.
+        brings a file or folder, ``"m@s3://mine/runs/7/"`` keeps the value in a store.
+    data
+        Datasets that the code reads, as ``--data`` has them: addresses, with their paths if they
+        are given as ``{"./data/train": "s3://imagenet/train"}``.
+    out
+        Addresses to which new files are uploaded, by path: ``{"./model": "gs://mine/runs/7"}``.
     background
         Return the `SkyRun` at once.
     **labels
-        Resources, spelled as the options are: ``cpus="4+"``, ``gpus="V100:1"``.
+        Resources, spelled as the options are: ``cpus="4+"``, ``gpus="V100:1"``. For a Dag, what
+        its plan minimizes and keeps to: ``minimize="time"``, ``deadline="3h"``, ``budget=20``.
 
     Returns
     -------
     Any
-        The value of the last expression, or the run.
+        The value of the last expression, or the run; of a Dag a `PipelineRun`.
 
     Notes
     -----
@@ -57,11 +71,17 @@ def run(
     --------
     >>> sky.run("sum(data)", inputs={"data": [1, 2]})  # doctest: +SKIP
     3
+    >>> sky.run(dag).wait().result("train")  # doctest: +SKIP
+    0.93
     >>> sky.run("train").result()  # doctest: +SKIP
     0.93
     """
+    if not isinstance(code, str):
+        return run_graph(code, name, **labels)
     session = _sessions.current()
-    is_name_alone = not (inputs or outputs or background or cluster or name or yes or labels)
+    is_name_alone = not (
+        inputs or outputs or data or out or background or cluster or name or yes or labels
+    )
     if is_name_alone and code.strip().isidentifier() and session.has_run(code.strip()):
         return session.find_handle(code.strip())
     named = dict(inputs) if isinstance(inputs, Mapping) else None
@@ -69,12 +89,10 @@ def run(
     options = CellOptions(
         resources=Resources.parse(**labels),
         cluster=cluster,
+        data=parse_data(_data_items(data), "data"),
+        uploads=parse_uploads([f"{path}:{_address(uri)}" for path, uri in out.items()]),
         inputs=tuple(CellInput(item, item) for item in inputs),
-        outputs=tuple(
-            CellOutput(item.rstrip("!"), item.endswith("!"))
-            for item in names
-            if not item.startswith(FILE_PREFIX)
-        ),
+        outputs=tuple(parse_output(item) for item in names if not item.startswith(FILE_PREFIX)),
         files=tuple(
             item.removeprefix(FILE_PREFIX) for item in names if item.startswith(FILE_PREFIX)
         ),
@@ -83,6 +101,26 @@ def run(
         yes=yes,
     )
     return session.run(code, options, _display(), values=named)
+
+
+def _data_items(
+    data: str | Storage | Mapping[str, str | Storage] | Iterable[str | Storage],
+) -> list[str]:
+    """Return data as ``--data`` spells them."""
+    if isinstance(data, Mapping):
+        return [f"{_address(uri)}:{_written_path(str(path))}" for path, uri in data.items()]
+    from ..storage.data import Storage
+
+    given = [data] if isinstance(data, str | Storage) else [*data]
+    return [_address(each) for each in given]
+
+
+def _written_path(path: str) -> str:
+    return path if path.startswith(("/", "./")) else f"./{path}"
+
+
+def _address(uri: str | Storage) -> str:
+    return uri if isinstance(uri, str) else str(uri.uri)
 
 
 def logs(which: str | int | None = None) -> Log:

@@ -183,12 +183,12 @@ def status(cluster: str | None = None) -> Table:
         cells = sum(run.cluster == row.name for run in running) or ""
         notebook = short_path(row.notebook)
         place = describe_place(row)
-        rows.append((row.name, place, age, cells, price, spent, idle, users, notebook))
+        rows.append((row.name, place, price, spent, age, users, idle, cells, notebook))
     for name, machines in session.clusters.records.find_orphans().items():
         if cluster in (None, name):
             where = _("{cloud}, not in the store").format(cloud=machines[0].cloud)
             age = format_duration(time.time() - machines[0].started)
-            rows.append((name, where, age, "", "unknown", "unknown", "", "unknown", "unknown"))
+            rows.append((name, where, "unknown", "unknown", age, "unknown", "", "", "unknown"))
     if cluster is not None and not rows:
         names = [row.name for row in up]
         raise SkyUsageError(
@@ -202,7 +202,7 @@ def status(cluster: str | None = None) -> Table:
     )
 
 
-_STATUS = tuple("name,where,age,cells running,price,so far,idle limit,used by,notebook".split(","))
+_STATUS = tuple("name,where,price,so far,age,used by,idle limit,cells running,notebook".split(","))
 
 
 def _use(row: ClusterRow, use: dict[str, Any] | None) -> tuple[str, str]:
@@ -249,7 +249,9 @@ def provision_log(cluster: str | None = None) -> str:
 
     row = _sessions.current().clusters.find_row(cluster)
     text = format_stages(Path(row.connection["file"]).parent / STAGES)
-    return text or f"cluster {row.name} had no stages: it is on this machine\n"
+    return text or _("{name} runs on this machine: nothing had to be launched\n").format(
+        name=row.name
+    )
 
 
 def check() -> Table:

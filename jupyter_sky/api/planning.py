@@ -119,6 +119,8 @@ def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
     >>> sky.plan(dag, minimize="time_then_cost", budget=50)  # doctest: +SKIP
     """
     from ..config.settings import Sky
+    from ..dag.dag import Dag, Task
+    from ..executor.measured_data import take_measured_sizes
     from ..executor.request import apply_settings
     from ..optimizer.objectives import MARKET_SETTINGS, parse_request
     from ..optimizer.planner import plan as decide
@@ -127,17 +129,19 @@ def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
 
     request, limits = parse_request(what, settings)
     if request is None or limits.keys() & MARKET_SETTINGS:
+        if isinstance(what, Dag | Task):
+            take_measured_sizes(what)
         found = decide(what, minimize, **settings)
-        return found.with_notes(*launch_obstacle_notes(found))
+        return found.with_obstacles(*launch_obstacle_notes(found))
     if minimize != "cost":
         limits["minimize"] = minimize
     need = apply_settings(request, Sky.load())
-    found, notes = preview_plan(need, **limits)
+    found, obstacles = preview_plan(need, **limits)
     if (
         len(found.alternatives()) < SHORT_LIST
     ):  # such as this machine, beside which there is nothing
         found = with_alternatives(found, need)
-    return found.with_notes(*notes)
+    return found.with_obstacles(*obstacles)
 
 
 def search(

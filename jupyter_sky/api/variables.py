@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..executor import session as _sessions
+from ..executor.engine_queue import describe_wait
 from ..tables import Table
 from ..translation import _
 
@@ -27,6 +28,8 @@ def vars(cluster: str | None = None) -> Table:
     >>> sky.vars("gpu")  # doctest: +SKIP
     """
     live = _sessions.current().clusters.find(cluster)
+    if note := describe_wait(live, (0,)):
+        print(note, flush=True)
     rows = tuple(map(tuple, live.connection.ask_engine(0, "names")["names"]))
     return Table(
         _("Variables on {name}").format(name=live.row.name),

@@ -12,14 +12,15 @@ from .values import CellData, CellUpload
 
 DATA_HINT = "such as --data s3://imagenet/train:./data/train; without a path it is ./data/NAME"
 OUT_HINT = "the path comes first, such as --out ./model:s3://mine/runs/7/"
+_SCHEMES = {"s3", "gs", "az", "r2", "ssh", "file"}
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*"
 
 
 def parse_data(items: Sequence[str], flag: str) -> tuple[CellData, ...]:
     """Parse the values of ``--data`` or ``--mount``: ``URI[:PATH]``.
 
-    The path begins after the last ``:`` that a ``/`` or a ``.`` follows, and that is not the one
-    of a scheme.
+    The path begins after the last ``:`` that one ``/`` or a ``.`` follows, but for that of a
+    scheme.
 
     Raises
     ------
@@ -70,7 +71,7 @@ def parse_uploads(items: Sequence[str]) -> tuple[CellUpload, ...]:
     uploads = []
     for item in items:
         text = item.removesuffix("!")
-        match = re.match(rf"(?P<path>[^:]+):(?P<uri>{_SCHEME}:.+|[/.~].*)\Z", text)
+        match = re.match(rf"(?P<path>[^:]+):(?P<uri>{_SCHEME}:.+|[/.~].*|[^:]*/.*)\Z", text)
         if not match or re.match(rf"{_SCHEME}://", text):
             raise SkyUsageError(
                 _("--out {item}: not a path and an address").format(item=item), hint=OUT_HINT
@@ -82,7 +83,7 @@ def parse_uploads(items: Sequence[str]) -> tuple[CellUpload, ...]:
 
 def _split_data(item: str) -> tuple[str, str]:
     for match in reversed(list(re.finditer(r":(?=[/.])(?!//)", item))):
-        if not re.fullmatch(_SCHEME, item[: match.start()]):
+        if item[: match.start()] not in _SCHEMES:
             return item[: match.start()], item[match.end() :]
     return item, ""
 

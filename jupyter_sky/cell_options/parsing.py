@@ -82,6 +82,8 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         name=_run_name(given),
         dry_run="dry_run" in given,
         retry_until_up="retry_until_up" in given,
+        recover=_check_pattern(given, "recover", r"|[A-Za-z_][\w-]*"),
+        checkpoint=_checkpoint_seconds(given),
         yes="yes" in given,
         untrusted="untrusted" in given,
     )
@@ -214,6 +216,19 @@ def _seconds(given: _GivenOptions, dest: str) -> float | None:
     return parse_duration(given[dest][0], f"--{dest}") if dest in given else None
 
 
+def _checkpoint_seconds(given: _GivenOptions) -> float | None:
+    """Return the seconds between two saves; None for those of least expected loss."""
+    if given.get("checkpoint", ["auto"])[0] == "auto":
+        return None
+    seconds = _seconds(given, "checkpoint")
+    if not seconds:
+        raise SkyUsageError(
+            _("--checkpoint 0: saves need some time between them"),
+            hint=_("such as --checkpoint 10m, or auto"),
+        )
+    return seconds
+
+
 def _names(given: _GivenOptions, dest: str) -> tuple[str, ...]:
     items = [item for text in given.get(dest, ()) for item in split_names(text)]
     return tuple(dict.fromkeys(items))
@@ -241,7 +256,8 @@ def _run_name(given: _GivenOptions) -> str | None:
             hint=_("--bg train"),
         )
     for name, flag in names.items():
-        return _identifier(name, flag, f"such as {flag} train")
+        near = _nearest_identifier(name) or "train"
+        return _identifier(name, flag, _("such as {example}").format(example=f"{flag} {near}"))
     return None
 
 
@@ -284,8 +300,10 @@ def _outputs(items: tuple[str, ...]) -> tuple[CellOutput, ...]:
     for item in items:
         if item.startswith(FILE_PREFIX):
             continue
-        output = CellOutput(item.removesuffix("!"), item.endswith("!"))
+        output = parse_output(item)
         hint = "such as -o score, or -o model! to keep it remote"
+        if near := _nearest_identifier(output.name):
+            hint = _("such as {example}").format(example=f"-o {near}")
         if re.search(r"[./*]", output.name):
             hint = f"a file or folder is written -o {FILE_PREFIX}{item}"
         _identifier(output.name, "-o", hint)
@@ -295,6 +313,27 @@ def _outputs(items: tuple[str, ...]) -> tuple[CellOutput, ...]:
                 hint=_("give one"),
             )
     return tuple(outputs.values())
+
+
+def parse_output(item: str) -> CellOutput:
+    """Parse one value of ``-o`` that is no file: ``NAME``, ``NAME!``, ``NAME@URI``, ``NAME@store``.
+
+    Examples
+    --------
+    >>> parse_output("model@s3://mine/runs/7/")
+    CellOutput(name='model', keep=True, uri='s3://mine/runs/7/')
+    >>> parse_output("model@store")
+    CellOutput(name='model', keep=True, uri='store')
+    """
+    name, at, uri = item.partition("@")
+    if at and not uri:
+        raise SkyUsageError(
+            _("-o {item}: it names no store").format(item=item),
+            hint=_("such as -o model@s3://mine/runs/7/, or -o model@store for one of your own"),
+        )
+    return (
+        CellOutput(name, True, uri) if at else CellOutput(item.removesuffix("!"), item[-1:] == "!")
+    )
 
 
 def _output_files(items: tuple[str, ...]) -> tuple[str, ...]:
@@ -319,9 +358,34 @@ def _output_files(items: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _identifier(name: str, flag: str, hint: str) -> str:
-    if not name.isidentifier() or keyword.iskeyword(name):
-        raise SkyUsageError(_("{flag} {name}: not a name").format(flag=flag, name=name), hint=hint)
+    if keyword.iskeyword(name):
+        raise SkyUsageError(
+            _("{flag} {name}: not a name, but a word of Python's").format(flag=flag, name=name),
+            hint=hint,
+        )
+    if not name.isidentifier():
+        raise SkyUsageError(
+            _(
+                "{flag} {name}: not a name; names have letters, digits and _, and do not begin "
+                "with a digit"
+            ).format(flag=flag, name=name),
+            hint=hint,
+        )
     return name
+
+
+def _nearest_identifier(text: str) -> str:
+    """Return the name that resembles a text most; empty for one without letters and digits.
+
+    Examples
+    --------
+    >>> [_nearest_identifier(text) for text in ("my-name", "3x", "class", "++")]
+    ['my_name', '_3x', 'class_', '']
+    """
+    name = re.sub(r"\W+", "_", text).strip("_")
+    if name[:1].isdigit():
+        return f"_{name}"
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 _REQUIREMENT_CLAUSE = re.compile(r"\s*(?:[<>!=]|~=)")  # what follows the comma of `torch>=2,<3`

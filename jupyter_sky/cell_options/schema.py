@@ -111,7 +111,7 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
     "Variables": (
         ("-i --input", "NAME,...", "Values to send; EXPR->NAME names one.", "-i x,y", "local-name"),
         (
-            *("-o --output", "NAME,...", "Values to bring back; file:PATH; NAME! stays."),
+            *("-o --output", "NAME,...", "Values to bring; or file:PATH, NAME!, NAME@URI."),
             *("-o score,file:out/", "remote-name"),
         ),
         ("--auto", "", "Send what the cell reads, and say what was sent.", "--auto", ""),
@@ -125,6 +125,11 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
             *("--retry-until-up", "", "When every place refuses, wait and ask again."),
             *("--retry-until-up", ""),
         ),
+        (
+            *("--recover", "[STRATEGY]", "Go on elsewhere when a machine is lost."),
+            *("--recover", "strategy"),
+        ),
+        ("--checkpoint", "TIME", "Time between saves of sky.checkpointed.", "--checkpoint 10m", ""),
         ("--yes", "", "Send large values and replace files without asking.", "--yes", ""),
         (
             *("--untrusted", "", "Bring back data only, and nothing that can run here."),

@@ -15,12 +15,23 @@ class CellInput:
     name: str
 
 
+SCRATCH = "store"
+"""Stands for an address in the scratch of the cluster's region, ``-o NAME@store``."""
+
+
 @dataclass(frozen=True, slots=True)
 class CellOutput:
-    """A remote name; with `keep` its value stays remote, behind a handle."""
+    """A remote name; with `keep` its value stays remote, behind a handle.
+
+    Attributes
+    ----------
+    uri
+        Address of a store in which the value is kept, or `SCRATCH`; empty to keep it on its engine.
+    """
 
     name: str
     keep: bool = False
+    uri: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +55,9 @@ class CellUpload:
 class CellOptions:
     """Options of one cell. Costs are in USD, `timeout` and `idle` in seconds.
 
-    `files` are the paths of ``-o file:PATH``.
+    `files` are the paths of ``-o file:PATH``. `recover` is the strategy by which another place is
+    chosen after a loss, empty for the usual one and None not to go on; `checkpoint` the seconds
+    between two saves, None where the schedule decides.
     """
 
     resources: Resources = field(default_factory=Resources)
@@ -67,5 +80,7 @@ class CellOptions:
     name: str | None = None
     dry_run: bool = False
     retry_until_up: bool = False
+    recover: str | None = None
+    checkpoint: float | None = None
     yes: bool = False
     untrusted: bool = False

@@ -192,11 +192,11 @@ class LocalCloud:
             A cluster runs on another machine or in another container, which shares this folder.
         """
         supervisors, elsewhere = [], list[str]()
-        for token in dict.fromkeys(identity.partition("/")[0] for identity in ids):
-            directory = _root() / token
+        directories = [_root() / token for token in dict.fromkeys(i.partition("/")[0] for i in ids)]
+        for directory in directories:
             identity = _read(directory / "supervisor.json")
             if processes.liveness(identity) == "foreign" and _is_cluster_running(directory):
-                elsewhere.append(f"{token} on {identity.get('host') or 'another machine'}")
+                elsewhere.append(f"{directory.name} on {identity.get('host') or 'another machine'}")
             elif _is_supervisor_alive(
                 identity
             ):  # only this process may be signalled: PIDs are used again
@@ -211,6 +211,8 @@ class LocalCloud:
             time.sleep(0.02)
         for identity in filter(_is_supervisor_alive, supervisors):  # it is frozen, perhaps
             supervisor.kill_all([*supervisor.descendants(identity["pid"]), identity["pid"]])
+        for directory in directories:
+            supervisor.unmount_below(directory)
         if elsewhere:
             raise SkyUnreachable(
                 _(
@@ -331,5 +333,8 @@ def _remove_old_folders(root: Path) -> None:
         # one whose supervisor was killed, or whose machine lost its power, has not said when
         ended = ended or _read(directory / "machine.json").get("started") or time.time()
         old = time.time() - ended > KEEP_DAYS * 86400
-        if old and not _is_cluster_running(directory):
-            shutil.rmtree(directory, ignore_errors=True)
+        has_mounts = (directory / "mounts").is_dir()
+        if (old or has_mounts) and not _is_cluster_running(directory):
+            supervisor.unmount_below(directory)  # nobody has, where all processes were killed
+            if old:
+                shutil.rmtree(directory, ignore_errors=True)

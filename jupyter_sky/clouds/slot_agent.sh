@@ -45,6 +45,9 @@ for old in "$runs"/*/; do
     [ -e "$base/ended/$name.json" ] ||
       echo '{"reason": "the machine was restarted"}' >"$base/ended/$name.json"
   fi
+  for mounted in "$old"mounts/*; do # of a cluster all of whose processes were killed
+    fusermount3 -u -z "$mounted" 2>/dev/null
+  done
   rm -rf "$old"
 done
 find "$base/ended" -type f -mtime +7 -exec rm -f {} + 2>/dev/null

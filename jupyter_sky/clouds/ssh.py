@@ -194,6 +194,12 @@ def _address(host: SshHost) -> ssh.Address:
     return replace(address, pinned=bool(host.host_key))
 
 
+def pool_address(name: str) -> tuple[ssh.Address, str] | None:
+    """Return the address of a machine of the pool, and the Python that its owner names for it."""
+    host = read_hosts(hosts_file()).get(name)
+    return (_address(host), host.python) if host else None
+
+
 def _host_problem(host: SshHost) -> SkyError | None:
     try:
         answer = ssh.run(_address(host), ssh_slot.TOOL_CHECK_SCRIPT, timeout=30)

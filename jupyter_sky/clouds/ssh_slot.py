@@ -52,6 +52,9 @@ if alive "$1"; then
   while alive "$1" && [ "$left" -gt 0 ]; do left=$((left - 1)); sleep 0.05; done
   alive "$1" && kill -KILL "$pid" && sleep 0.5
 fi
+for mounted in "$1"/mounts/*; do # left where all processes were killed
+  fusermount3 -u -z "$mounted" 2>/dev/null
+done
 rm -rf "$1"
 """
 

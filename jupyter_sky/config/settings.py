@@ -21,6 +21,7 @@ from traitlets import Bool, Dict, Float, Integer, TraitError, Unicode, default, 
 from traitlets.config import Config, Configurable, SingletonConfigurable
 
 from jupyter_sky.config import project_file
+from jupyter_sky.config.endpoint_settings import check_endpoints
 from jupyter_sky.config.layers import environment_settings, project_settings
 from jupyter_sky.config.paths import (
     check_private,
@@ -98,6 +99,28 @@ class Sky(SingletonConfigurable):
     refuse_gb = Float(
         1.0, min=0, help="Values larger than this many GB are sent only with --yes."
     ).tag(config=True, project=True, lower=True)
+    ask_usd = Float(
+        5.0, min=0, help="Transfers that cost more than this many USD are made only with --yes."
+    ).tag(config=True, project=True, lower=True)
+    scratch = Dict(
+        key_trait=Unicode(),
+        value_trait=Unicode(),
+        help="Where intermediate data lie, by place, such as {'aws/us-east-1': 's3://mine/tmp'}; a "
+        "place without one gets a bucket that empties itself after a day.",
+    ).tag(config=True)
+    residency = Dict(
+        key_trait=Unicode(),
+        value_trait=Unicode(),
+        help="Areas that data may not leave, by the beginning of their address, such as "
+        "{'s3://patients/': 'eu, local'}; 'local' is this machine.",
+    ).tag(config=True)
+    endpoints = Dict(
+        key_trait=Unicode(),
+        value_trait=Unicode(),
+        help="Stores at other addresses than their cloud's, by bucket, account or scheme, such as "
+        "{'s3://data': 'https://minio.lab:9000?region=lab&profile=lab'}; the profile is one of "
+        "~/.aws.",
+    ).tag(config=True)
     max_output_mb = Float(
         5.0, min=0, help="Most MB of one cell's text that reach the browser; the log keeps all."
     ).tag(config=True, project=True, lower=True)
@@ -213,12 +236,20 @@ class Sky(SingletonConfigurable):
     @validate("cluster")
     def _check_cluster(self, proposal: dict[str, Any]) -> str:
         if proposal["value"] and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", proposal["value"]):
-            raise TraitError(f"cluster {proposal['value']!r}: not a name, such as 'train'")
+            raise TraitError(
+                _("cluster {name!r}: letters, digits and . - _, such as 'train'").format(
+                    name=proposal["value"]
+                )
+            )
         return proposal["value"]
 
     @validate("providers")
     def _check_providers(self, proposal: dict[str, Any]) -> dict[str, dict[str, str]]:
         return _checked(check, proposal["value"], TRAIT)
+
+    @validate("endpoints")
+    def _check_endpoints(self, proposal: dict[str, Any]) -> dict[str, str]:
+        return _checked(check_endpoints, proposal["value"], "endpoints")
 
     def provider_setting(self, cloud: str, key: str) -> str:
         """Return a setting of one cloud, see `CloudFacts.settings`; empty where it is not set."""

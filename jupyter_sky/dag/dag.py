@@ -58,6 +58,16 @@ class MeasuredSize(Protocol):
         """Bytes."""
         ...
 
+    @property
+    def objects(self) -> int:
+        """Number of objects."""
+        ...
+
+    @property
+    def measured(self) -> float:
+        """Unix time of the measurement."""
+        ...
+
 
 class MeasurableData(Protocol):
     """Data of a store that can measure itself, such as `jupyter_sky.storage.data.Storage`."""
@@ -75,6 +85,12 @@ class MeasurableData(Protocol):
     def du(self) -> MeasuredSize:
         """Return the size."""
         ...
+
+
+def with_size(data: Data, usage: MeasuredSize) -> Data:
+    """Return data with the size that was measured."""
+    gb, objects = usage.nbytes / 1e9, usage.objects
+    return replace(data, gb=gb, objects=objects, measured=usage.measured)
 
 
 class Task:
@@ -148,10 +164,13 @@ class Task:
                 )
             self.inputs.append(source)
         else:
+            usage: MeasuredSize | None = None
             if not isinstance(source, str):
-                size = source.du().nbytes / 1e9 if size is None else size
+                usage = source.du() if size is None else None
                 region, source = region or source.region or None, str(source.uri)
             data = Data.from_uri(source, size, region)
+            if usage is not None:
+                data = with_size(data, usage)
             if data.is_anywhere:
                 raise SkyUsageError(
                     _("task {name}: {source!r} does not say where the input is").format(
@@ -469,7 +488,10 @@ def _with_size(task: Task, data: Data) -> float:
     if data.gb is None:
         raise SkyUsageError(
             _("task {name}: the size of {uri} is missing").format(name=task.name, uri=data.uri),
-            hint=_("a plan weighs what moving it costs: give size=..., 0 if it does not matter"),
+            hint=_(
+                "a plan weighs what moving it costs: give size=..., 0 if it does not matter; "
+                "%sky storage du {uri} measures it for a day"
+            ).format(uri=data.uri),
         )
     return data.gb
 

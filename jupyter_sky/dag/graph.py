@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from heapq import heapify, heappop, heappush
 from typing import Any
@@ -98,12 +98,18 @@ class Data:
         How much, GB; None where nobody has said.
     cloud, region : str
         Where the store is; an empty region where nobody has said. Both are empty for ``?:``.
+    objects : int
+        Number of objects, each of which is a request at least; 0 where nobody has counted.
+    measured : float
+        Unix time at which the size was measured; 0 for a size that somebody has said.
     """
 
     uri: str
     gb: float | None = None
     cloud: str = ""
     region: str = ""
+    objects: int = field(default=0, repr=False)
+    measured: float = field(default=0.0, repr=False)
 
     @property
     def is_anywhere(self) -> bool:

@@ -30,17 +30,28 @@ def free_names(code: str, namespace: Mapping[str, Any]) -> list[str]:
     >>> free_names("y = [x + n for n in data]; print(y)", {"x": 1, "data": [2], "n": 5})
     ['data', 'x']
     """
+    return sorted(
+        name
+        for name in read_names(code)
+        if name in namespace and (is_result(name) or not _OF_SHELL.fullmatch(name))
+    )
+
+
+def read_names(code: str) -> set[str]:
+    """Return the names that code reads and does not itself make first, builtins among them.
+
+    Examples
+    --------
+    >>> sorted(read_names("y = [x + n for n in data]; print(y)"))
+    ['data', 'print', 'x']
+    """
     tree = parse_cell(code)
     if tree is None:
-        return []
+        return set()
     reading = _NameCollector()
     for statement in tree.body:
         reading.visit(statement)
-    return sorted(
-        name
-        for name in reading.names()
-        if name in namespace and (is_result(name) or not _OF_SHELL.fullmatch(name))
-    )
+    return reading.names()
 
 
 def is_result(name: str) -> bool:

@@ -18,12 +18,14 @@ from ..engines.controller.agent_server import GIVEN_UP
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost
 from ..provisioner import check_alive
 from ..provisioner.bootstrap import ensure_uv
-from ..provisioner.ssh_launch import open_tunnel
+from ..provisioner.launch_stages import record_event
+from ..provisioner.ssh_launch import STAGES, open_tunnel
 from ..resources import format_duration
 from ..store.store import ClusterRow, Store
 from ..translation import _
 from .egress import EgressMeter
 from .idle_warning import IdleWarning
+from .machine_notices import MachineNotices
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
@@ -39,11 +41,33 @@ HEARTBEAT_TIMEOUT_SECONDS = 10.0
 RECONNECT_SECONDS = 30.0
 CLOUD_CHECK_SECONDS = 3.0
 """Period at which its cloud is asked while the connection is down."""
+EXPECTED_REASONS = ("idle", "stopped", "the day's budget is spent")
+"""Reasons of machines for an end that was intended."""
 ENDED_BY_BUDGET = "ended by your budget"
 """Beginning of the reason of an end by the budget; it begins as that of any intended end."""
 ENDED_HINT = "ended by you"
 """Beginning of the reason of an intended end; the place of the command follows."""
 NEXT_CLUSTER_HINT = "its variables are gone; the next cell starts another"
+
+
+def is_intended(reason: str) -> bool:
+    """Return whether a cluster that has ended for a reason was to end.
+
+    Examples
+    --------
+    >>> is_intended("idle"), is_intended("ended by you in a.ipynb"), is_intended("it crashed")
+    (True, True, False)
+    """
+    return reason in EXPECTED_REASONS or reason.startswith(ENDED_HINT)
+
+
+def essential_machines(row: ClusterRow) -> frozenset[str]:
+    """Return the IDs of the machines without which a cluster has ended.
+
+    All of them, unless a pool replaces those that are not the head node.
+    """
+    ranks = row.connection.get("essential")
+    return frozenset(m["id"] for m in row.machines if ranks is None or m["rank"] in ranks)
 
 
 class ClusterHandle:
@@ -59,6 +83,8 @@ class ClusterHandle:
         from ..engines.client.connection import ClusterConnection
 
         self.row, self.store, self.notebook = row, store, notebook
+        self.datasets: set[str] = set()  # ids of those that its machines have
+        self.mounts: set[str] = set()  # ids of those that this process serves
         self.idleness = IdleWarning(row.name)
         self.cloud = clouds.get(row.cloud)
         self.machines = [Machine(**machine) for machine in row.machines]
@@ -76,6 +102,8 @@ class ClusterHandle:
             self.connection.down_reason = lambda: (
                 "" if tunnel.is_up else tunnel.down_reason or "connecting"
             )
+        self.notices = MachineNotices(self.record_event)
+        self.connection.client.on_notices = lambda told: self.notices.update(told, time.time())
         self.money_left: Callable[[], float | None] = lambda: None
         """Returns for how many seconds the day's money lasts; None for ever."""
         self.awaits_replay = False
@@ -102,6 +130,10 @@ class ClusterHandle:
             nodes = self.cloud.await_slots(self.machines)
             run_parallel([partial(ensure_uv, node) for node in nodes])
         self._has_installer.set()
+
+    def record_event(self, text: str) -> None:
+        """Write an event to the log of the cluster, for ``%sky logs --provision``."""
+        record_event(Path(self.row.connection["file"]).parent / STAGES, text)
 
     def _monitor(self) -> None:
         """Monitor the cluster's heartbeat and record shown output until it is lost or closed."""
@@ -141,6 +173,7 @@ class ClusterHandle:
                 more["left"] = self.money_left()
         answer = self.connection.ask_controller("beat", notebook=self.notebook, **use, **more)
         self.idleness.update(answer["idle_left"], answer["idle"], time.time())
+        self.notices.update(answer.get("notices", {}), time.time())
 
     def _heartbeat_delay(self, last: float) -> float:
         """Return how long after the last heartbeat the next is due."""
@@ -164,6 +197,7 @@ class ClusterHandle:
     def _is_lost(self, silent: float) -> bool:
         """Return whether the cluster is lost; if it is, end all waits for it."""
         kind: type[SkyError] = SkyClusterLost
+        intended = False
         try:
             self.check_alive()
             if silent < HEARTBEAT_TIMEOUT_SECONDS:
@@ -179,6 +213,7 @@ class ClusterHandle:
             noted = self.store.find_cluster(self.row.id)
             if noted is not None and noted.note.startswith(ENDED_HINT):
                 reason = noted.note
+            intended = is_intended(reason)
             if reason == "idle":
                 reason = _("nobody used it for {idle} (--idle)").format(
                     idle=format_duration(self.row.idle)
@@ -188,7 +223,7 @@ class ClusterHandle:
             if silent < HEARTBEAT_TIMEOUT_SECONDS:
                 return False
             reason, hint = f"{type(trouble).__name__}: {trouble}", None
-        self.connection.mark_lost(reason, hint, kind)
+        self.connection.mark_lost(reason, hint, kind, intended)
         return True
 
     @staticmethod
@@ -216,18 +251,22 @@ class ClusterHandle:
             self._recorded.pop(run, None)
 
     def check_alive(self) -> None:
-        """Raise SkyClusterLost when the cloud says that the machines have ended."""
-        check_alive(self.cloud, self.machines, self.row.name)
+        """Raise SkyClusterLost when the cloud says that machines that it needs have ended."""
+        needed = essential_machines(self.row)
+        machines = [machine for machine in self.machines if machine.id in needed]
+        check_alive(self.cloud, machines, self.row.name)
 
     def check_ended(self) -> None:
         """Raise SkyClusterLost when its cloud says that it has ended; the next cell starts another.
 
-        A cluster of which a machine has ended has ended, whatever the others do.
+        A cluster of which a machine has ended has ended, whatever the others do, unless a pool
+        replaces that one.
         """
         try:
             self.check_alive()
         except SkyClusterLost:
-            self._is_lost(silent=0.0)
+            if self._is_lost(silent=0.0):
+                raise self.connection.lost_error() from None
             raise
 
     def await_engines(self, ranks: Iterable[int]) -> None:
@@ -246,6 +285,7 @@ class ClusterHandle:
             self.check_ended()
             if time.monotonic() - asked[0] > 1.0:
                 asked[0] = time.monotonic()
+                self._check_replaceable(wanted)
                 self._check_not_lost(wanted, only_given_up=True)
 
         try:
@@ -253,6 +293,19 @@ class ClusterHandle:
         except SkyEngineLost:
             self._check_not_lost(wanted)
             raise
+
+    def _check_replaceable(self, ranks: set[int]) -> None:
+        """Raise SkyNodeLost for a lost node that a pool replaces, without patience."""
+        needed = essential_machines(self.row)
+        machines = {m.id: m.rank for m in self.machines if m.rank in ranks and m.id not in needed}
+        if not machines:
+            return
+        self._check_not_lost({*machines.values()})
+        for machine in self.cloud.describe([*machines]):
+            if machine.state == "ended":
+                error = self.node_lost_error(machines[machine.id], machine.reason)
+                error.is_abandoned = True
+                raise error
 
     def _check_not_lost(self, ranks: set[int], only_given_up: bool = False) -> None:
         for rank, why in self.lost_nodes().items():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..offers import Offer
-from ..resources import Resources
+from ..resources import Resources, format_option
 from ..translation import _
 
 if TYPE_CHECKING:
@@ -14,11 +16,29 @@ if TYPE_CHECKING:
 
 
 def missing_labels(resources: Resources, row: ClusterRow) -> list[str]:
-    """Return the labels of a request that a cluster does not meet, as they are written."""
-    found = resources.unmet(Offer(**row.offer))
+    """Return the labels of a request that a cluster does not meet, as they are written.
+
+    A cluster that is up and paid for takes a cell that asks for less than it has; an exact amount
+    chooses among machines that would have to be started.
+    """
+    texts = resources.labels()
+    unmet = resources.as_minimum().unmet_labels(Offer(**row.offer))
+    found = [format_option(key, texts[key]) for key in unmet]
     if resources.nodes not in (1, row.nodes):
         found.append(f"--nodes {resources.nodes}")
     return found
+
+
+def name_stem(notebook: str) -> str:
+    """Return the beginning of the names of a notebook's clusters.
+
+    Examples
+    --------
+    >>> name_stem("/home/ada/My Analysis.ipynb"), name_stem("")
+    ('my-analysis', 'sky')
+    """
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(notebook).stem).strip("-").lower()
+    return stem[:24] or "sky"
 
 
 def preferred(rows: Iterable[ClusterRow], connected: Collection[str] = ()) -> list[ClusterRow]:

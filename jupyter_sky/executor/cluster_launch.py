@@ -95,7 +95,12 @@ def launch_cluster(
         return _LaunchAttempt(records, order, bool(request.name), callbacks).run()
 
     placed = broker.place(
-        request.resources, launch, callbacks.report, request.until_up, request.allocation
+        request.resources,
+        launch,
+        callbacks.report,
+        request.until_up,
+        request.allocation,
+        **request.plan_settings,
     )
     return placed.result, placed.notes
 

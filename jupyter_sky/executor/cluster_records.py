@@ -18,10 +18,7 @@ from ..provisioner import record_observation
 from ..store.store import ClusterId, ClusterRow, RunRow, Store
 from ..tracker.cluster_ends import observed_ends
 from ..translation import _
-from .cluster import ENDED_HINT
-
-EXPECTED_REASONS = ("idle", "stopped", "the day's budget is spent")
-"""Reasons of machines for an end that was intended."""
+from .cluster import ENDED_HINT, essential_machines, is_intended
 
 
 class ClusterRecords:
@@ -51,7 +48,7 @@ class ClusterRecords:
     def ended_machines(row: ClusterRow) -> list[Machine | None]:
         """Return the machines of a cluster that have ended; empty while it is up."""
         machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
-        return _filter_ended(machines)
+        return _filter_ended(row, machines)
 
     def terminate_row(self, row: ClusterRow, why: str = "") -> None:
         """Terminate a cluster that is up, and close its account.
@@ -96,8 +93,7 @@ class ClusterRecords:
                 clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
         reason = why or self.end_in_progress(row) or (gone.reason if gone else "")
         self._on_end(row.id, reason or _("it has ended"))
-        wanted = reason in EXPECTED_REASONS or reason.startswith(ENDED_HINT)
-        state = "lost" if gone is not None and not wanted else "down"
+        state = "lost" if gone is not None and not is_intended(reason) else "down"
         known = gone.ended if gone else time.time()
         ended = known if known is not None else min(latest_end(row, time.time()), seen)
         first = self.store.end_cluster(
@@ -124,10 +120,11 @@ class ClusterRecords:
     def _is_up(self, row: ClusterRow) -> bool:
         """Compare the record of a cluster with its cloud; return whether it is up."""
         machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
-        if gone := _filter_ended(machines):
+        if gone := _filter_ended(row, machines):
             self.record_end(row, gone[0])
             return False
-        if all(machine.state == "running" and not machine.reason for machine in machines):
+        needed = [machine for machine in machines if machine.id in essential_machines(row)]
+        if all(machine.state == "running" and not machine.reason for machine in needed):
             self.store.record_heartbeat(
                 row.id, time.time()
             )  # billed up to here, whoever looks next
@@ -143,8 +140,9 @@ class ClusterRecords:
             seen = tracker.price(offer, now)
             since = [one.started for one in self.store.intervals(row.name) if one.ended is None]
             if seen is not None and since and seen.at > max(since):
-                disks = row.price - (offer.price or 0.0) * row.nodes
-                self.store.change_price(row.id, seen.usd * row.nodes + disks, now)
+                nodes = sum(machine.get("state") != "ended" for machine in row.machines)
+                disks = row.price - (offer.price or 0.0) * nodes
+                self.store.change_price(row.id, seen.usd * nodes + disks, now)
 
     def live_identities(self) -> tuple[set[str], set[str]]:
         """Return the IDs of machines in live clusters and the tokens of launches in progress.
@@ -185,9 +183,13 @@ class ClusterRecords:
         ]
 
 
-def _filter_ended(machines: Sequence[Machine]) -> list[Machine | None]:
-    """Return the machines that have ended; an unknown one where there are none at all."""
-    return [m for m in machines if m.state == "ended"] if machines else [None]
+def _filter_ended(row: ClusterRow, machines: Sequence[Machine]) -> list[Machine | None]:
+    """Return the needed machines that have ended; an unknown one where there are none at all."""
+    needed = essential_machines(row)
+    ended: list[Machine | None] = [
+        machine for machine in machines if machine.state == "ended" and machine.id in needed
+    ]
+    return ended if machines else [None]
 
 
 def recorded_end(row: ClusterRow) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,8 @@ from ..resources import Resources
 from ..store.store import ClusterId, ClusterRow, Store
 from ..translation import _, ngettext
 from .budget_monitor import BudgetMonitor
-from .cluster import NEXT_CLUSTER_HINT, ClusterHandle
-from .cluster_fit import describe_second_cluster, missing_labels, preferred
+from .cluster import NEXT_CLUSTER_HINT, ClusterHandle, is_intended
+from .cluster_fit import describe_second_cluster, missing_labels, name_stem, preferred
 from .cluster_launch import (
     LaunchCallbacks,
     await_other_launch,
@@ -271,7 +270,7 @@ class ClusterRegistry:
         if live is not None and cluster in (name, live.row.id):
             del self.connected[name]
             if lost:
-                live.connection.mark_lost(lost, NEXT_CLUSTER_HINT)
+                live.connection.mark_lost(lost, NEXT_CLUSTER_HINT, is_intended=is_intended(lost))
             live.close()
 
     # -- launching -------------------------------------------------------------------------
@@ -313,9 +312,9 @@ class ClusterRegistry:
 
     def default_name(self, resources: Resources) -> str:
         """Return the name of this notebook's own cluster for a request."""
-        stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(self.notebook).stem).strip("-").lower() or "sky"
         text = f"{self.notebook}\n{resources.command_line()}"
-        return f"{stem[:24]}-{hashlib.blake2b(text.encode(), digest_size=2).hexdigest()}"
+        digest = hashlib.blake2b(text.encode(), digest_size=2).hexdigest()
+        return f"{name_stem(self.notebook)}-{digest}"
 
     # -- ending ----------------------------------------------------------------------------
 

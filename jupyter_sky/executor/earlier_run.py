@@ -10,6 +10,7 @@ from ..errors import SkyCancelled, SkyError, SkyTimeout
 from ..resources import format_duration
 from ..store.store import RunRow
 from ..translation import _
+from .engine_queue import UnbegunRun, label_of
 from .run_monitor import ANSWER_SECONDS, describe_loss
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from .session import Session
 
 POLL_SECONDS = 0.2
-UNKNOWN_SECONDS = 2.0
-"""Time after which a cell that no engine has begun is lost, when nothing else runs."""
 _END_OF_JOURNAL = 10**9
 """Number after that of any entry: only the state of the run is asked for."""
 _STATUS = {"ok": "done", "error": "failed"}
@@ -38,9 +37,9 @@ class EarlierRun:
 
     def __init__(self, session: Session, row: RunRow) -> None:
         self.session, self.id, self.name = session, row.run_id, row.name
-        self.label = row.name or f"cell {row.cell}"
+        self.label = label_of(row)
         self._row = row
-        self._unknown_since = time.monotonic()
+        self._unbegun = UnbegunRun()
         self._stopped_at = 0.0
 
     @property
@@ -54,11 +53,8 @@ class EarlierRun:
         link = self._cluster().connection
         answer = link.ask_controller("journal", run=self.id, start=_END_OF_JOURNAL)
         found = str(answer["status"])
-        if found == "unknown":  # the cluster learns of a cell when an engine begins it
-            if link.ask_controller("hello")["running"]:
-                self._unknown_since = time.monotonic()
-            is_lost = time.monotonic() - self._unknown_since > UNKNOWN_SECONDS
-            return "lost" if is_lost else "queued"
+        if found == "unknown":
+            return "lost" if self._unbegun.is_lost(link) else "queued"
         return _STATUS.get(found, found)
 
     def done(self) -> bool:

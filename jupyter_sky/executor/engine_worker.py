@@ -14,8 +14,9 @@ from ..errors import SkyError
 from ..storage.checksums import crc32c
 from ..storage.connections import Connections
 from ..storage.errors import SkyStorageError, SkyWorkerLost
-from ..storage.part_worker import PartJob, PartOutcome, SignWrite, write_part
+from ..storage.part_worker import Limits, PartJob, PartOutcome, SignWrite, write_part
 from ..storage.store import MIB, Checksums
+from ..storage.traffic import Tally
 from ..storage.worker_process import decode_outcome, encode_request
 from ..translation import _
 
@@ -52,11 +53,16 @@ class EngineWorker:
 
     def submit(self, job: PartJob, sign_write: SignWrite) -> None:
         """Send a job to the engine."""
-        sums = {"md5": job.md5, "crc32c": job.crc32c}
+        sums = {"md5": job.md5, "crc32c": job.crc32c, "told_md5": job.told_md5}
         with self._work:
             self._signers[job.id] = sign_write
             self._messages.append({"id": job.id, "read": encode_request(job.read)} | sums)
             self._work.notify()
+
+    def limit(self, limits: Limits) -> None:
+        """Carry no more than this at once from now on."""
+        with self._work:
+            self._messages.append({"limits": [limits.parts, limits.bytes]})
 
     def close(self) -> None:
         """End when the jobs that were submitted have ended."""
@@ -134,6 +140,9 @@ class RelayWorker:
         """Carry out a job, as soon as a thread is free."""
         self._pool.submit(self._carry, job, sign_write)
 
+    def limit(self, limits: Limits) -> None:
+        """Nothing changes: the number of threads is the limit."""
+
     def close(self) -> None:
         """End when the jobs that were submitted have ended."""
         self._pool.shutdown()
@@ -143,8 +152,10 @@ class RelayWorker:
             data = self._read(job)
             with_md5 = hashlib.md5(data, usedforsecurity=False).digest() if job.md5 else b""
             sums = Checksums(crc32c(data), with_md5)
-            tag = write_part(sign_write(sums), data, self._connections)
-            outcome = PartOutcome(job.id, sums, tag, len(data), len(data))
+            tally = Tally()
+            tag = write_part(sign_write(sums), data, self._connections, tally)
+            count = len(data)
+            outcome = PartOutcome(job.id, sums, tag, count, count, writes=tally.requests)
         except SkyStorageError as error:
             outcome = PartOutcome(job.id, error=error)
         except SkyError as error:

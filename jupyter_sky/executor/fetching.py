@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from .transfer import Progress
 if TYPE_CHECKING:
     from .cluster import ClusterHandle
     from .session import Session
+    from .stored_values import StoredValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,8 @@ def fetch(
     SkyUsageError
         A name is neither a variable nor a file there; a file here would be replaced.
     """
+    if stored := _stored_values(session, request):
+        return [_bind_stored(session, *pair) for pair in zip(request.names, stored, strict=True)]
     live = session.clusters.find(request.cluster)
     if not 0 <= request.rank < live.row.nodes:
         raise SkyUsageError(
@@ -153,6 +157,20 @@ def fetch(
         )
     fetcher = _Fetcher(session, FileSource(live, request.rank), request, progress, tell)
     return [fetcher.fetch(name) for name in request.names]
+
+
+def _bind_stored(session: Session, name: str, stored: StoredValue) -> FetchedValue:
+    value = session.namespace[name] = stored.fetch()
+    return FetchedValue(name, value)
+
+
+def _stored_values(session: Session, request: FetchRequest) -> Sequence[StoredValue]:
+    """Return the handles of values in a store, where all names are such: no cluster is needed."""
+    module = sys.modules.get("jupyter_sky.executor.stored_values")
+    if module is None or request.to is not None:  # no cell has kept any
+        return []
+    found: list[Any] = [session.namespace.get(name) for name in request.names]
+    return found if all(isinstance(each, module.StoredValue) for each in found) else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Mapping
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from ..cell_options.values import CellInput, CellOptions
@@ -56,6 +56,9 @@ def collect_inputs(
     order |= {name: (True, True) for name in found if is_result(name)}  # the latest is here
     env = {name: _read_variable(name) for name in options.env}
     notes = [_("sent by --auto: {found}").format(found=", ".join(found))] if found else []
+    if packed.sent_modules:
+        words = _("sent along, as the inputs need them: modules {names}")
+        notes.append(words.format(names=", ".join(sorted(packed.sent_modules))))
     if missing := packed.left_out:
         words = _("Out is there without {missing}: -i {first} sends it")
         notes.append(words.format(missing=", ".join(missing), first=missing[0]))
@@ -65,7 +68,10 @@ def collect_inputs(
         packed.inline,
         packed.large,
         packed.remote,
-        {name: AutoInput(packed.digests[name], *order[name]) for name in found},
+        {
+            name: AutoInput(packed.digests[name], *order[name], packed.trees.get(name, ""))
+            for name in found
+        },
         env,
         tuple(notes),
         tuple(packed.types),
@@ -83,6 +89,10 @@ class _PackedInputs:
         Hashes of the values that ``--auto`` sends, by their names; empty for handles.
     models : set
         Models of the widgets among the values.
+    trees : dict
+        Digests of the files of the local modules that values refer to, by their names.
+    sent_modules : set
+        Names of the local modules whose files are sent along.
     left_out : list
         Results that are too large to be sent with all others, or cannot be sent.
     """
@@ -96,6 +106,8 @@ class _PackedInputs:
         self.modules: list[str] = []
         self.digests: dict[str, str] = {}
         self.models: set[str] = set()
+        self.trees: dict[str, str] = {}
+        self.sent_modules: set[str] = set()
         self.left_out: list[str] = []
 
     def add_read_names(self, names: Iterable[str]) -> None:
@@ -125,7 +137,11 @@ class _PackedInputs:
             self.digests[name] = parcel.digest()
 
     def add(self, item: CellInput, shared: Mapping[str, Any] | None = None) -> Parcel | None:
-        """Add one input; return its parcel, or None where it is on a cluster already."""
+        """Add one input; return its parcel, or None where it is on a cluster already.
+
+        The files of the modules beside the notebook that it refers to are sent with it, and are no
+        part of the parcel returned, by whose hash an engine knows the value.
+        """
         value = _evaluate(item.expression, self._namespace)
         handles = value if isinstance(value, list) else [value]
         if handles and all(isinstance(handle, RemoteValue) for handle in handles):
@@ -135,11 +151,22 @@ class _PackedInputs:
         if isinstance(value, ModuleType):
             self.modules.append(value.__name__)
         parcel = Parcel.of(value, item.expression, shared, self.models)
-        if is_inline(parcel):
-            self.inline[item.name] = with_sources(parcel.inline(), parcel)
+        sent = self._with_modules(item.name, value, parcel)
+        if is_inline(sent):
+            self.inline[item.name] = with_sources(sent.inline(), sent)
         else:
-            self.large[item.name] = parcel
+            self.large[item.name] = sent
         return parcel
+
+    def _with_modules(self, name: str, value: Any, parcel: Parcel) -> Parcel:
+        from ..functions.local_modules import LocalModules, input_with_modules
+
+        function = value if isinstance(value, FunctionType) else None
+        archives = LocalModules().needed_by(parcel.segments[0], function)
+        if archives:
+            self.trees[name] = " ".join(archive.tree for archive in archives)
+            self.sent_modules |= {archive.name for archive in archives}
+        return input_with_modules(parcel, archives)
 
 
 def _read_variable(name: str) -> str:

@@ -68,7 +68,17 @@ def reap_machines(records: ClusterRecords, everywhere: bool = True) -> list[Reap
     records.reconcile()
     names = clouds.reachable_names()
     found += run_parallel([partial(_reap_cloud, name, records, everywhere) for name in names])
-    return [each for several in found for each in several]
+    return [*(each for several in found for each in several), *_reap_scratch()]
+
+
+def _reap_scratch() -> list[ReapFinding]:
+    """Remove scratch that nobody uses; a store that cannot be asked becomes a finding."""
+    from .scratch import reap_scratch
+
+    try:
+        return reap_scratch()
+    except SkyError as error:
+        return [ReapFinding("", "", "", _("the scratch cannot be swept"), False, error.message)]
 
 
 def _end_abandoned(row: ClusterRow, records: ClusterRecords) -> list[ReapFinding]:

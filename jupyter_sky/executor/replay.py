@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from ..config.settings import Sky
 from ..store.store import RunRow, Store
@@ -12,24 +13,50 @@ from .cluster import ClusterHandle
 from .cluster_records import ClusterRecords
 from .display import Display
 from .earlier_run import describe_outputs
+from .engine_queue import UnbegunRun, label_of
 from .relay import Relay
 from .run_monitor import ANSWER_SECONDS, describe_loss
 from .untrusted_output import InertDisplay, is_untrusted
+
+if TYPE_CHECKING:
+    from ..engines.client.connection import ClusterConnection
 
 ALL_SHOWN = 10**9
 """Number of shown messages, more than any run has, of a run that a page shows by itself."""
 
 
 def replay_unfinished(
-    cluster: ClusterHandle, records: ClusterRecords, display: Display, config: Sky
+    cluster: ClusterHandle,
+    records: ClusterRecords,
+    display: Display,
+    config: Sky,
+    wait: Callable[[str], None],
 ) -> Iterator[str]:
-    """Replay the outputs of this notebook's cells on a cluster; yield a note for each."""
+    """Replay the outputs of this notebook's cells on a cluster; yield a note for each.
+
+    Parameters
+    ----------
+    wait
+        Called with the name of a cell, again and again while that cell goes on; may raise to end
+        the replay.
+    """
     for row in records.find_unfinished(cluster.row.name):
-        yield _replay_run(cluster, row, records.store, display, config)
+        yield _replay_run(cluster, row, records.store, display, config, wait)
+
+
+def _has_ended(status: str, unbegun: UnbegunRun, connection: ClusterConnection) -> bool:
+    if status == "unknown":
+        return unbegun.is_lost(connection)
+    return status != "running"
 
 
 def _replay_run(
-    cluster: ClusterHandle, row: RunRow, store: Store, display: Display, config: Sky
+    cluster: ClusterHandle,
+    row: RunRow,
+    store: Store,
+    display: Display,
+    config: Sky,
+    wait: Callable[[str], None],
 ) -> str:
     """Show the rest of a run, following it while it goes on; return a note on its end.
 
@@ -41,6 +68,7 @@ def _replay_run(
         display = InertDisplay(display, row.run_id)
     relay = Relay(display, ranks, cap, f"%sky logs {row.name or row.cell}")
     start, stopped_at, warning = row.shown, 0.0, ""
+    unbegun, answer = UnbegunRun(), {"status": "running"}
     while True:
         try:
             answer = cluster.connection.ask_controller("journal", run=row.run_id, start=start)
@@ -48,14 +76,17 @@ def _replay_run(
             if answer["entries"]:
                 start = answer["next"]
                 store.record_run_heartbeat(row.run_id, time.time(), start)
-            elif answer["status"] != "running":
+            elif _has_ended(answer["status"], unbegun, cluster.connection):
                 break
             else:
+                wait(label_of(row))
                 time.sleep(0.1)
             if stopped_at and not warning and time.monotonic() - stopped_at > ANSWER_SECONDS:
                 warning = describe_loss(ranks)
                 display.send("stream", {"name": "stderr", "text": f"{warning}\n"})
         except KeyboardInterrupt:
+            if answer["status"] == "unknown":
+                raise  # there is nothing to interrupt: it stays in the queue
             if warning or not stopped_at:
                 op, why = "kill" if warning else "interrupt", _("it was interrupted twice")
                 cluster.connection.ask_controller(op, run=row.run_id, ranks=list(ranks), why=why)
@@ -69,7 +100,7 @@ def _replay_run(
     if stopped_at:
         raise KeyboardInterrupt
     left = describe_outputs(row) if answer["status"] == "ok" else ""
-    what, how = row.name or f"cell {row.cell}", answer["status"].replace("unknown", "lost")
+    what, how = label_of(row), answer["status"].replace("unknown", "lost")
     how = f"{how}; {left}" if left else how
     if start >= ALL_SHOWN:
         return f"{what} went on while no kernel listened, shown at its own place; ended: {how}"

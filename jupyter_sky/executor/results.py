@@ -110,6 +110,14 @@ class ResultCollector:
                 _("-o {name}: the cell has not made a variable {name!r}").format(name=name),
                 hint=_("what else it made is still on the cluster: %sky vars"),
             )
+        if output.uri:
+            from .stored_values import store_value
+
+            reference = RemoteValue(cluster, reply.rank, name, described, self.trusted)
+            place = self.placement, reply.rank
+            kept = store_value(*place, output, described, self.trusted, self.reporter)
+            del reference  # which lets the engine go of its own
+            return kept
         if output.keep:
             return RemoteValue(cluster, reply.rank, name, described, self.trusted)
         try:

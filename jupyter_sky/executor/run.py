@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..catalog.price_origin import describe_origin
@@ -27,8 +28,10 @@ from ..store.store import RunRow
 from ..translation import _
 from .advice import mending_line
 from .cell_data import CellData
+from .cell_recovery import CellRecovery
 from .cluster_records import describe_place
 from .display import Display, RunStatus, Stage
+from .engine_queue import QueueWatch
 from .failures import RemoteFailure
 from .inputs import collect_inputs
 from .payloads import filter_payload, first_payload
@@ -42,7 +45,7 @@ from .run_record import RunRecord, recorded_code
 from .stop_requests import StopRequests
 from .transfer_progress import TransferReporter
 from .untrusted_output import InertDisplay, mark_untrusted
-from .values import ClusterRequest, Placement, RunLimits, Sending
+from .values import ClusterRequest, Placement, Replies, RunLimits, Sending
 
 if TYPE_CHECKING:
     from ..engines.client.cell_execution import CellExecution
@@ -89,9 +92,11 @@ class SkyRun:
         self.ranks: tuple[int, ...] = ()
         self.cells: list[CellExecution] = []
         self.detail, self.warning, self.notes = "", "", list[str]()
+        self.recovery = CellRecovery(self.options, self.id, Path(session.config.data_dir))
         self.limits = RunLimits(self.options.timeout, self.options.max_cost)
         self.record = RunRecord(session.store, self._waiting_row())
         self.stops = StopRequests(self.record)
+        self._queue = QueueWatch(self)
         self._relay: Relay | None = None
         self._shown_at = 0.0
         self._shown: RunStatus | None = None
@@ -188,31 +193,20 @@ class SkyRun:
 
     def _execute(self) -> Any:
         # what can fail here fails before any money is spent
+        self.recovery.check(self.values)
         sending = collect_inputs(
             self.options, self.code, self.values, self.session.config, self.origin.history
         )
         config, folder, reporter = self.session.config, self.session.folder, self._reporter()
         check_input_sizes(sending, reporter)
         data = CellData(self.options, folder, config, reporter)
-        placement = self._place()
-        self.session.live[self.id] = self
-        waiting = wait_callback.set(self._keep_status_alive)
-        try:
-            prepare_engines(sending, placement, folder, config.sync_packages, reporter)
-            data.bring(placement)
-        finally:
-            wait_callback.reset(waiting)
-        namespace = self.session.namespace
-        monitor = RunMonitor(placement, self.id, self.label, namespace, self._monitor_callbacks())
-        with monitor.count_interrupts():  # a cell that has been sent must be watched
-            self._send(sending, placement)
-        replies = monitor.wait_replies(self.cells)
+        placement, replies = self._run_on_machines(sending, data)
         self._settle_widgets()
         payloads = [filter_payload(reply.payload, self.trusted) for reply in replies]
         self.display.payload(first_payload(payloads))
         self.notes += describe_decisions(sending, replies)
         results = ResultCollector(
-            placement, self.origin, self.label, namespace, self.trusted, reporter
+            placement, self.origin, self.label, self.session.namespace, self.trusted, reporter
         )
         with data.after_cell(self._show_uploading):
             value = results.collect(replies, self.options.outputs)
@@ -220,7 +214,45 @@ class SkyRun:
         self._finish("done")
         return value
 
-    def _place(self) -> Placement:
+    def _run_on_machines(self, sending: Sending, data: CellData) -> tuple[Placement, Replies]:
+        """Run the cell, with ``--recover`` on one machine after the other until it has ended."""
+        while True:
+            try:
+                return self._run_once(self.recovery.prepare(sending), data)
+            except SkyError as error:
+                self.notes.append(self.recovery.take_loss(error))
+                self._leave_lost_cluster()
+
+    def _run_once(self, sending: Sending, data: CellData) -> tuple[Placement, Replies]:
+        """Run the cell on a cluster until it has ended, or the cluster is lost."""
+        config, folder, reporter = self.session.config, self.session.folder, self._reporter()
+        placement = self._place(data)
+        self.session.live[self.id] = self
+        waiting = wait_callback.set(self._keep_status_alive)
+        try:
+            prepare_engines(sending, placement, folder, config.sync_packages, reporter)
+            self.recovery.restore(placement, reporter.progress("saves"))
+            data.bring(placement)
+        finally:
+            wait_callback.reset(waiting)
+        namespace = self.session.namespace
+        monitor = RunMonitor(placement, self.id, self.label, namespace, self._monitor_callbacks())
+        with monitor.count_interrupts():  # a cell that has been sent must be watched
+            self._send(sending, placement)
+        with self.recovery.fetching(placement):
+            return placement, monitor.wait_replies(self.cells)
+
+    def _leave_lost_cluster(self) -> None:
+        """Show what came from a cluster that is gone, and forget it."""
+        if self._relay is not None:
+            self._relay.finish()
+        if self.cluster is not None:
+            self.cluster.running.pop(self.id, None)
+            self.recovery.leave(self.cluster.row, self.session.clusters)
+        self.cluster, self.cells, self._relay = None, [], None
+        self.show("placing", force=True)
+
+    def _place(self, data: CellData) -> Placement:
         """Return the engines of the cell, on a cluster that is up or that is launched now."""
         clusters, options = self.session.clusters, self.options
         connected = clusters.find_connected(options.resources, options.cluster)
@@ -231,15 +263,19 @@ class SkyRun:
             # a launch takes its time, and can be seen and stopped from elsewhere
             self._write_record()
         request = ClusterRequest(
-            options.resources, options.cluster, options.idle, until_up=options.retry_until_up
+            options.resources,
+            options.cluster,
+            options.idle,
+            until_up=options.retry_until_up,
+            inputs=data.planned,
+            areas=data.areas,
         )
-        self.cluster, notes = clusters.obtain(request, self.report)
+        self.cluster, notes = self.recovery.obtain(
+            request, lambda request: clusters.obtain(request, self.report)
+        )
         self.notes += notes
         if self.cluster.awaits_replay:  # also where `%sky vars` has connected before
-            self.cluster.awaits_replay = False
-            config = self.session.config
-            for note in replay_unfinished(self.cluster, clusters.records, self.display, config):
-                self.notes.append(note)
+            self._replay_earlier(self.cluster)
         row = self.cluster.row
         self.limits.check_price(row)
         what = _("{label} was not started").format(label=self.label)
@@ -248,6 +284,17 @@ class SkyRun:
         self.ranks = tuple(parse_ranks(options.on, row.nodes))
         self.cluster.await_engines(self.ranks)
         return Placement(self.cluster, self.ranks)
+
+    def _replay_earlier(self, cluster: ClusterHandle) -> None:
+        """Show what cells of earlier kernels have printed; wait for those that go on."""
+
+        def wait(label: str) -> None:
+            ahead = _("behind {cell}, which goes on from an earlier kernel").format(cell=label)
+            self.report("queued", ahead)
+
+        records, config = self.session.clusters.records, self.session.config
+        self.notes += replay_unfinished(cluster, records, self.display, config, wait)
+        cluster.awaits_replay = False  # a replay that was stopped is gone on with by the next cell
 
     def _finish_with_error(self, error: BaseException) -> None:
         """End in an error."""
@@ -298,6 +345,8 @@ class SkyRun:
         code = self.origin.number_lines(self.code)
         self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
         self.record.begin(cluster.row, limit)
+        if self.options.background:
+            self.record.write("running")  # a process that follows this one asks for it by name
         # last, and nothing after it: the thread that sends needs the interpreter, too
         for rank in placement.ranks:
             engine = engines.get(rank, "")
@@ -411,6 +460,7 @@ class SkyRun:
         if self.cluster is not None:
             self.cluster.running.pop(self.id, None)
         self.record.end(stage)
+        self.recovery.forget()
 
     # -- showing -----------------------------------------------------------------------------
 
@@ -441,6 +491,8 @@ class SkyRun:
         row = self.cluster.row if self.cluster else None
         if self.cluster is not None and (why := self.cluster.connection.down_reason()):
             detail = _("reconnecting: {why}").format(why=why)
+        elif self.cluster is not None:
+            detail = self.cluster.notices.describe(time.time()) or detail
         seconds, boot = self.record.times(time.time())
         self._shown = RunStatus(
             stage=stage,
@@ -461,28 +513,17 @@ class SkyRun:
         if self._relay is not None:
             self._relay.release()
 
-    def _waiting_for(self) -> str:
-        """Return the cell of this session behind which this one waits, in words; or nothing."""
-        for other in list(self.session.live.values()):
-            if (
-                other.cluster is self.cluster
-                and other.started < self.started
-                and set(other.ranks) & set(self.ranks)
-            ):
-                return f"behind {other.label}"
-        return ""
-
     def _show_interrupting(self, warning: str) -> None:
         is_new, self.warning = warning != self.warning, warning
         self.show("interrupting", force=is_new)
 
     def _show_running(self) -> None:
-        behind = self._waiting_for()
+        behind = self._queue.describe_ahead()
         self.show("queued" if behind else "running", behind)
 
     def _keep_status_alive(self) -> None:
         """Keep the status line alive while an engine is waited for before the cell itself."""
-        behind = self._waiting_for()
+        behind = self._queue.describe_ahead()
         self.report("queued" if behind else "syncing", behind or self.detail)
 
     def _finish(self, stage: Stage) -> None:

@@ -67,6 +67,8 @@ class RunRecord:
         self._stop_checked_at = self._heartbeat_at = 0.0
         self._stop_requests = ("", 0)
         self._closed = False
+        self._usd_before: float | None = 0.0
+        """USD of the machines that the run has lost."""
 
     @property
     def end_time(self) -> float | None:
@@ -83,7 +85,8 @@ class RunRecord:
 
     def spent_usd(self) -> float | None:
         """Return the cost of the run so far in USD; None when the price is unknown."""
-        return run_usd(self.row, time.time()) if self.row and self.row.nodes else 0.0
+        now = run_usd(self.row, time.time()) if self.row and self.row.nodes else 0.0
+        return None if now is None or self._usd_before is None else self._usd_before + now
 
     def begin(self, cluster: ClusterRow, limit: float | None) -> None:
         """Note that the run is sent to its nodes now: from here on it costs.
@@ -96,6 +99,7 @@ class RunRecord:
         limit
             Seconds that the run may take; None without a limit.
         """
+        self._usd_before = self.spent_usd()
         now, row = time.time(), self.row or self._begun()
         self.row = replace(
             row,

@@ -220,6 +220,11 @@ def current() -> Session:
         return _session
 
 
+def is_open() -> bool:
+    """Return whether this process has a session."""
+    return _session is not None
+
+
 def open_session(
     namespace: MutableMapping[str, Any], notebook: str, lasting: bool, everywhere: bool = False
 ) -> Session:

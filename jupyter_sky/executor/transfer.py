@@ -151,7 +151,9 @@ def send_value(
                 views = parcel.views(start, stop)
                 future = link.send_value_request(rank, "chunk", views, id=identity, start=start)
                 flying.append((future, stop - start))
-        end = with_sources({"id": identity, "name": name, "digest": digest}, parcel)
+        modules = policy.get("auto", {}).get("modules", "")
+        told = {"id": identity, "name": name, "digest": digest, "modules": modules}
+        end = with_sources(told, parcel)
         link.ask_engine(rank, "end", **end)
     return set(decisions.values())
 
@@ -203,7 +205,7 @@ def receive_value(
             parcel = _fetch(cluster, rank, described, progress)
         finally:
             release_packed(cluster, rank, described)
-    value = _load_value(parcel, name, trusted)
+    value = load_value(parcel, name, trusted)
     if isinstance(value, FunctionType | type) and isinstance(described.get("digest"), str):
         _RECEIVED[value] = described["digest"]
     return value
@@ -264,7 +266,14 @@ def wire_size(described: dict[str, Any]) -> int:
     return sum(described.get("sizes", ()))
 
 
-def _load_value(parcel: Parcel, name: str, trusted: bool) -> Any:
+def load_value(parcel: Parcel, name: str, trusted: bool) -> Any:
+    """Return the value of a parcel; only as data where pickles may not be opened.
+
+    Raises
+    ------
+    SkyTransferError
+        It cannot be opened here.
+    """
     try:
         return parcel.load() if trusted else decode(parcel)
     except SkyTransferError as error:

@@ -13,9 +13,11 @@ from ..translation import _
 from .notebook_history import reads_history
 
 if TYPE_CHECKING:
+    from ..dag.graph import Data
     from ..engines.wire.auto_inputs import AutoInput, Decision
     from ..engines.wire.values import Parcel
     from ..store.store import ClusterRow
+    from ..tracker.blocks import Scope
     from .cluster import ClusterHandle
     from .notebook_history import NotebookHistory
     from .transfer import RemoteValue
@@ -37,6 +39,12 @@ class ClusterRequest:
         Whether places are asked until there is one.
     allocation
         Market to launch it on; None for that of the resources.
+    inputs
+        Data that the plan of a new one counts: their place draws it there.
+    areas
+        Areas that those data may not leave.
+    avoided
+        Places not to launch it at.
     """
 
     resources: Resources
@@ -44,6 +52,30 @@ class ClusterRequest:
     idle: float | None = None
     until_up: bool = False
     allocation: str | None = None
+    inputs: tuple[Data, ...] = ()
+    areas: tuple[str, ...] = ()
+    avoided: tuple[Scope, ...] = ()
+
+    @property
+    def plan_settings(self) -> dict[str, Any]:
+        """Settings of the plan of its place."""
+        settings = data_settings(self.inputs, self.areas)
+        if self.avoided:
+            from ..optimizer.constraints import Avoid
+
+            demand = Avoid(self.avoided, _("places whose machines are taken away"))
+            settings["constraints"] = (*settings.get("constraints", ()), demand)
+        return settings
+
+
+def data_settings(inputs: Sequence[Data], areas: Sequence[str]) -> dict[str, Any]:
+    """Return the settings by which a plan counts data and stays in their areas."""
+    settings: dict[str, Any] = {"inputs": tuple(inputs)} if inputs else {}
+    if areas:
+        from ..optimizer.constraints import Residency
+
+        settings["constraints"] = (Residency(areas),)
+    return settings
 
 
 @dataclass(frozen=True, slots=True)

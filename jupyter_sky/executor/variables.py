@@ -13,6 +13,7 @@ from ..translation import _
 from . import transfer
 from .cell_names import assigned_names
 from .clusters import ClusterRegistry
+from .engine_queue import describe_wait
 
 if TYPE_CHECKING:
     from .cluster import ClusterHandle
@@ -44,6 +45,8 @@ class Variables:
     def put(self, names: list[str], cluster: str | None = None) -> None:
         """Send local variables to every engine of a cluster."""
         live = self._clusters.find(cluster)
+        if note := describe_wait(live, live.connection.ranks()):
+            print(note, flush=True)
         for name in names:
             if name not in self.namespace:
                 raise SkyUsageError(

@@ -48,7 +48,7 @@ def placement_text(
     name = options.cluster or Sky.load().cluster
     if words := _running_cluster_text(need, name, known):
         return words
-    second = "" if name else describe_second_cluster(need, _own_clusters(known))
+    second = "" if name else describe_second_cluster(need, own_clusters(known))
     return "; ".join(filter(None, (_launch_text(need), second)))
 
 
@@ -59,7 +59,7 @@ def _launch_text(need: Resources) -> str:
     try:
         found = decide_placement(need)
     except SkyError as error:
-        return _no_placement_text(need, error)
+        return no_placement_text(need, error)
     offer, price = found.offer, format_rate(found.price)
     if offer.cloud == "local":
         return _("would run on this machine: it has what the cell asks for, and costs nothing")
@@ -71,7 +71,7 @@ def _launch_text(need: Resources) -> str:
     return _("would run on {place}, {price}: {why}").format(place=offer.place, price=price, why=why)
 
 
-def _own_clusters(known: CompletionContext) -> list[ClusterRow]:
+def own_clusters(known: CompletionContext) -> list[ClusterRow]:
     """Return the clusters that the notebook started for itself."""
     return [
         row
@@ -83,7 +83,7 @@ def _own_clusters(known: CompletionContext) -> list[ClusterRow]:
 def _running_cluster_text(need: Resources, name: str, known: CompletionContext) -> str:
     """Whether a cluster takes the cell, as `executor.clusters.ClusterRegistry.obtain` has it."""
     named = [row for row in known.up if row.name == name]
-    for row in preferred(named if name else _own_clusters(known)):
+    for row in preferred(named if name else own_clusters(known)):
         missing = missing_labels(need, row)
         if not missing:
             price = "free" if row.price == 0 else format_rate(row.price)
@@ -97,7 +97,8 @@ def _running_cluster_text(need: Resources, name: str, known: CompletionContext) 
     return ""
 
 
-def _no_placement_text(need: Resources, error: SkyError) -> str:
+def no_placement_text(need: Resources, error: SkyError) -> str:
+    """Return why a request cannot be placed now or yet."""
     from ..provisioner import placement
 
     if why := clouds.permanent_obstacle(need):

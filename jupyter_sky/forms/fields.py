@@ -86,6 +86,8 @@ _LABELS = {
     "bg": "Background",
     "dry_run": "Dry run",
     "retry_until_up": "Wait if full",
+    "recover": "Go on elsewhere",
+    "checkpoint": "Save every",
     "yes": "Large values",
     "untrusted": "Data only",
     "instance_type": "Machine type",

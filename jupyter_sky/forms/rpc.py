@@ -15,6 +15,7 @@ from .completion import CompletionContext, complete
 from .expected_place import placement_text
 from .fields import schema
 from .matching import match, summary
+from .new_cluster import COMMAND, cluster_fields, start_text, unused_name
 
 Json = dict[str, Any]
 
@@ -41,7 +42,10 @@ def make_handlers(
         return {"choices": [asdict(choice) for choice in found]}
 
     def placed(asked: Json) -> Json:
-        return {"words": placement_text(_fields(asked.get("fields")), known=known(asked))}
+        fields = _fields(asked.get("fields"))
+        if asked.get("command") == COMMAND:
+            return {"words": start_text(fields, known(asked))}
+        return {"words": placement_text(fields, known=known(asked))}
 
     return {
         "schema": _schema,
@@ -50,11 +54,13 @@ def make_handlers(
         "match": _match,
         "place": placed,
         "complete": completed,
+        "new-name": lambda asked: {"name": unused_name(known(asked))},
     }
 
 
 def _schema(asked: Json) -> Json:
-    return {"fields": [asdict(field) for field in schema()], "aliases": dict(Sky.load().aliases)}
+    fields = cluster_fields() if asked.get("command") == COMMAND else schema()
+    return {"fields": [asdict(field) for field in fields], "aliases": dict(Sky.load().aliases)}
 
 
 def _read(asked: Json) -> Json:

@@ -273,7 +273,7 @@ _FORMULA_STARTS = (
     "SELECT count(*), count(ended), max(ended) FROM intervals",
     "SELECT count(*), count(ended), max(ended) FROM runs",
     "SELECT count(*), max(created), max(ended) FROM clusters",
-    "SELECT count(*) FROM spend",
+    "SELECT count(*), total(usd) FROM spend",
     "SELECT name, value FROM settings ORDER BY name",
 )
 

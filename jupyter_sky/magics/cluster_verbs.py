@@ -44,8 +44,28 @@ def up(options: Sequence[str]) -> Any:
     from ..config.settings import Sky
 
     given = parse_cell_line(shlex.join(options), Sky.load().aliases)
+    _check_cluster_options(options)
     cluster = clusters.up(given.cluster, idle=given.idle, **given.resources.labels())
     return clusters.status(cluster.row.name)
+
+
+def _check_cluster_options(options: Sequence[str]) -> None:
+    """Refuse options that are for cells: a cluster would ignore them.
+
+    Raises
+    ------
+    SkyUsageError
+        Names the first of them.
+    """
+    from ..cell_options.parsing import is_option, written_options
+
+    words = options if not options or is_option(options[0]) else options[1:]  # without an alias
+    for use in written_options(words):
+        if use.option.group != "Resources" and use.option.dest not in ("cluster", "idle"):
+            raise SkyUsageError(
+                _("%sky up: {flag} is for cells, not for clusters").format(flag=use.flag),
+                hint=_("give it in the cell: %%sky {example}").format(example=use.option.example),
+            )
 
 
 @verb(

@@ -71,6 +71,7 @@ def _names_of_kind(kind: str, sources: CompletionSources) -> list[tuple[str, str
         "run": sources.runs,
         "service": lambda: SERVICES,
         "setting": _settings,
+        "strategy": _strategies,
     }
     if kind in _PLACES:
         return label_names(sources.places(kind), kind)
@@ -92,6 +93,12 @@ def _groupings() -> Iterable[str]:
     from jupyter_sky.ledger.report import GROUPINGS
 
     return GROUPINGS
+
+
+def _strategies() -> Iterable[str]:
+    from ..preemption.recovery import STRATEGIES
+
+    return STRATEGIES
 
 
 def _settings() -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..cell_options.values import CellOptions
 from ..executor import session as sessions
@@ -16,6 +17,9 @@ from ..provisioner.preview import preview_plan, with_alternatives
 from ..translation import _
 from ..widgets.dry_run import DryRun
 
+if TYPE_CHECKING:
+    from ..executor.datasets import CellDataset
+
 
 def dry_run(code: str, options: CellOptions) -> DryRun:
     """Plan a cell without launching or sending anything.
@@ -26,30 +30,62 @@ def dry_run(code: str, options: CellOptions) -> DryRun:
     session = sessions.current()
     options = with_settings(options, session.config)
     sending = collect_inputs(options, code, session.namespace, session.config)
-    found, notes = _plan_cell(session, options)
+    listed = _list_data(session, options)
+    found, notes = _plan_cell(session, options, listed)
     sizes = {name: sum(item["sizes"]) for name, item in sending.inline.items()}
     sizes |= {name: parcel.nbytes for name, parcel in sending.large.items()}
     copies = ", ".join(
         _("{name} {size:,} bytes").format(name=name, size=size) for name, size in sizes.items()
     )
-    if options.data:
-        notes = (*notes, *_describe_data(session, options, found))
+    if options.data or options.uploads:
+        notes = (*notes, *_describe_data(session, options, listed, found))
     return DryRun(found, copies, notes)
 
 
-def _describe_data(session: Any, options: CellOptions, found: Plan) -> list[str]:
-    """Return what bringing the data of a cell to its place would take."""
+def _describe_data(
+    session: Any, options: CellOptions, listed: Sequence[CellDataset], found: Plan
+) -> list[str]:
+    """Return what bringing the data of a cell to its place would take, and uploading."""
     from .. import catalog
-    from ..executor.data_estimate import estimate_lines
+    from ..executor.data_estimate import estimate_lines, place_of_machine, upload_lines
+    from ..executor.uploads import open_targets
+
+    offer = found.tasks[0].offer
+    place = place_of_machine(offer.cloud, offer.region)
+    live = session.clusters.find_connected(options.resources, options.cluster)
+    there = frozenset(live.datasets) if live is not None else frozenset()
+    lines = estimate_lines(listed, place, catalog.load(), found.tasks[0].nodes, there)
+    targets = open_targets(options.uploads, session.folder)
+    return lines + upload_lines(targets, place, catalog.load())
+
+
+def _list_data(session: Any, options: CellOptions) -> Sequence[CellDataset]:
+    if not options.data:
+        return ()
     from ..executor.datasets import list_data
 
-    listed = list_data(options.data, session.folder, options.resources)
-    offer = found.tasks[0].offer
-    target = f"{offer.cloud}/{offer.region}" if offer.region else offer.cloud
-    return estimate_lines(listed, target, catalog.load())
+    return list_data(options.data, session.folder, options.resources)
 
 
-def _plan_cell(session: Any, options: CellOptions) -> tuple[Plan, tuple[str, ...]]:
+def _data_settings(
+    session: Any, options: CellOptions, listed: Sequence[CellDataset]
+) -> dict[str, Any]:
+    """Return the settings by which a plan counts the data of a cell."""
+    if not listed and not options.uploads:
+        return {}
+    from ..executor.data_estimate import area_names, planned_data
+    from ..executor.values import data_settings
+    from ..storage.uri import StorageUri
+
+    uris = [each.manifest.uri for each in listed]
+    uris += [StorageUri.parse(each.uri, session.folder) for each in options.uploads]
+    areas = area_names(uris, session.config.residency)
+    return data_settings(planned_data(listed), areas)
+
+
+def _plan_cell(
+    session: Any, options: CellOptions, listed: Sequence[CellDataset]
+) -> tuple[Plan, tuple[str, ...]]:
     """Return the plan of a cell, with notes."""
     need = options.resources
     for row in session.clusters.find_rows(need, options.cluster):
@@ -57,11 +93,11 @@ def _plan_cell(session: Any, options: CellOptions) -> tuple[Plan, tuple[str, ...
         price = None if row.price is None else row.price / row.nodes
         offer = replace(Offer(**row.offer), price=price)
         # the limit on the hourly cost was checked when the cluster was launched
-        whole = replace(need, nodes=row.nodes, max_hourly_cost=None)
+        whole = replace(need.as_minimum(), nodes=row.nodes, max_hourly_cost=None)
         up = replace(plan(whole, offers=(), warm=[offer]), name=need.command_line())
         return with_alternatives(up, need), (
             _("on cluster {name}, which is up").format(name=row.name),
         )
-    found, notes = preview_plan(need)
+    found, notes = preview_plan(need, **_data_settings(session, options, listed))
     second = session.clusters.second_cluster_note(need, options.cluster)
     return with_alternatives(found, need), (*([second] if second else ()), *notes)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..tracker import Knowledge
     from ..tracker import Place as Snapshot
     from ..tracker.records import Price
+    from ..tracker.transfer_rates import TransferRates
 
 
 class OfferColumns:
@@ -192,6 +193,8 @@ class Market:
         What its observations tell of lifetimes.
     prices : mapping
         Spot prices that the tracker has seen.
+    rates : TransferRates, optional
+        Rates of transfers that the tracker has seen.
     """
 
     catalog: Catalog
@@ -200,6 +203,7 @@ class Market:
     knowledge: Knowledge | None = None
     beliefs: Beliefs | None = None
     prices: dict[Snapshot, Price] = field(default_factory=dict)
+    rates: TransferRates | None = None
     _pools: dict[tuple[Resources, ...], OfferPool] = field(default_factory=dict)
     _machines: dict[int, Offer] = field(default_factory=dict)
     _families: dict[int, str] = field(default_factory=dict)

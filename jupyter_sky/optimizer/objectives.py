@@ -24,7 +24,9 @@ OBJECTIVE_SETTINGS = frozenset(
 MARKET_SETTINGS = frozenset({"catalog", "offers", "own", "warm"})
 """Settings of `plan` that say what can be had."""
 SETTINGS = (
-    OBJECTIVE_SETTINGS | MARKET_SETTINGS | {"solver", "presolve", "time_limit", "gap", "tracked"}
+    OBJECTIVE_SETTINGS
+    | MARKET_SETTINGS
+    | {"solver", "presolve", "time_limit", "gap", "tracked", "inputs"}
 )
 
 

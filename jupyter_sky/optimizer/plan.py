@@ -69,6 +69,8 @@ class Plan:
     certificate : Certificate
     notes : tuple of str
         Assumptions and caveats.
+    obstacles : tuple of str
+        Why it cannot be launched from here; empty if it can.
     deadline_h : float, optional
         Most hours that it may take, where that was asked.
 
@@ -91,6 +93,7 @@ class Plan:
     compared_: tuple[PlanComparison, ...] | None = field(default=None, compare=False, repr=False)
     alternatives_: tuple[Alternative, ...] | None = field(default=None, compare=False, repr=False)
     deadline_h: float | None = None
+    obstacles: tuple[str, ...] = ()
     planner: PlanQuestions | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -198,6 +201,7 @@ class Plan:
                 raise KeyError("format")
             data["certificate"] = Certificate(**data["certificate"])
             data["notes"] = tuple(data["notes"])
+            data["obstacles"] = tuple(data.get("obstacles", ()))
             for key in _PARTS.keys() & data.keys():
                 data[key] = tuple(_read_part(_PARTS[key], one) for one in data[key])
             return cls(**data)
@@ -223,9 +227,9 @@ class Plan:
     def _repr_html_(self) -> str | None:
         return None if _view is None else _view.to_html(self)
 
-    def with_notes(self, *notes: str) -> Plan:
-        """Return the plan with more said about it."""
-        return replace(self, notes=tuple(dict.fromkeys([*self.notes, *notes])))
+    def with_obstacles(self, *obstacles: str) -> Plan:
+        """Return the plan with the reasons why it cannot be launched from here."""
+        return replace(self, obstacles=tuple(dict.fromkeys(obstacles)))
 
 
 class PlanView(NamedTuple):

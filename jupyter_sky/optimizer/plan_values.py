@@ -63,6 +63,12 @@ class PlannedTransfer:
     basis : str
         Basis of the price: ``listed``, ``estimate``, ``not known`` (then it is assumed), or
         ``free``.
+    rate_basis : str
+        Basis of the duration: ``observed`` by the tracker, or as the catalog says.
+    objects : int
+        Number of objects, whose requests are in the price; 0 where nobody has counted them.
+    measured : float
+        Unix time at which the size was measured; 0 for a size that somebody has said.
     """
 
     source: str
@@ -73,6 +79,8 @@ class PlannedTransfer:
     hours: float
     basis: str = "listed"
     rate_basis: str = ""
+    objects: int = 0
+    measured: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ from .plan_values import (
 from .problem_builder import BuiltProblem, ProblemBuilder
 from .scopes import parse_scope
 from .solver.problem import LabelMask, Objective, Problem, Solution, Solver, require_difference
+from .task_data import describe_data, with_inputs
 from .transfers import site_of
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def plan(
     warm: Sequence[Offer] = (),
     tracked: bool = True,
     recompute: Recompute = expected_runs,
+    inputs: Sequence[Data] = (),
     **labels: Any,
 ) -> Plan:
     """Decide where each task of a graph runs.
@@ -107,6 +109,8 @@ def plan(
         How many times over the work on a spot machine is paid for, by the lifetimes of
         `jupyter_sky.preemption`. By default all of it is done again after each loss
         (`preemption.expected_runs`); `preemption.checkpointed(0.5)` saves every half hour.
+    inputs
+        Data that a single request reads.
 
     Raises
     ------
@@ -121,7 +125,7 @@ def plan(
     --------
     >>> plan(dag, deadline="3h", constraints=[Residency("eu")])  # doctest: +SKIP
     """
-    graph = build_graph(what, labels)
+    graph = with_inputs(build_graph(what, labels), inputs)
     objective = build_objective(minimize, deadline, budget, carbon_cap)
     market, blocks = _build_market(catalog, offers, (*own, *warm), tracked)
     first = len(market.own) - len(warm)
@@ -142,7 +146,7 @@ def _build_market(
     from .. import catalog as rooms
 
     shelf = rooms.load() if catalog is None else catalog
-    known, beliefs, prices = None, None, {}
+    known, beliefs, prices, rates = None, None, {}, None
     if tracked:
         from .. import tracker
 
@@ -150,9 +154,10 @@ def _build_market(
             now = time.time()
             seen = tracker.current()
             known, prices = tracker.knowledge(now), seen.prices(now)
+            rates = seen.transfer_rates(now)
             beliefs = Beliefs.of(seen.observations(), now, shelf.interruption)
     own = tuple(offers or ()) + tuple(beside)
-    market = Market(shelf, own, offers is None, known, beliefs, prices)
+    market = Market(shelf, own, offers is None, known, beliefs, prices, rates)
     return market, tuple(block.scope for block in known.blocks) if known else ()
 
 
@@ -379,8 +384,11 @@ class Planner:
         place, gb = pricer.moves.place(int(pricer.store(data)[0])), data.gb or 0.0
         store, machine = (place.cloud, place.region, ""), (one.offer.cloud, one.offer.region, "")
         if kind == "output":
-            return self._make_transfer(one.task, data.uri, kind, gb, machine, store)
-        return self._make_transfer(data.uri, one.task, kind, gb, store, machine)
+            move = self._make_transfer(one.task, data.uri, kind, gb, machine, store)
+        else:
+            move = self._make_transfer(data.uri, one.task, kind, gb, store, machine)
+        requests = pricer.request_usd(data, kind) if gb else 0.0
+        return replace(move, usd=move.usd + requests, objects=data.objects, measured=data.measured)
 
     def _make_transfer(
         self, source: str, target: str, kind: str, gb: float, here: tuple, there: tuple
@@ -388,7 +396,8 @@ class Planner:
         from ..catalog import Location
 
         catalog = self.builder.market.catalog
-        took = catalog.transfer_hours(Location(*here), Location(*there), gb)
+        ends = Location(*here), Location(*there)
+        took = self.builder.pricer.moves.observed.duration(catalog, *ends, gb)
         if here == there and (kind == "edge" or here[0] not in ("internet",)):
             return PlannedTransfer(source, target, kind, gb, 0.0, took.hours, "free", took.basis)
         price = catalog.egress(Location(*here), Location(*there), gb)
@@ -410,6 +419,7 @@ class Planner:
             notes.append(f"assumed: ${rate:.2f}/GB out of clouds whose price is not known")
         if any(move.basis == "estimate" and move.usd for move in moves):
             notes.append("some prices of transfers are estimates: see plan.moves")
+        notes += describe_data(moves)
         if any(one.redone > 1.0005 for one in placed):
             plain = self.builder.recompute is expected_runs
             notes.append(

@@ -118,7 +118,7 @@ class Pricer:
     _carbon: Floats | None = None
 
     def __post_init__(self) -> None:
-        self.moves: TransferPrices = get_transfer_prices(self.market.catalog)
+        self.moves: TransferPrices = get_transfer_prices(self.market.catalog, self.market.rates)
         sites = self.market.sites
         self.regions = np.array([self.moves.region(c, r) for c, r, __ in sites], np.int64)
         self.clouds = list(dict.fromkeys(cloud for cloud, __, __ in sites))
@@ -276,12 +276,18 @@ class Pricer:
             store = self.store(data)
             ends = (regions, store) if kind == "outputs" else (store, regions)
             usd[used] += self.moves.usd(*ends, data.gb).reshape(-1)[back]
+            usd[used] += self.request_usd(data, kind)
             hours = self.moves.hours_per_gb(*ends).reshape(-1)[back] * data.gb
             if kind == "inputs":
                 ready[used] = np.maximum(ready[used], hours)
             else:
                 after[used] += hours
         return usd, ready, after
+
+    def request_usd(self, data: Data, kind: str) -> float:
+        """Return USD for the requests for the objects of a store."""
+        verb = "write" if kind in ("output", "outputs") else "read"
+        return self.moves.request_usd(int(self.store(data)[0]), data.objects, verb)
 
     def store(self, data: Data) -> Ints:
         """Return region of a store, as an array of one; checked, or assumed and noted."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..offers import Offer
+from ..tracker.transfer_rates import TransferRates
 from .solver.problem import Floats, Ints, TransferTable
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class TransferPrices:
     """Prices and times between regions of one catalog; found when first asked for, then kept."""
 
     catalog: Catalog
+    observed: TransferRates = field(default_factory=TransferRates)
     tier_bounds: list[float] = field(init=False)
     _index: dict[tuple[str, str], int] = field(default_factory=dict)
     _places: list[Location] = field(default_factory=list)
@@ -141,8 +143,19 @@ class TransferPrices:
     def _rate(self, a: int, b: int) -> float:
         if (a, b) not in self._rates:
             here, there = self._places[a], self._places[b]
-            self._rates[a, b] = self.catalog.transfer_hours(here, there, 1.0).hours
+            self._rates[a, b] = self.observed.duration(self.catalog, here, there, 1.0).hours
         return self._rates[a, b]
+
+    def request_usd(self, region: int, objects: int, kind: str) -> float:
+        """Return USD for one request for each object; 0 where no price is known.
+
+        Parameters
+        ----------
+        kind
+            ``write`` or ``read``.
+        """
+        here = self._places[region]
+        return objects * (self.catalog.request_price(here.cloud, here.region, kind).usd or 0.0)
 
     def across_zones(self, region: int, gb: float) -> float:
         """Return USD from one zone of a region to another."""
@@ -189,8 +202,9 @@ def _tabulate(price: Callable[[int, int], float], sources: Ints, targets: Ints) 
 _last: list[TransferPrices] = []
 
 
-def get_transfer_prices(catalog: Catalog) -> TransferPrices:
-    """Return the transfer prices of a catalog; those of the last one are kept."""
-    if not _last or _last[0].catalog is not catalog:
-        _last[:] = [TransferPrices(catalog)]
+def get_transfer_prices(catalog: Catalog, observed: TransferRates | None = None) -> TransferPrices:
+    """Return the transfer prices of a catalog and of observed rates; the last ones are kept."""
+    observed = observed or TransferRates()
+    if not _last or _last[0].catalog is not catalog or _last[0].observed != observed:
+        _last[:] = [TransferPrices(catalog, observed)]
     return _last[0]

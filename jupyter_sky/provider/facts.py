@@ -55,6 +55,9 @@ class CloudFacts:
         Regular expression of the instance types with Intel SGX; empty where there are none.
     price_source : str
         Module and class in `jupyter_sky.catalog.refresh` that read its price list.
+    notice_service : str
+        Class in `jupyter_sky.engines.node.notices` that reads what the cloud tells a machine about
+        its end; empty where it tells nothing.
     colour : str
         In drawings of plans.
     driver : str
@@ -89,6 +92,7 @@ class CloudFacts:
     has_flat_egress: ClassVar[bool] = False
     sgx_types: ClassVar[str] = ""
     price_source: ClassVar[str] = ""
+    notice_service: ClassVar[str] = ""
     colour: ClassVar[str] = "#8a63c9"
     driver: ClassVar[str] = ""
     api_version: ClassVar[int] = API_VERSION
@@ -121,6 +125,7 @@ class AwsFacts(CloudFacts):
     pue, colour = 1.135, "#c77700"
     storage_region, storage_class, schemes = "us-east-1", "S3 Standard", ("s3",)
     has_flat_egress, price_source = True, "aws:AwsPrices"
+    notice_service = "AwsNotices"
     settings: ClassVar = {
         "scheduler_role": "ARN of a role with which EventBridge ends machines at the end of their "
         "lease; without one they end by themselves.",
@@ -163,6 +168,7 @@ class AzureFacts(CloudFacts):
     storage_region, storage_class = "eastus", "Blob Hot LRS"
     schemes, storage_hosts = ("az", "abfs", "abfss"), (".blob.core.windows.net",)
     price_source = "azure:AzurePrices"
+    notice_service = "AzureNotices"
     sgx_types = r"Standard_DC\d+(s|s_v2|_v2|s_v3|ds_v3)"
 
     @staticmethod
@@ -196,6 +202,7 @@ class GcpFacts(CloudFacts):
     pue, colour = 1.10, "#2e8b57"
     storage_region, storage_class, schemes = "us-central1", "GCS Standard", ("gs",)
     price_source = "gcp:GcpPrices"
+    notice_service = "GoogleNotices"
     settings: ClassVar = {
         "service_account": "Service account with which machines delete themselves, an e-mail "
         "address or 'default'; without one they power off, and their disk is billed until "

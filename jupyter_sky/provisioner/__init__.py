@@ -30,6 +30,7 @@ from ..errors import (
     SkyUsageError,
 )
 from ..offers import Offer
+from ..provider.register import find_facts
 from ..resources import format_duration
 from ..tracker import Place
 from ..translation import _
@@ -171,6 +172,7 @@ def _bring_up(order: LaunchRequest, report: Report, launched: OnLaunched) -> Lea
             "nodes": order.resources.nodes,
             "idle": order.idle,
             "gpus": [order.offer.gpu or "", order.offer.gpu_count],
+            "notice_service": _notice_service(order.offer),
         }
         if isinstance(cloud, SshAccessibleCloud):
             connection = _start_over_ssh(cloud, machines, config, report, since)
@@ -185,6 +187,11 @@ def _bring_up(order: LaunchRequest, report: Report, launched: OnLaunched) -> Lea
         uninterruptible(lambda: cloud.terminate([machine.id for machine in machines]))
         raise
     return Lease(order, tuple(machines), connection)
+
+
+def _notice_service(offer: Offer) -> str:
+    """Return the reader of notices for machines of an offer; empty where there are none."""
+    return find_facts(offer.cloud).notice_service if offer.spot else ""
 
 
 def _start_over_ssh(

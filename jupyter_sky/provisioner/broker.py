@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from ..errors import (
     SkyClusterLost,
@@ -92,6 +93,7 @@ def place(
     report: Report,
     until_up: bool = False,
     allocation: str | None = None,
+    **settings: Any,
 ) -> PlacementResult[T]:
     """Launch at the best place that does not refuse.
 
@@ -106,6 +108,8 @@ def place(
         When every place has refused, wait and ask again, without end.
     allocation
         See `jupyter_sky.provisioner.placement.decide_placement`.
+    **settings
+        Settings of `jupyter_sky.optimizer.planner.plan`.
 
     Raises
     ------
@@ -116,7 +120,8 @@ def place(
     """
     attempts: list[Attempt] = []
     report("placing", "")
-    decision = decide_placement(need, allocation)
+    decide = partial(decide_placement, need, allocation, **settings)
+    decision = decide()
     while True:
         offer = decision.offer
         if attempts:
@@ -133,7 +138,7 @@ def place(
                 raise attempts[-1].error
             if not until_up:
                 raise _no_places_error(attempts)
-            following = _decide_again(need, allocation, attempts, report)
+            following = _decide_again(decide, attempts, report)
         decision = following
 
 
@@ -157,13 +162,13 @@ def _next_decision(decision: Decision, attempts: Sequence[Attempt]) -> Decision 
 
 
 def _decide_again(
-    need: Resources, allocation: str | None, attempts: list[Attempt], report: Report
+    decide: Callable[..., Decision], attempts: list[Attempt], report: Report
 ) -> Decision:
     """Wait until a place can be asked again, and decide anew."""
     while True:
         _wait_for_retry(attempts, report)
         try:
-            return decide_placement(need, allocation, _exhausted_stages(attempts))
+            return decide(without=_exhausted_stages(attempts))
         except SkyNoOffer:
             pass  # all are blocked still
 

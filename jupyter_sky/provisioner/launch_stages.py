@@ -1,4 +1,4 @@
-"""The stages of a launch with their times, for ``%sky logs --provision``."""
+"""Stages of a launch and later events of a cluster, for ``%sky logs --provision``."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ class LaunchStages:
 
     def record(self, name: str, begun: float) -> None:
         """Write down a stage that has just ended."""
-        record = {"stage": name, "begun": begun, "ended": time.time()}
-        # a launch does not fail for the sake of its times
-        with suppress(OSError), self.path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        _append(self.path, name, begun, time.time())
 
     def begin(self, name: str) -> None:
         """Begin a stage, and so end the one before; a repeated name changes nothing."""
@@ -52,8 +49,21 @@ class LaunchStages:
             self._name = ""
 
 
+def record_event(path: Path, text: str) -> None:
+    """Write down an event that has just happened to a cluster, such as the loss of a machine."""
+    now = time.time()
+    _append(path, text, now, now)
+
+
+def _append(path: Path, name: str, begun: float, ended: float) -> None:
+    record = {"stage": name, "begun": begun, "ended": ended}
+    # nothing fails for the sake of its times
+    with suppress(OSError), path.open("a") as file:
+        file.write(json.dumps(record) + "\n")
+
+
 def format_stages(path: Path) -> str:
-    """Return the stages of a launch as text, a line each with its seconds.
+    """Return the stages of a launch and later events as text, a line each with its seconds.
 
     Examples
     --------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import clouds
 from ..errors import SkyError, SkyNoOffer, SkyPermission
 from ..resources import Resources
+from ..translation import _
 from .placement import (
     combined_stage,
     decide_placement,
@@ -119,7 +120,9 @@ def launch_obstacle_notes(plan: Plan, error: SkyNoOffer | SkyPermission | None =
             notes.append(f"{offer.place}: {why}")
         elif not clouds.is_ready(offer.cloud):
             reason = error.message.splitlines()[0] if isinstance(error, SkyPermission) else ""
-            notes.append(f"{offer.cloud}: cannot launch here yet: {reason or 'see %sky check'}")
+            text = _("{cloud}: cannot launch here yet: {reason}")
+            notes.append(text.format(cloud=offer.cloud, reason=reason or _("see %sky check")))
     if error is not None and not notes:
-        notes.append(f"a launch would be refused now: {error.message.splitlines()[0]}")
+        reason = error.message.splitlines()[0]
+        notes.append(_("a launch would be refused now: {reason}").format(reason=reason))
     return notes

@@ -8,16 +8,19 @@ import io
 import platform
 import tarfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 ENGINE_PACKAGES = (
-    "cloudpickle ipykernel ipyparallel ipython jupyter_client jupyter_core psutil pyzmq tornado "
-    "traitlets xxhash"
+    "cloudpickle google-crc32c ipykernel ipyparallel ipython jupyter_client jupyter_core psutil "
+    "pyzmq tornado traitlets xxhash"
 ).split()
 """Packages that an engine imports, in the notebook's versions, so that messages agree."""
+MOUNT_PACKAGE = "mfusepy"
+"""Package that mounts need and nothing else: engines do without where the notebook does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +56,19 @@ def environment_spec(base: str = "", packages: Sequence[str] = ()) -> Environmen
         Requirements that its owner wants besides.
     """
     python = python_minor_version()
-    requirements = (*_pins(), *packages)
+    requirements = (*engine_pins(), *packages)
     parts = [python, base, *requirements, hashlib.blake2b(package_archive()).hexdigest()]
     key = hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
     return EnvironmentSpec(python, requirements, key)
 
 
 @cache
-def _pins() -> tuple[str, ...]:
-    return tuple(f"{name}=={metadata.version(name)}" for name in ENGINE_PACKAGES)
+def engine_pins() -> tuple[str, ...]:
+    """Return the packages of engines as requirements, in the versions that are installed here."""
+    pins = [f"{name}=={metadata.version(name)}" for name in ENGINE_PACKAGES]
+    with suppress(metadata.PackageNotFoundError):
+        pins.append(f"{MOUNT_PACKAGE}=={metadata.version(MOUNT_PACKAGE)}")
+    return tuple(pins)
 
 
 @cache

@@ -13,14 +13,16 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+MNT_DETACH = 2
 GRACE_SECONDS = 3.0
 
 
@@ -75,7 +77,7 @@ def processes_with_env(text: str, title: str) -> list[int]:
     return pids
 
 
-def write_private(path: Path, record: Mapping[str, object]) -> None:
+def write_private(path: Path, record: Mapping[str, object] | Sequence[object]) -> None:
     """Write a small JSON file atomically, readable by this user only."""
     partial = path.with_suffix(".partial")
     with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -110,6 +112,31 @@ def kill_all(pids: list[int]) -> None:
             continue
 
 
+def unmount_below(directory: Path) -> None:
+    """Unmount file systems of FUSE at or below a folder, also those whose process is gone."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:  # not Linux
+        return
+    folder = os.fsencode(os.path.realpath(directory))
+    for line in lines:
+        fields, __, source = line.partition(b" - ")
+        point = re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), fields.split(b" ")[4])
+        if source.startswith(b"fuse") and (point == folder or point.startswith(folder + b"/")):
+            _unmount(point)
+
+
+def _unmount(point: bytes) -> None:
+    """Detach a file system; files that are open there can be read until they are closed."""
+    command = ["fusermount3", "-u", "-z", os.fsdecode(point)]
+    try:
+        if subprocess.run(command, capture_output=True, timeout=GRACE_SECONDS).returncode == 0:
+            return
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+    ctypes.CDLL(None, use_errno=True).umount2(point, MNT_DETACH)
+
+
 def main(argv: list[str]) -> int:
     """Run the command, wait for it, kill all descendants."""
     directory, command = Path(argv[0]), argv[1:]
@@ -141,6 +168,7 @@ def main(argv: list[str]) -> int:
             child.returncode = os.waitstatus_to_exitcode(status)
     signal.alarm(0)
     _kill_descendants()
+    unmount_below(directory)
     _record_end(directory, stop_signals, child.returncode)
     clean_up(directory)
     return 0

@@ -109,7 +109,7 @@ def get_launch_log(service: SkyService, name: str) -> dict[str, Any]:
         folder = launch_records().folder(row.connection.get("token", ""))
     text = format_stages(folder / STAGES)
     if not text and row.cloud == "local":
-        text = f"cluster {name} had no stages: it is on this machine\n"
+        text = _("{name} runs on this machine: nothing had to be launched\n").format(name=name)
     return {"text": text or _("no stage has begun yet\n")}
 
 

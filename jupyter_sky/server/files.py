@@ -1,4 +1,4 @@
-"""``clusters/NAME/files`` and ``.../download``: files of a cluster's head node, listed and sent.
+"""``clusters/NAME/files``, ``.../download``, ``runs/ID/files``: files of head nodes, listed, sent.
 
 Only what lies in the cluster's own folder is answered. Files are sent piece by piece as they are
 read there; folders as a zip archive that is written on the way, and is nowhere on a disk.
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _NAME = r"clusters/([^/]+)"
 PIECE_BYTES = 2**18
+_SAME_CLOCK_SECONDS, _OTHER_CLOCK_SECONDS = 0.05, 2.0
+"""How far the times of files may lie outside of their run, by the clock that wrote them."""
 _EARLIEST_ZIP_TIME = 315_532_800 + 86_400
 """Archives know no time before 1980, in any time zone."""
 
@@ -39,6 +41,11 @@ class HeadFiles:
 
     def __init__(self, service: SkyService, name: str) -> None:
         self._service, self._row = service, service.live_cluster(name)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the head node is this machine."""
+        return self._row.cloud == "local"
 
     def ask(self, do: str, path: str, **content: Any) -> tuple[dict[str, Any], bytes]:
         """Return an answer and its bytes.
@@ -83,6 +90,22 @@ class HeadFiles:
 def list_files(service: SkyService, name: str, path: str) -> dict[str, Any]:
     """Return the entries of a folder: name, kind, size in bytes, time of the last change."""
     found, _data = HeadFiles(service, name).ask("list", path or ".")
+    return _described(path, found)
+
+
+def list_run_files(service: SkyService, run_id: str) -> dict[str, Any]:
+    """Return the files of a cluster that were last changed while a run was going on."""
+    run = service.run(run_id)
+    if not run.cluster:
+        raise NotFound(_("run {run_id} has no cluster yet").format(run_id=run_id))
+    source = HeadFiles(service, run.cluster)
+    slack = _SAME_CLOCK_SECONDS if source.is_local else _OTHER_CLOCK_SECONDS
+    ended = service.describe(run)["ended"] or time.time()
+    found, _data = source.ask("changed", ".", since=run.started - slack, until=ended + slack)
+    return _described("", found)
+
+
+def _described(path: str, found: dict[str, Any]) -> dict[str, Any]:
     keys = ("name", "kind", "size", "modified")
     entries = [dict(zip(keys, entry, strict=True)) for entry in found["entries"]]
     return {"path": path, "entries": entries, "more": found["more"]}
@@ -134,6 +157,15 @@ class FilesHandler(SkyHandler):
         await self.answer(list_files, self.service, name, path)
 
 
+class RunFilesHandler(SkyHandler):
+    """Handler that lists the files of a run."""
+
+    @authorized
+    async def get(self, run_id: str) -> None:
+        """Return the files that were last changed while the run was going on."""
+        await self.answer(list_run_files, self.service, run_id)
+
+
 class DownloadHandler(SkyHandler):
     """Handler that sends a file, or a folder as an archive."""
 
@@ -174,4 +206,5 @@ class DownloadHandler(SkyHandler):
 HANDLERS = [
     (rf"{_NAME}/files", FilesHandler),
     (rf"{_NAME}/download", DownloadHandler),
+    (r"runs/([^/]+)/files", RunFilesHandler),
 ]

@@ -85,7 +85,7 @@ _SIGNATURE = (
     "SELECT run_id, stage, status, stop, nodes, warning FROM runs WHERE ended IS NULL",
     f"SELECT run_id, status FROM runs ORDER BY started DESC LIMIT {RUNS}",
     "SELECT count(*), count(ended) FROM intervals",
-    "SELECT count(*) FROM spend",
+    "SELECT count(*), total(usd) FROM spend",
     "SELECT name, value FROM settings",
 )
 

@@ -91,4 +91,21 @@ MIGRATIONS = (
     ALTER TABLE runs ADD COLUMN stops INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE runs ADD COLUMN warning TEXT NOT NULL DEFAULT ''
     """,
+    # transfers between stores cost something without a cluster: each has one row, by its name
+    """
+    ALTER TABLE spend RENAME TO earlier_spend;
+    CREATE TABLE spend (
+        id INTEGER PRIMARY KEY, cluster_id INTEGER REFERENCES clusters, what TEXT NOT NULL,
+        usd REAL, at REAL NOT NULL, transfer TEXT UNIQUE, notebook TEXT, cloud TEXT);
+    INSERT INTO spend (id, cluster_id, what, usd, at)
+        SELECT id, cluster_id, what, usd, at FROM earlier_spend;
+    DROP TABLE earlier_spend
+    """,
+    # how fast transfers between stores and machines were, by which later ones are estimated
+    """
+    CREATE TABLE transfer_rates (
+        id INTEGER PRIMARY KEY, source TEXT NOT NULL, target TEXT NOT NULL,
+        part_size INTEGER NOT NULL, machines INTEGER NOT NULL, nbytes INTEGER NOT NULL,
+        seconds REAL NOT NULL, at REAL NOT NULL)
+    """,
 )

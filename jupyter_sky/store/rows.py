@@ -94,9 +94,16 @@ class IntervalRow:
         return ClusterId(self.cluster, self.cluster_created)
 
 
+TRANSFERS = "transfers"
+"""Name by which the ledger sums up the transfers between stores."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpendRow:
-    """Amount that is not by the hour, such as the egress of a transfer."""
+    """Amount that is not by the hour, such as the egress of a transfer.
+
+    Transfers between stores belong to no cluster, and count as one that is called `TRANSFERS`.
+    """
 
     cluster: str
     notebook: str

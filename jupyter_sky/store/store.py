@@ -19,7 +19,7 @@ from ..errors import SkyNameTaken, SkyStoreError
 from ..translation import _
 from .database import Database
 from .migrations import MIGRATIONS
-from .rows import ClusterId, ClusterRow, IntervalRow, RunRow, SpendRow
+from .rows import TRANSFERS, ClusterId, ClusterRow, IntervalRow, RunRow, SpendRow
 from .run_records import RunRecords
 from .statements import (
     BEGUN_CONDITION,
@@ -339,6 +339,26 @@ class Store(RunRecords):
         sql = f"INSERT INTO spend (cluster_id, what, usd, at) SELECT {ID}, :what, :usd, :at"
         self._db.write((sql, self._cluster_key(cluster, what=what, usd=usd, at=at)))
 
+    def record_transfer_cost(
+        self, transfer: str, what: str, usd: float | None, *, notebook: str, cloud: str, at: float
+    ) -> None:
+        """Record what a transfer between stores costs up to now, in place of what it did before.
+
+        Parameters
+        ----------
+        transfer
+            Its name.
+        what
+            Description, such as its addresses and bytes.
+        notebook, cloud
+            Who pays, and to whom.
+        """
+        sql = (
+            "INSERT INTO spend (transfer, what, usd, notebook, cloud, at) VALUES (?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (transfer) DO UPDATE SET what = excluded.what, usd = excluded.usd"
+        )
+        self._db.write((sql, (transfer, what, usd, notebook, cloud, at)))
+
     def other_costs(
         self,
         cluster: str | None = None,
@@ -347,9 +367,12 @@ class Store(RunRecords):
     ) -> list[SpendRow]:
         """Return the amounts that are not by the hour, selected as for `intervals`."""
         sql = (
-            "SELECT name AS cluster, notebook, cloud, what, usd, at FROM spend "
-            "JOIN clusters ON clusters.id = cluster_id "
-            f"{CLUSTER_CONDITION} AND at >= ? ORDER BY at"
+            f"SELECT * FROM (SELECT ifnull(name, '{TRANSFERS}') AS cluster, "
+            "ifnull(clusters.notebook, spend.notebook) AS notebook, "
+            "ifnull(clusters.cloud, spend.cloud) AS cloud, what, usd, at "
+            "FROM spend LEFT JOIN clusters ON clusters.id = cluster_id) "
+            "WHERE cluster = ifnull(?, cluster) AND notebook = ifnull(?, notebook) AND at >= ? "
+            "ORDER BY at"
         )
         return [SpendRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
 

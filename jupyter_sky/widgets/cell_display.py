@@ -25,6 +25,8 @@ class CellDisplay:
 
     def __init__(self, shell: Any) -> None:
         self.shell, self.kernel = shell, shell.kernel
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()  # what a cell has printed before it runs another comes first
         self.parent = self.kernel.get_parent("shell")
         self.number = shell.displayhook.prompt_count
         self._id = uuid.uuid4().hex

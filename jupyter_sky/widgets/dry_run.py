@@ -9,7 +9,7 @@ from ..ledger.ledger import format_usd
 from ..optimizer.plan import Plan
 from ..tables import Table
 from ..translation import _
-from .plan import block, folded, footer, machine, place, rate, request_table, scrollable_table
+from .plan import block, folded, footer, machine, place, rate, request_table
 from .plan_format import format_clock
 
 
@@ -77,4 +77,4 @@ class DryRun:
     def _repr_html_(self) -> str:
         notes = "".join(block(line) for line in footer(self.plan))
         head = block(self.sentence, "font-weight: 600") + block(self.details)
-        return head + scrollable_table(self.table()) + folded(_("Sources and assumptions"), notes)
+        return head + self.table()._repr_html_() + folded(_("Sources and assumptions"), notes)

@@ -11,9 +11,10 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..optimizer.explain.timeline import TaskBar, TaskPhase, critical_path, timeline
+from ..tables import PAGE
 from ..translation import _
 from .plan_format import format_clock, format_size
-from .svg import EDGE, PAGE, QUIET, TEXT, make_figure, text_width
+from .svg import EDGE, QUIET, TEXT, make_figure, text_width
 
 if TYPE_CHECKING:
     from ..optimizer.plan import Plan

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, overload
 from ..catalog.price_origin import PriceOrigin, describe_origin, format_date
 from ..catalog.regions import STALE_DAYS, days_since
 from ..offers import Offer
-from ..tables import CAPTION, LINE, NO_MATHJAX_CLASSES, TABLE, Table
+from ..tables import CAPTION, LINE, NO_MATHJAX_CLASSES, TABLE, Table, make_scrollable
 from ..translation import _, ngettext
-from .svg import make_scrollable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -184,11 +183,12 @@ class Offers:
         content = (
             f'<table class="{NO_MATHJAX_CLASSES} jupyter-sky-offers" data-sortable="no" '
             f'data-sort-by="{escape(_("sort by %1"))}" style="{TABLE}">'
-            f'<caption style="{CAPTION}">{escape(table.title)}</caption>'
             f'<thead><tr style="background: none">{head}</tr></thead><tbody>{body}</tbody></table>'
         )
         return (
-            f"<style>{_STYLE}</style>{make_scrollable(content, _('offers'))}"
+            f'<style>{_STYLE}</style><div class="{NO_MATHJAX_CLASSES}" '
+            f'style="{TABLE}; {CAPTION}">{escape(table.title)}</div>'
+            f"{make_scrollable(content, _('offers'))}"
             f"{notes}<script>{_script()}</script>"
         )
 
@@ -204,23 +204,25 @@ def _script() -> str:
 
 
 def _columns(lines: Sequence[OfferLine]) -> list[_Column]:
-    """Return the columns that are not empty in these lines."""
+    """Return the columns that are not empty in these lines, nor repeat another."""
+    several = any(line.offer.gpu_count > 1 for line in lines)
     columns = [
         _Column("cloud", lambda line: line.offer.cloud),
         _Column("region", lambda line: line.offer.region),
-        _Column("zones", lambda line: _zones(line.zones)),
-        _Column("country", lambda line: line.offer.country),
         _Column(_("instance type"), lambda line: line.offer.instance_type),
-        _Column("vCPUs", lambda line: _plain(line.offer.vcpus), lambda line: line.offer.vcpus),
-        _Column("GiB", lambda line: _plain(line.offer.memory), lambda line: line.offer.memory),
-        _Column("GPUs", lambda line: _gpus(line.offer)),
-        _Column("market", lambda line: "spot" if line.offer.spot else "on-demand"),
+        # on a narrow page the last columns are beyond the edge: never the price
         _Column("USD/h", lambda line: _usd(line.offer.price), lambda line: line.offer.price),
         _Column(
             _("USD/h per GPU"),
-            lambda line: _usd(line.offer.gpu_price, bool(line.offer.gpu)),
+            lambda line: _usd(line.offer.gpu_price, bool(line.offer.gpu)) if several else "",
             lambda line: line.offer.gpu_price,
         ),
+        _Column("market", lambda line: "spot" if line.offer.spot else "on-demand"),
+        _Column("GPUs", lambda line: _gpus(line.offer)),
+        _Column("vCPUs", lambda line: _plain(line.offer.vcpus), lambda line: line.offer.vcpus),
+        _Column("GiB", lambda line: _plain(line.offer.memory), lambda line: line.offer.memory),
+        _Column("zones", _zones, tooltip=lambda line: ", ".join(line.zones)),
+        _Column("country", lambda line: line.offer.country),
         _Column("service", lambda line: " ".join(line.offer.packages)),
         _Column(
             _("price from"),
@@ -249,10 +251,12 @@ def _origin(line: OfferLine) -> PriceOrigin:
     return describe_origin(line.offer.source, line.offer.date)
 
 
-def _zones(zones: Sequence[str]) -> str:
-    if len(zones) < 3:
-        return ", ".join(zones)
-    return _("{zones} and {zones_count} more").format(zones=zones[0], zones_count=len(zones) - 1)
+def _zones(line: OfferLine) -> str:
+    """Return the zones without their region, which stands beside them."""
+    region = line.offer.region
+    return ", ".join(
+        zone[len(region) :].lstrip("-") if zone.startswith(region) else zone for zone in line.zones
+    )
 
 
 def _gpus(offer: Offer) -> str:
@@ -268,7 +272,7 @@ def _plain(value: float) -> str:
 def _usd(price: float | None, asked: bool = True) -> str:
     if price is None:
         return "unknown" if asked else ""
-    return f"${price:.4f}"
+    return f"{price:.4f}"
 
 
 def _clipped(text: str) -> str:

@@ -21,7 +21,6 @@ from .plan_format import (
     format_usd_difference,
 )
 from .plan_graph import MAX_LABELS, draw_graph
-from .svg import make_scrollable
 
 if TYPE_CHECKING:
     from ..offers import Offer
@@ -50,10 +49,11 @@ def to_text(plan: Plan) -> str:
 def to_html(plan: Plan) -> str:
     """Return the plan as HTML for light and dark themes, legible without styles."""
     _compute_explanations(plan)
-    notes = "".join(block(line) for line in footer(plan))
+    visible = "".join(map(block, filter(None, [*plan.obstacles, _more_calls(plan)])))
+    notes = "".join(block(line) for line in (str(plan.certificate), *plan.notes))
+    fold = folded(_("Sources and assumptions"), notes) + visible
     if len(plan) == 1 and not plan.moves:
-        fold = folded(_("Sources and assumptions"), notes)
-        return scrollable_table(request_table(plan)) + fold
+        return request_table(plan)._repr_html_() + fold
     moved = [move for move in plan.moves if move.gb]
     parts = [
         block(headline(plan), "font-weight: 600"),
@@ -61,15 +61,15 @@ def to_html(plan: Plan) -> str:
         draw_graph(plan),
     ]
     parts += [block(_arrows(moved), SMALL), block(summarize(plan)), draw_gantt(plan)]
-    parts.append(scrollable_table(tasks_table(plan, title="")))
+    parts.append(tasks_table(plan, title="")._repr_html_())
     if tables := _other(plan):
-        parts.append(folded(_nearest(plan), "".join(map(scrollable_table, tables))))
+        parts.append(folded(_nearest(plan), "".join(table._repr_html_() for table in tables)))
     if why := _reasons_html(plan):
         items = "".join(f"<li>{escape(line)}</li>" for line in why)
         parts.append(folded(_("why there"), f'<ul style="margin: 0">{items}</ul>'))
     if moved:
-        parts.append(folded(_("what moves"), scrollable_table(moves_table(plan))))
-    return "".join(parts) + notes
+        parts.append(folded(_("what moves"), moves_table(plan)._repr_html_()))
+    return "".join(parts) + fold
 
 
 def _compute_explanations(plan: Plan) -> None:
@@ -113,11 +113,6 @@ def folded(name: str, html: str) -> str:
         f'<details class="{NO_MATHJAX_CLASSES}" style="{_BLOCK}">'
         f'<summary style="cursor: pointer">{escape(name)}</summary>{html}</details>'
     )
-
-
-def scrollable_table(table: Table) -> str:
-    """Return a table in a box that scrolls if the table is too wide."""
-    return make_scrollable(table._repr_html_(), table.title or "tasks")
 
 
 def _arrows(moved: Sequence[PlannedTransfer]) -> str:
@@ -195,9 +190,15 @@ def _nearest(plan: Plan) -> str:
 
 def footer(plan: Plan) -> Sequence[str]:
     """Return certificate and notes, and the calls that compute alternatives."""
-    more = _("what else could be done, and what it costs: plan.compared(), plan.alternatives()")
-    asked = plan.planner is None or plan.alternatives_ is not None
-    return [str(plan.certificate), *plan.notes, *([] if asked else [more])]
+    asked = filter(None, [_more_calls(plan)])
+    return [str(plan.certificate), *plan.notes, *plan.obstacles, *asked]
+
+
+def _more_calls(plan: Plan) -> str:
+    """Return the calls that compute alternatives; empty where they have been computed."""
+    if plan.planner is None or plan.alternatives_ is not None:
+        return ""
+    return _("what else could be done, and what it costs: plan.compared(), plan.alternatives()")
 
 
 def prices_from(offers: Iterable[Offer]) -> str:
@@ -280,7 +281,7 @@ def request_table(plan: Plan, title: str | None = None) -> Table:
         cost, more = format_usd(plan.usd + other.usd), difference(other.usd, plan.usd)
         time = format_clock(max(0.0, one.hours + other.hours))
         rows.append(row(other.kind, other.offer, other.nodes, cost, more, time))
-    columns = ("", "where", "price", "cost", "more", "time", "machine")
+    columns = (_("choice"), "where", "price", "cost", "more", "time", "machine")
     note = prices_from([one.offer, *(other.offer for other in told)])
     return Table(headline(plan) if title is None else title, columns, tuple(rows), note, heads=True)
 

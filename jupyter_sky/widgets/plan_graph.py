@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from ..ledger.ledger import format_usd
 from ..provider.register import find_facts
-from ..tables import NO_MATHJAX_CLASSES
+from ..tables import NO_MATHJAX_CLASSES, PAGE
 from ..translation import _
 from .plan_format import format_clock, format_size
-from .svg import BOX, CHAR, EDGE, PAGE, QUIET, TEXT, make_figure, text_width
+from .svg import BOX, CHAR, EDGE, QUIET, TEXT, make_figure, text_width
 
 if TYPE_CHECKING:
     from ..optimizer.plan import Plan
@@ -27,6 +27,8 @@ MAX_TASKS = 60
 MAX_LABELS = 40
 """Largest number of arrows with labels; of more, the table has the amounts."""
 _LINE, _PAD, _GAP, _ROW, _PASSAGE = 16, 10, 30, 28, 14.0
+_LABEL_LINE = 13
+_LABEL = 3 * _LABEL_LINE + 3  # height of the label of an arrow [px]
 
 
 @dataclass
@@ -51,6 +53,11 @@ class _Box:
     def height(self) -> float:
         """Height in pixels."""
         return len(self.lines) * _LINE + 2 * _PAD - 2 if self.lines else _PASSAGE
+
+    @property
+    def pitch(self) -> float:
+        """Distance to the next box below: labels stand halfway to where arrows meet."""
+        return max(self.height + _ROW, 2 * _LABEL if self.store else 0)
 
     @property
     def middle(self) -> float:
@@ -189,20 +196,30 @@ def _layout(boxes: Sequence[_Box], arrows: Sequence[_Arrow]) -> None:
             before[b.key].append(a)
             after[a.key].append(b)
     _order(columns, before, after)
-    middle = max(sum(b.height + _ROW for b in column) for column in columns.values()) / 2
+    middle = max(map(_extent, columns.values())) / 2
     x = 8.0
     for level in sorted(columns):
         column = columns[level]
-        y = max(8.0, middle - sum(box.height + _ROW for box in column) / 2 + 8)
+        y = middle - _extent(column) / 2 + 8
         end = x + max(box.width for box in column)
         for box in column:
             box.x, box.y, box.column_end = x, y, end
-            y += box.height + _ROW
+            y += box.pitch
         longest = max(
-            (len(_label(arrow.move)) for arrow in arrows if arrow.stops[0].level == level),
+            (
+                len(line)
+                for arrow in arrows
+                if arrow.stops[0].level == level
+                for line in _label(arrow.move)
+            ),
             default=0,
         )
         x = end + max(_GAP, longest * CHAR * 0.92 + 22)
+
+
+def _extent(column: Sequence[_Box]) -> float:
+    """Return the height of a column from its first box to its last [px]."""
+    return sum(box.pitch for box in column[:-1]) + column[-1].height
 
 
 def _order(
@@ -226,10 +243,9 @@ def _order(
 # -- drawing -------------------------------------------------------------------------------------
 
 
-def _label(move: PlannedTransfer) -> str:
-    return (
-        f"{format_size(move.gb)} · {amount(move)} · {format_clock(move.hours)}" if move.gb else ""
-    )
+def _label(move: PlannedTransfer) -> tuple[str, ...]:
+    """Return size, cost and time, one below the other: side by side they made graphs too wide."""
+    return (format_size(move.gb), amount(move), format_clock(move.hours)) if move.gb else ()
 
 
 def _line(arrow: _Arrow) -> str:
@@ -247,7 +263,7 @@ def _line(arrow: _Arrow) -> str:
     thick = 2.2 if move.usd >= 0.01 else 1.2
     dash = "" if move.gb else "stroke-dasharray: 4 3; "
     said = _("{source} to {target}: {move}").format(
-        source=move.source, target=move.target, move=_label(move) or _("no data moves")
+        source=move.source, target=move.target, move=" · ".join(_label(move)) or _("no data moves")
     )
     return (
         f'<path d="{" ".join(path)}" '
@@ -265,17 +281,22 @@ def _labels(arrows: Sequence[_Arrow]) -> Iterator[str]:
             a, b = arrow.stops[:2]
             x1, x = a.x + a.width, (a.column_end + b.x) / 2
             part = (x - x1) / (b.x - x1)
-            # about where the curve is
+            # the size stands above the curve, about where that is
             y = a.middle + (b.middle - a.middle) * part * part * (3 - 2 * part) - 5
             spots.append((x, y, label))
     lowest: dict[float, float] = {}
     for x, wanted, label in sorted(spots):
-        y = max(wanted, lowest.get(x, 0.0) + 14)
+        y = max(wanted, lowest.get(x, -_LABEL) + _LABEL)
         lowest[x] = y
+        lines = "".join(
+            f'<tspan x="{x:.1f}" y="{y + (number and number * _LABEL_LINE + 5):.1f}">'
+            f"{escape(line)}</tspan>"
+            for number, line in enumerate(label)
+        )
         yield (
-            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" style="font-size: 11px; '
+            f'<text text-anchor="middle" style="font-size: 11px; '
             f"fill: {TEXT}; stroke: {PAGE}; stroke-width: 3px; paint-order: stroke; "
-            f'stroke-linejoin: round">{escape(label)}</text>'
+            f'stroke-linejoin: round">{lines}</text>'
         )
 
 

@@ -203,6 +203,11 @@ export class Api {
     return this.get(`clusters/${encodeURIComponent(cluster)}/files`, { path });
   }
 
+  /** Files that were last changed while a run was going on, each with its path as its name. */
+  runFiles(id: string): Promise<IFiles> {
+    return this.get(`runs/${encodeURIComponent(id)}/files`);
+  }
+
   /** Where a browser gets a file of a cluster, or a folder as an archive. */
   downloadUrl(cluster: string, path: string): string {
     const place = `jupyter-sky/clusters/${encodeURIComponent(cluster)}/download`;

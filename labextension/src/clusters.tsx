@@ -17,7 +17,7 @@ export interface IView {
   _: Translate;
 }
 
-const EXAMPLE = '%%sky --cpus 2\nprint("this runs on a cluster")';
+const EXAMPLE = '%%sky --cpus 2\nprint("on a cluster")';
 
 export function Clusters({ view, open }: { view: IView; open: Set<string> }): JSX.Element {
   const { poller, actions, _ } = view;
@@ -48,7 +48,7 @@ export function Clusters({ view, open }: { view: IView; open: Set<string> }): JS
         </ul>
       ) : (
         <Empty
-          text={_('No cluster is up, so nothing costs. This cell would start one:')}
+          text={_('No cluster is up. This cell would start one:')}
           example={EXAMPLE}
           why={actions.noCellReason()}
           insert={line => void actions.insert(line)}
@@ -74,7 +74,7 @@ function Totals({ state, view }: { state: IState; view: IView }): JSX.Element {
   const asOf = _('as of %1', new Date(poller.receivedAt * 1000).toLocaleTimeString());
   return (
     <p className="jsky-Panel-totals">
-      <b>{up ? ratePlus(state, _) : _('Nothing costs now')}</b>
+      <b>{up ? ratePlus(state, _) : _('No cost now')}</b>
       <span className={state.today.over ? 'jsky-mod-bad' : undefined}>{todayLine(state, _)}</span>
       <span className="jsky-Panel-quiet">{asOf}</span>
     </p>

@@ -1,5 +1,6 @@
 /** Components shared by the tabs. */
 
+import type { LabIcon } from '@jupyterlab/ui-components';
 import React, { useEffect, useId, useReducer, useState } from 'react';
 
 import type { SkyError } from './api';
@@ -47,25 +48,29 @@ export function Action(props: {
   about?: string; // the action's object, for screen readers
   why?: string;
   danger?: boolean;
+  icon?: LabIcon; // shown instead of the label, which is then a tooltip
+  expanded?: boolean; // of a button that shows and hides something
   act: () => void;
 }): JSX.Element {
-  const { label, about, why, danger, act } = props;
+  const { label, about, why, danger, icon, expanded, act } = props;
+  const kind = `${icon ? ' jsky-mod-icon' : ''}${danger ? ' jsky-mod-danger' : ''}`;
   const id = useId();
   return (
     <>
       <button
         type="button"
-        className={`jsky-Panel-button${danger ? ' jsky-mod-danger' : ''}`}
-        aria-label={about ? `${label}: ${about}` : undefined}
+        className={`jsky-Panel-button${kind}`}
+        aria-label={about ? `${label}: ${about}` : icon ? label : undefined}
+        aria-expanded={expanded}
         aria-disabled={why ? true : undefined}
         aria-describedby={why ? id : undefined}
-        title={why || undefined}
+        title={(icon ? [label, why] : [why]).filter(Boolean).join('\n') || undefined}
         onClick={event => {
           event.stopPropagation();
           if (!why) act();
         }}
       >
-        {label}
+        {icon ? <icon.react tag="span" width="16px" height="16px" /> : label}
       </button>
       {why ? (
         <span id={id} className="jsky-Panel-hidden">

@@ -13,6 +13,9 @@ import { replaceSource } from './cellSource';
 import { ISky } from './tokens';
 import { addView, type Show } from './views';
 
+/** Magic that starts a cluster; the server knows by it that a form is for one. */
+const UP = '%sky up';
+
 export const SAY = 'jupyter-sky:say-needs';
 
 /** Answers of the server to requests of a form. */
@@ -65,7 +68,7 @@ function insertBelow(panel: NotebookPanel, cell: Cell | undefined, source: strin
 function upCell(panel: NotebookPanel, line: string): string {
   const sources = panel.content.widgets.map(cell => cell.model.sharedModel.getSource());
   const load = sources.some(source => source.includes(LOAD)) ? '' : `${LOAD}\n`;
-  return `${load}%sky up ${line}`.trimEnd();
+  return `${load}${UP} ${line}`.trimEnd();
 }
 
 /** Puts the cursor behind the last character of a cell. */
@@ -170,9 +173,9 @@ export const form: JupyterFrontEndPlugin<void> = {
     };
 
     /** Asks for the needs of a cluster; the cell that starts it comes below the active one. */
-    const openNew = (panel: NotebookPanel, cell: Cell) => {
+    const openNew = async (panel: NotebookPanel, cell: Cell) => {
       opened?.dispose();
-      const body = h('div');
+      const body = h('div', null, h('p', { class: 'jsky-Needs-wait', text: _('Loading…') }));
       const shown = (opened = new FormPanel({ panel, cell, body, title: _('New cluster'), _ }));
       const insert = ({ line }: { line: string }) => {
         shown.dispose(); // makes the cell that it stood at the active one
@@ -193,7 +196,12 @@ export const form: JupyterFrontEndPlugin<void> = {
           act: (values: any) => edit(panel, insert(values))
         }
       ];
-      const drawn = drawForm({ el: body, ask, _, source: '%%sky\n', actions });
+      // beside another cluster of the notebook it needs a name: without, that one would be taken
+      const { name } = await ask('new-name').catch(() => ({ name: '' }));
+      if (shown.isDisposed) return;
+      const source = `${['%%sky', ...(name ? ['-c', name] : [])].join(' ')}\n`;
+      const askNew = (kind: string, payload: object = {}) => ask(kind, { ...payload, command: UP });
+      const drawn = drawForm({ el: body, ask: askNew, _, source, command: UP, actions });
       shown.disposed.connect(() => {
         drawn.dispose();
         if (opened === shown) opened = null;
@@ -229,7 +237,7 @@ export const form: JupyterFrontEndPlugin<void> = {
         const cell = panel?.content.activeCell;
         if (!panel || !cell) return;
         app.shell.activateById(panel.id);
-        openNew(panel, cell);
+        return openNew(panel, cell);
       }
     });
     tracker.activeCellChanged.connect(() => app.commands.notifyCommandChanged(NEW_CLUSTER));

@@ -46,6 +46,8 @@ export class FormPanel extends Widget {
     cell.disposed.connect(this.dispose, this);
     panel.disposed.connect(this.dispose, this);
     Widget.attach(this, document.body);
+    this.node.tabIndex = -1;
+    this.node.focus(); // Escape closes it before its fields are there, too
     this.seen = new IntersectionObserver(() => panel.isVisible || this.dispose());
     this.seen.observe(panel.node);
     this.grown = new ResizeObserver(() => this.place());

@@ -1,10 +1,11 @@
 /** Tab of offers: those that can be launched now come first, each group by price. */
 
+import { addIcon } from '@jupyterlab/ui-components';
 import React, { useEffect, useState } from 'react';
 
 import { IOffer, IOffers, SkyError } from './api';
 import type { IView } from './clusters';
-import { Action, DetailList, Problem, useSettled, useSignal } from './components';
+import { Action, Problem, useSettled, useSignal } from './components';
 import { gib, rate, Translate, vcpus } from './format';
 
 const LIMIT = 20;
@@ -55,7 +56,7 @@ export function Offers({ view, asked }: { view: IView; asked: IOfferQuery }): JS
         </label>
       </form>
       {problem ? <Problem error={problem} retry={again} _={_} /> : null}
-      {answer && !problem ? <OfferTable answer={answer} view={view} /> : null}
+      {answer && !problem ? <OfferList answer={answer} view={view} /> : null}
       {!answer && !problem ? <p className="jsky-Panel-quiet">{_('Looking…')}</p> : null}
     </>
   );
@@ -102,42 +103,32 @@ function tierTitle(tier: IOffer['launch'], _: Translate): string {
   }
 }
 
-function OfferTable({ answer, view }: { answer: IOffers; view: IView }): JSX.Element {
+function OfferList({ answer, view }: { answer: IOffers; view: IView }): JSX.Element {
   const { _ } = view;
   const { offers } = answer;
   const notes = answer.notes.filter(note => !note.includes('to_pandas')); // for notebooks only
+  const origins = [...new Set(offers.map(offer => offer.origin).filter(Boolean))];
   return (
     <>
       <p className="jsky-Panel-quiet" role="status">
         {countText(answer, _)}
       </p>
-      {offers.length ? (
-        <table className="jsky-Panel-table jsky-Offers">
-          <caption className="jsky-Panel-hidden">{_('Offers')}</caption>
-          <thead>
-            <tr>
-              <th scope="col">{_('Machine')}</th>
-              <th scope="col" className="jsky-Panel-number">
-                {_('USD/h')}
-              </th>
-            </tr>
-          </thead>
-          {TIERS.map(tier => {
-            const rows = offers.filter(offer => offer.launch === tier);
-            return rows.length ? (
-              <tbody key={tier}>
-                <tr>
-                  <th scope="rowgroup" colSpan={2}>
-                    {tierTitle(tier, _)}
-                  </th>
-                </tr>
-                {rows.map(offer => (
-                  <OfferRow key={keyOf(offer)} offer={offer} view={view} />
-                ))}
-              </tbody>
-            ) : null;
-          })}
-        </table>
+      {TIERS.map(tier => {
+        const rows = offers.filter(offer => offer.launch === tier);
+        const title = tierTitle(tier, _);
+        return rows.length ? (
+          <section key={tier} aria-label={title}>
+            <h3 className="jsky-Panel-group">{title}</h3>
+            <ul className="jsky-Panel-list" aria-label={title}>
+              {rows.map(offer => (
+                <OfferRow key={keyOf(offer)} offer={offer} view={view} />
+              ))}
+            </ul>
+          </section>
+        ) : null;
+      })}
+      {origins.length ? (
+        <p className="jsky-Panel-quiet">{_('Prices: %1', origins.join('; '))}</p>
       ) : null}
       {notes.map(note => (
         <p key={note} className="jsky-Panel-quiet">
@@ -161,32 +152,32 @@ export function countText({ offers, total, popular }: IOffers, _: Translate): st
   return total === 1 ? _('1 offer') : _('%1 offers', all);
 }
 
+/** Offer in two lines: machine and price, place and size; the tooltip has all of it. */
 function OfferRow({ offer, view }: { offer: IOffer; view: IView }): JSX.Element {
   const { actions, _ } = view;
-  const { instance_type, cloud, region, launch, obstacle } = offer;
+  const { instance_type, cloud, region, launch, obstacle, note } = offer;
+  const name = machine(offer).join(' · ');
+  const place = [cloud, region].filter(Boolean).join(' ');
+  const facts = [offer.spot ? _('spot') : '', place, ...size(offer, _)].filter(Boolean).join(' · ');
+  const origin = offer.origin_detail || offer.origin;
+  const tooltip = [name, facts, origin && _('Price: %1.', origin), note, obstacle];
   return (
-    <tr className="jsky-Offer" title={obstacle || undefined}>
-      <td>
-        <DetailList details={machine(offer)} />
-        <span className="jsky-Panel-quiet">
-          <DetailList details={[...size(offer, _), offer.spot ? _('spot') : '']} />
-        </span>
-        <span className="jsky-Panel-quiet" title={offer.origin_detail || undefined}>
-          <DetailList details={[offer.place, offer.origin, offer.note ?? '']} />
-        </span>
-      </td>
-      <td className="jsky-Panel-number">
-        {rate(offer.price, _)}
-        {launch === 'never' ? null : (
+    <li className="jsky-Row jsky-Offer" title={tooltip.filter(Boolean).join('\n')}>
+      <span className="jsky-Row-line">{name}</span>
+      <span className="jsky-Row-figure">{rate(offer.price, _)}</span>
+      <span className="jsky-Row-line jsky-Row-facts jsky-Panel-quiet">{facts}</span>
+      {launch === 'never' ? null : (
+        <span className="jsky-Row-actions">
           <Action
             label={_('Insert cell')}
             about={`${instance_type} ${cloud} ${region}`}
+            icon={addIcon}
             why={actions.noCellReason()}
             act={() => void actions.insert(`%%sky ${offer.line}`)}
           />
-        )}
-      </td>
-    </tr>
+        </span>
+      )}
+    </li>
   );
 }
 
@@ -196,5 +187,5 @@ function size({ cpus, memory }: IOffer, _: Translate): string[] {
 
 /** Accelerators and type; some types name their accelerators. */
 function machine({ gpus, instance_type }: IOffer): string[] {
-  return [instance_type.includes(gpus) ? '' : gpus, instance_type];
+  return [instance_type.includes(gpus) ? '' : gpus, instance_type].filter(Boolean);
 }

@@ -1,11 +1,13 @@
 /** Tab of waiting, running and past runs with cell, time and cost. */
 
-import React from 'react';
+import { folderIcon, listIcon, stopIcon } from '@jupyterlab/ui-components';
+import React, { useState } from 'react';
 
 import type { IRun } from './api';
 import type { IView } from './clusters';
 import { fileName, codeSummary, phase, runMark } from './selectors';
 import { Action, Empty, Mark, useSignal, useTick } from './components';
+import { clusterOf, RunFiles } from './files';
 import { durations, money, when } from './format';
 
 const EXAMPLE = '%%sky --cpus 2\nimport os\nprint(os.cpu_count(), "CPUs")';
@@ -38,95 +40,104 @@ export function Runs({ view }: { view: IView }): JSX.Element {
 }
 
 function Group({ title, runs, view }: { title: string; runs: IRun[]; view: IView }) {
-  const { _ } = view;
   if (!runs.length) return null;
+  const heading = `${title} (${runs.length})`;
   return (
-    <table className="jsky-Panel-table jsky-Runs">
-      <caption>
-        {title} ({runs.length})
-      </caption>
-      <thead>
-        <tr>
-          <th scope="col">{_('Cell')}</th>
-          <th scope="col">{_('Time, cost')}</th>
-        </tr>
-      </thead>
-      <tbody>
+    <section aria-label={title}>
+      <h3 className="jsky-Panel-group">{heading}</h3>
+      <ul className="jsky-Panel-list" aria-label={title}>
         {runs.map(run => (
           <Run key={run.run_id} run={run} view={view} />
         ))}
-      </tbody>
-    </table>
+      </ul>
+    </section>
   );
 }
 
-const LONGEST = 80; // characters of code in a row
-
-function clip(code: string): string {
-  return code.length > LONGEST ? `${code.slice(0, LONGEST - 1)}…` : code;
-}
-
+/** Run in two lines: name, code and cost; state, time and notebook. The tooltip has all of it. */
 function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
   const { poller, actions, _ } = view;
+  const [listed, list] = useState(false);
   const now = poller.now();
-  const ended = phase(run) === 'ended';
-  const seconds = (run.ended ?? now) - run.started;
   const name = run.name || `[${run.cell || ' '}]`;
   const cannot = actions.noNotebookReason(run);
-  const stopping = actions.isBusy(`stop ${run.run_id}`) ? _('Under way.') : '';
   const go = () => void (cannot ? actions.say(cannot, '', true) : actions.openRun(run));
+  const facts = [
+    durations((run.ended ?? now) - run.started, run.waited, _),
+    fileName(run.notebook),
+    run.cluster ?? '',
+    when(run.started, now)
+  ].filter(Boolean);
   const title = [
     run.code,
     run.notebook,
     cannot || _('Click to go to the cell'),
     _('Started %1', when(run.started, now))
-  ].join('\n');
+  ];
   return (
-    <tr
-      className="jsky-Run"
+    <li
+      className="jsky-Row jsky-Run"
       data-jsky-run={run.run_id}
+      title={[facts.join(' · '), ...title].join('\n')}
       onClick={go}
     >
-      <td>
-        <button
-          type="button"
-          className="jsky-Run-cell"
-          aria-disabled={cannot ? true : undefined}
-          title={title}
-          onClick={event => {
-            event.stopPropagation();
-            go();
-          }}
-        >
-          <span>
-            <Mark mark={runMark(run, _)} /> {name}
-          </span>
-          <code>{clip(codeSummary(run.code)) || _('no code')}</code>
-          <span className="jsky-Panel-quiet">
-            {fileName(run.notebook)}
-            {run.cluster ? ` · ${run.cluster}` : ''}
-          </span>
-        </button>
-        {run.warning ? <span className="jsky-Panel-quiet">{run.warning}</span> : null}
-        <span className="jsky-Panel-actions">
-          {ended ? null : (
-            <Action
-              label={run.warning ? _('Restart engine') : _('Stop')}
-              about={name}
-              why={stopping || (run.stoppable ? '' : _('It cannot be stopped any more.'))}
-              act={() => void actions.stop([run])}
-            />
-          )}
-          {actions.hasLogs() ? (
-            <Action label={_('Log')} about={name} act={() => actions.openLog(run)} />
-          ) : null}
-        </span>
-      </td>
-      <td className="jsky-Panel-number" title={_('Started %1', when(run.started, now))}>
-        {durations(seconds, run.waited, _)}
-        <span>{run.usd === null ? _('cost unknown') : money(run.usd, _)}</span>
-        <span className="jsky-Panel-quiet">{when(run.started, now)}</span>
-      </td>
-    </tr>
+      <button
+        type="button"
+        className="jsky-Row-line jsky-Run-cell"
+        aria-disabled={cannot ? true : undefined}
+        onClick={event => {
+          event.stopPropagation();
+          go();
+        }}
+      >
+        <b>{name}</b> <code>{codeSummary(run.code) || _('no code')}</code>
+      </button>
+      <span className="jsky-Row-figure">
+        {run.usd === null ? _('cost unknown') : money(run.usd, _)}
+      </span>
+      <span className="jsky-Row-line jsky-Row-facts jsky-Panel-quiet">
+        <Mark mark={runMark(run, _)} /> · {facts.join(' · ')}
+      </span>
+      {run.warning ? <span className="jsky-Row-note">{run.warning}</span> : null}
+      <RunActions run={run} name={name} view={view} listed={listed} list={list} />
+      {listed ? <RunFiles run={run} view={view} /> : null}
+    </li>
+  );
+}
+
+function RunActions(props: {
+  run: IRun;
+  name: string;
+  view: IView;
+  listed: boolean;
+  list: (now: boolean) => void;
+}): JSX.Element {
+  const { run, name, view, listed, list } = props;
+  const { poller, actions, _ } = view;
+  const stopping = actions.isBusy(`stop ${run.run_id}`) ? _('Under way.') : '';
+  return (
+    <span className="jsky-Row-actions">
+      {phase(run) === 'ended' ? null : (
+        <Action
+          label={run.warning ? _('Restart engine') : _('Stop')}
+          about={name}
+          icon={run.warning ? undefined : stopIcon} // what loses variables says so in words
+          why={stopping || (run.stoppable ? '' : _('It cannot be stopped any more.'))}
+          act={() => void actions.stop([run])}
+        />
+      )}
+      {clusterOf(run, poller.state!.clusters) ? (
+        <Action
+          label={_('Files')}
+          about={name}
+          icon={folderIcon}
+          expanded={listed}
+          act={() => list(!listed)}
+        />
+      ) : null}
+      {actions.hasLogs() ? (
+        <Action label={_('Log')} about={name} icon={listIcon} act={() => actions.openLog(run)} />
+      ) : null}
+    </span>
   );
 }

@@ -3,10 +3,10 @@ import React from 'react';
 import { afterEach, describe, expect, it } from 'vitest';
 
 import type { Actions } from '../src/actions';
-import { above, Files } from '../src/files';
+import { above, clusterOf, Files, RunFiles } from '../src/files';
 import { plain } from '../src/format';
 import { StatePoller } from '../src/statePoller';
-import { AT, cluster, server } from './fixtures';
+import { AT, cluster, run, server, state } from './fixtures';
 
 afterEach(cleanup);
 
@@ -61,5 +61,37 @@ describe('files of a cluster', () => {
 
   it('have a folder above', () => {
     expect([above('a/b/c'), above('a'), above('')]).toEqual(['a/b', '', '']);
+  });
+});
+
+describe('files of a run', () => {
+  const ended = run({ ended: AT });
+
+  function runFiles(entries: object[]) {
+    const { api, asked } = server(() => [200, { path: '', entries, more: 0 }]);
+    const poller = new StatePoller(api);
+    poller.state = state();
+    const view = { poller, actions: {} as Actions, _: plain };
+    render(<RunFiles run={ended} view={view} />);
+    return asked;
+  }
+
+  it('are those that it has written, each with its download', async () => {
+    const asked = runFiles([{ name: 'out/model.pt', kind: 'file', size: 1500, modified: AT }]);
+    const file = await screen.findByRole('link', { name: 'Download out/model.pt' });
+    expect(file.getAttribute('href')).toContain('/clusters/train/download?path=out%2Fmodel.pt');
+    expect(asked[0].url).toContain('/runs/r1/files');
+  });
+
+  it('may be none', async () => {
+    runFiles([]);
+    expect(await screen.findByText('It has written no files.')).toBeTruthy();
+  });
+
+  it('are gone with their cluster', () => {
+    expect(clusterOf(ended, [cluster()])?.name).toBe('train');
+    expect(clusterOf(ended, [cluster({ state: 'down' })])).toBeUndefined();
+    expect(clusterOf(ended, [cluster({ created: AT + 60 })])).toBeUndefined();
+    expect(clusterOf(ended, [])).toBeUndefined();
   });
 });

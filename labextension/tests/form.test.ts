@@ -40,7 +40,7 @@ afterEach(() => {
 const settle = (ms = 0) => new Promise(done => setTimeout(done, ms));
 
 /** A form whose answers are given; what it asks is kept. */
-async function drawn(told: any = {}, actions: any[] = [], source = 'x') {
+async function drawn(told: any = {}, actions: any[] = [], source = 'x', command?: string) {
   const asked: [string, any][] = [];
   const answers: any = { schema: SCHEMA, read: READ, match: MATCH, place: { words: 'here' }, ...told };
   const ask = async (kind: string, payload: any) => {
@@ -51,7 +51,7 @@ async function drawn(told: any = {}, actions: any[] = [], source = 'x') {
   };
   const el = document.createElement('div');
   document.body.append(el);
-  forms.push(drawForm({ el, ask, _: english, source, actions }));
+  forms.push(drawForm({ el, ask, _: english, source, command, actions }));
   await settle();
   await settle();
   const input = (label: string): any => {
@@ -176,6 +176,16 @@ describe('the form', () => {
     expect([...el.querySelectorAll('[role=alert]')].map(one => one.textContent)).toEqual(
       ['the token has expiredlog in again']
     );
+  });
+
+  it('shows the line after the magic that is inserted', async () => {
+    const { input, asked } = await drawn({ read: { ...READ, line: '' } }, [], '%%sky\n', '%sky up');
+    expect(input('Line').value).toBe('%sky up --cpus 4');
+    input('Line').value = '%sky up --cpus 8';
+    input('Line').dispatchEvent(new Event('change'));
+    await settle();
+    const read = asked.filter(([kind]) => kind === 'read').at(-1)!;
+    expect(read[1].source).toBe('%%sky --cpus 8\n');
   });
 
   it('keeps an invalid line and lets it be corrected', async () => {

@@ -54,6 +54,42 @@ describe('the view of a log', () => {
     vi.useRealTimers();
   });
 
+  describe('that is longer than its pane', () => {
+    const pane = () => el.querySelector<HTMLElement>('.jsky-Log-pane')!;
+    const paused = () => el.querySelector('.jsky-Log-paused')!.textContent;
+    const scrollTo = (top: number) => {
+      pane().scrollTop = top;
+      pane().dispatchEvent(new Event('scroll'));
+    };
+    beforeEach(async () => {
+      source.print('a\nb\nc\n');
+      await pass();
+      Object.defineProperties(pane(), { scrollHeight: { value: 900 }, clientHeight: { value: 100 } });
+      scrollTo(800);
+    });
+
+    it('follows on when the page lays itself out anew', () => {
+      scrollTo(300);
+      expect(paused()).toBe('');
+    });
+
+    it('stays where its reader scrolls to, until the end is reached again', () => {
+      pane().dispatchEvent(new WheelEvent('wheel', { deltaY: -100 }));
+      scrollTo(300);
+      expect(paused()).toContain('because you have scrolled up');
+      scrollTo(800);
+      expect(paused()).toBe('');
+    });
+
+    it('does not speak of new lines when it is complete', async () => {
+      pane().dispatchEvent(new KeyboardEvent('keydown', { key: 'PageUp' }));
+      scrollTo(300);
+      source.ended = 73;
+      await pass();
+      expect(paused()).toBe('');
+    });
+  });
+
   it('polls until the run has ended', async () => {
     source.print('one\ntw');
     await pass();

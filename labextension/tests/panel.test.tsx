@@ -182,7 +182,7 @@ describe('runs', () => {
     const { actions, tabs } = panel(state({ runs }));
     tabs.choose('runs');
     return screen.findByText('Waiting (1)').then(() => {
-      const rows = screen.getAllByRole('row').map(row => row.textContent ?? '');
+      const rows = screen.getAllByRole('listitem').map(row => row.textContent ?? '');
       const of = (text: string) => rows.find(row => row.includes(text))!;
       expect(of('wait()')).toContain('cost unknown');
       expect(of('model.fit')).toContain('2:40');
@@ -191,7 +191,8 @@ describe('runs', () => {
       expect(screen.getAllByRole('button', { name: 'Stop: [7]' })).toHaveLength(2);
       fireEvent.click(screen.getByRole('button', { name: /model\.fit/ }));
       expect(actions.openRun).toHaveBeenLastCalledWith(runs[1]);
-      fireEvent.click(screen.getByText('1:00')); // anywhere in its row
+      const ended = screen.getByRole('list', { name: 'Ended' });
+      fireEvent.click(within(ended).getByText('$0.05')); // anywhere in its row
       expect(actions.openRun).toHaveBeenLastCalledWith(runs[2]);
       expect(actions.openRun).toHaveBeenCalledTimes(2);
     });
@@ -230,9 +231,13 @@ describe('offers', () => {
     });
     fireEvent.click(await screen.findByRole('button', { name: /Insert cell: p4d/ }));
     expect(actions.insert).toHaveBeenCalledWith('%%sky --instance-type p4d.24xlarge');
-    expect(screen.getByRole('table').textContent).toContain('price unknown');
+    const row = screen.getByRole('listitem');
+    expect(row.textContent).toContain('price unknown');
+    for (const fact of ['A100:8', 'aws eu-west-1', '96 vCPUs', 'AWS price list, Oct 2026']) {
+      expect(row.title).toContain(fact); // the whole of what a narrow panel cuts short
+    }
     screen.getByText('1 of 3 offers');
-    expect(screen.getByText('AWS, 1 Oct 2026').parentElement!.parentElement!.title).toBe('AWS price list, Oct 2026');
+    screen.getByText('Prices: AWS, 1 Oct 2026'); // once, not in every row
     await vi.waitFor(() => expect(asked[asked.length - 1].url).toContain('what=A100%3A8'));
   });
 });

@@ -7,12 +7,13 @@ import binascii
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from pathlib import Path
 
 from fidelity_outputs import ANSI, CellView, Output
-from fidelity_variants import changed_names
+from fidelity_variants import changed_names, mentioned_names
 
 MAX_COLOR_GAP = 8
 """Largest difference of a pixel's channel that nobody sees (of 255)."""
@@ -20,12 +21,19 @@ MAX_PIXEL_SHARE = 0.001
 """Share of pixels that may differ more: edges of letters and markers."""
 VISIBLE = {"ename", "evalue", "traceback"}
 """Differences in the words of an error, which is shown in both runs."""
+SHOWN_TEXT = {"outputs", "data:text/plain", "stream:stdout", "stream:stderr"}
+"""Differences in what a cell shows."""
 
 _NUMBER = re.compile(r"[-+]?(\d[\d,]*(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 _DURATION = re.compile(r"\b\d[\d.,]*(e[-+]?\d+)?\s*(ns|us|µs|μs|ms|s|min)\b")
 _SLOWEST_RUN = re.compile(r"The slowest run took .* being cached\.\n")
 """Remark of ``%timeit`` that depends on the load of the machine."""
-_MISSING_NAME = re.compile(r"name '(\w+)' is not defined")
+_MISSING_NAME = re.compile(r"name '(\w+)' is not defined$|(\w+) is a handle: its value, an? \w+")
+_MISSING_FILE = re.compile(
+    r"No such file or directory: '([^'\n]+)'|^\w+: ([^\s:]+): No such file or directory"
+    r"|\bls: cannot access '([^'\n]+)': No such file or directory",
+    re.M,
+)
 _FILLING = re.compile(r"[\s#|█▏▎▍▌▋▊▉.…-]+")
 
 Same = Callable[[str, str], bool]
@@ -33,27 +41,74 @@ Same = Callable[[str, str], bool]
 
 @dataclass(frozen=True)
 class Rule:
-    """A difference by design, with its reason.
+    """A difference by design, with its reason, as narrow as it can be told.
 
     Attributes
     ----------
+    differences
+        The differences that it accounts for.
     source, output
         Patterns that the cell and its outputs under `%%sky` contain.
-    differences
-        The differences that it accounts for; all when empty.
+    only
+        Pattern of the texts in which the outputs differ. Without them they are equal.
+    error
+        Pattern of the errors that only the run under `%%sky` shows. What is shown before the first
+        is what the plain run shows first.
     """
 
     reason: str
+    differences: tuple[str, ...]
     source: str = ""
     output: str = ""
-    differences: tuple[str, ...] = ()
+    only: str = ""
+    error: str = ""
 
     def explains(self, row: Row) -> bool:
         """Return whether it accounts for all differences of a cell."""
-        if self.differences and not row.differences <= set(self.differences):
+        if not row.differences <= set(self.differences):
             return False
-        shown = json.dumps([asdict(output) for output in row.outputs], ensure_ascii=False)
-        return bool(re.search(self.source, row.source) and re.search(self.output, shown))
+        if not re.search(self.source, row.source):
+            return False
+        shown = (text for output in row.outputs for text in output.texts.values())
+        if self.output and not any(re.search(self.output, text) for text in shown):
+            return False
+        if self.only and not _equal_without(self.only, row.plain_outputs, row.outputs):
+            return False
+        return not self.error or _ends_by(self.error, row.plain_outputs, row.outputs)
+
+
+def _equal_without(pattern: str, plain: Sequence[Output], other: Sequence[Output]) -> bool:
+    """Return whether outputs are equal once all that a pattern matches is removed."""
+    one, two = (
+        [
+            (output.kind, {name: re.sub(pattern, "", text) for name, text in output.texts.items()})
+            for output in outputs
+        ]
+        for outputs in (plain, other)
+    )
+    return [entry for entry in one if any(_shown(entry[1]))] == [
+        entry for entry in two if any(_shown(entry[1]))
+    ]
+
+
+def _shown(texts: Mapping[str, str]) -> Iterable[str]:
+    return (text.strip() for name, text in texts.items() if name != "metadata")
+
+
+def _ends_by(pattern: str, plain: Sequence[Output], other: Sequence[Output]) -> bool:
+    """Return whether a run ends by errors of a pattern, and is the other one until then."""
+    shared = [output.texts for output in plain if output.kind == "error"]
+    new = [o for o in other if o.kind == "error" and o.texts not in shared]
+    if not new or not all(re.search(pattern, _named(output)) for output in new):
+        return False
+    before = other[: list(other).index(new[0])]
+    begun = _streams(before).items()
+    is_start = all(_streams(plain).get(name, "").startswith(text) for name, text in begun)
+    return is_start and _rest(before) == _rest(plain)[: len(_rest(before))]
+
+
+def _named(error: Output) -> str:
+    return f"{error.texts['ename']}: {error.texts['evalue']}"
 
 
 @dataclass(frozen=True)
@@ -94,7 +149,7 @@ class Row:
 def read_rules(path: Path) -> list[Rule]:
     """Return the differences by design that a file names."""
     return [
-        Rule(**{**entry, "differences": tuple(entry.get("differences", ()))})
+        Rule(**{**entry, "differences": tuple(entry["differences"])})
         for entry in json.loads(path.read_text())
     ]
 
@@ -109,16 +164,16 @@ def explain(row: Row, rules: Sequence[Rule]) -> Rule | None:
 def name_causes(rows: Sequence[Row], rules: Sequence[Rule]) -> list[Row]:
     """Return the rows of a notebook with the causes of errors that earlier cells have led to.
 
-    A cell that fails by design makes no variables, and whatever reads them raises a NameError.
+    A cell that fails by design makes no variables, and whatever reads them fails. A file that a
+    cell has written is in the folder of its side.
     """
     unmade: dict[str, Row] = {}
-    named = []
+    named: list[Row] = []
     for row in rows:
-        missing = _missing_names(row.outputs)
-        if missing and missing <= unmade.keys() and not explain(row, rules):
-            first = unmade[min(missing)]
-            reason = f"{min(missing)} is not there: cell {first.index} has failed by design"
-            row = replace(row, cause=Rule(reason))
+        if row.differences and not explain(row, rules):
+            reason = _unmade_reason(row, unmade) or _file_reason(row, named)
+            if reason:
+                row = replace(row, cause=Rule(reason, tuple(row.differences)))
         if row.has_failed and explain(row, rules):
             unmade |= dict.fromkeys(changed_names(row.source), row)
         else:
@@ -127,11 +182,45 @@ def name_causes(rows: Sequence[Row], rules: Sequence[Rule]) -> list[Row]:
     return named
 
 
+def _unmade_reason(row: Row, unmade: Mapping[str, Row]) -> str:
+    """Return why the variables of a cell's errors are not there, if cells before tell it.
+
+    A cell on an engine reads the engine's own, which the notebook could not have.
+    """
+    if row.is_remote and not row.has_failed and row.differences <= SHOWN_TEXT:
+        own = sorted(mentioned_names(row.source) & unmade.keys())
+        if own:
+            return f"{own[0]} is the engine's own: cell {unmade[own[0]].index} has failed by design"
+    missing = _missing_names(row.outputs)
+    if not missing or not missing <= unmade.keys():
+        return ""
+    name = min(missing)
+    return f"{name} is not there: cell {unmade[name].index} has failed by design"
+
+
 def _missing_names(outputs: Sequence[Output]) -> set[str]:
-    """Return the names of the NameErrors of a cell; nothing where it has other errors."""
+    """Return the names that the errors of a cell miss; nothing where it has other errors."""
     errors = [output.texts for output in outputs if output.kind == "error"]
-    matches = [_MISSING_NAME.fullmatch(texts["evalue"]) for texts in errors]
-    return {match[1] for match in matches if match} if all(matches) else set()
+    matches = [_MISSING_NAME.match(texts["evalue"]) for texts in errors]
+    return {match[1] or match[2] for match in matches if match} if all(matches) else set()
+
+
+def _file_reason(row: Row, before: Sequence[Row]) -> str:
+    """Return which cell has written a file that is missing, if one of the other side names it."""
+    if not row.differences <= {*SHOWN_TEXT, "status"}:
+        return ""
+    shown = "\n".join(text for output in row.outputs for text in output.texts.values())
+    missing = {"".join(groups) for groups in _MISSING_FILE.findall(shown)}
+    writers = {
+        file: earlier.index
+        for file in missing
+        for earlier in before
+        if earlier.is_remote != row.is_remote and _names_file(earlier.source, Path(file).name)
+    }
+    if not missing or missing != writers.keys():
+        return ""
+    file = min(missing)
+    return f"{file} is in the other folder, of cell {writers[file]}: --sync and %sky get bring it"
 
 
 def is_silent(plain: CellView, other: CellView, differences: frozenset[str]) -> bool:
@@ -142,6 +231,12 @@ def is_silent(plain: CellView, other: CellView, differences: frozenset[str]) -> 
     if plain.status != other.status or errors[1] - errors[0]:
         return False
     return not differences <= {f"error:{name}" for name in VISIBLE}
+
+
+def _names_file(source: str, file: str) -> bool:
+    """Return whether a cell names a file, or one that a pattern such as ``*.py`` matches."""
+    names = re.findall(r"[\w.-]+", source) if "*" in file else [source]
+    return any(fnmatch(name, file) if "*" in file else file in name for name in names)
 
 
 def compare(plain: CellView, other: CellView, again: CellView | None = None) -> frozenset[str]:

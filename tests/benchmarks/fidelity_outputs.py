@@ -21,6 +21,17 @@ STATUS_LINE_KEY = "jupyter_sky"
 """Key in the metadata of the status line, which is no output of the cell."""
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
+_NEVER_AWAITED = re.compile(
+    r"(?m)^\S+:\d+: RuntimeWarning: coroutine '\S+' was never awaited\n(  .*\n)?"
+    r"(RuntimeWarning: Enable tracemalloc to get the object allocation traceback\n)?"
+)
+"""Warning of the garbage collector, which comes in any later cell, or in none."""
+_UNSENT_TEXT = re.compile(
+    r"(?m)^(?:(?:(?:ERROR:tornado\.general:)?Uncaught exception in|Exception in callback) "
+    r"[^\n]*\n(?s:.*?)/ipykernel/iostream\.py\", line \d+, in _flush\n(?s:.*?)"
+    r"^(UnicodeEncodeError: [^\n]*\n))+"
+)
+"""Tracebacks of a kernel that cannot encode a text: which of its callbacks meets it is chance."""
 _REPLACED = (
     (re.compile(r"/\S*?/clusters/[^/\s]+/(work|\w+)\b"), "FOLDER"),
     (re.compile(rf"/[\w./-]*/local/{CLUSTER}-[0-9a-f]+/work"), "FOLDER"),
@@ -30,6 +41,11 @@ _REPLACED = (
     (re.compile(r"\bThread-\d+\b"), "Thread-N"),
     (re.compile(r"\bid=[\"']?[\w-]{20,}"), "id=ID"),
     (re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}"), "UUID"),
+    (re.compile(r"(?m)^(Ran \d+ tests? in )\d+\.\d{3}s$"), r"\1TIME"),
+    (re.compile(r"(?m)^(CPU times: )user [^\n]*$"), r"\1TIMES"),
+    (re.compile(r"(?m)^(Wall time: )\d[^\n]*$"), r"\1TIME"),
+    (_NEVER_AWAITED, ""),
+    (_UNSENT_TEXT, r"\1"),
 )
 _SKY_LINE = re.compile(rf"(#\s*)?%%sky -c {CLUSTER}( --(auto|sync \.)| -o [\w,]+)*")
 _MAGIC_CALL = re.compile(
@@ -141,7 +157,19 @@ def _outputs(run: NotebookRun, index: int, states: dict[str, State]) -> list[Out
         elif not is_status_line(output):
             texts = _display_texts(output, run, states)
             outputs.append(Output(kind, texts, output.get("execution_count")))
-    return [_cleaned_stream(output, run) for output in outputs]
+    cleaned = [_cleaned_stream(output, run) for output in outputs]
+    has_lost = any(_has_lost(output.texts.get("text", "")) for output in outputs)
+    return [output for output in cleaned if not _is_rest(output.texts.get("text", "x"), has_lost)]
+
+
+def _has_lost(text: str) -> bool:
+    """Return whether a text tells that another one could not be encoded."""
+    return _UNSENT_TEXT.search(text) is not None
+
+
+def _is_rest(text: str, has_lost: bool) -> bool:
+    """Return whether a text is empty, or the end of a line that has been lost but for it."""
+    return text == "" or (has_lost and text == "\n")
 
 
 def _cleaned_stream(output: Output, run: NotebookRun) -> Output:
@@ -234,9 +262,13 @@ def _message_kinds(
 ) -> tuple[tuple[Any, ...], ...]:
     """Return the kinds of a cell's messages, repeated text and clearings once."""
     kinds: list[tuple[Any, ...]] = []
+    has_lost = any(_has_lost(str(message["content"].get("text", ""))) for message in messages)
     for message in messages:
         kind = message["header"]["msg_type"]
-        if kind in ("status", "execute_input") or is_status_line(message["content"]):
+        content = message["content"]
+        if kind in ("status", "execute_input") or is_status_line(content):
+            continue
+        if _is_rest(_NEVER_AWAITED.sub("", str(content.get("text", "x"))), has_lost):
             continue
         item = _message_kind(kind, message, display_ids)
         if not (kinds and kinds[-1] == item and kind in ("stream", "clear_output")):

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import nbformat
 from IPython.core.inputtransformer2 import TransformerManager
 
+from jupyter_sky.executor.cell_names import read_names
+
 Mode = Literal["plain", "remote", "mixed"]
 
 CLUSTER = "fidelity"
@@ -53,8 +55,9 @@ def read_sources(path: Path) -> list[Source]:
 
 
 _SETUP = re.compile(
-    r"^\s*%(config|precision|env|set_env|matplotlib|load_ext|pylab)\b"
+    r"^\s*%(config|precision|env|set_env|matplotlib|load_ext|pylab|reset)\b"
     r"|register_\w*magic|\bfor_type|ast_transformers|input_transformers|ast_node_interactivity"
+    r"|set_custom_exc"
     r"|sys\.(meta_path|path_hooks|excepthook|displayhook)|rcParams"
     r"|os\.environ\[|warnings\.(simple)?filter|set_printoptions|set_option|init_printing",
     re.MULTILINE,
@@ -100,7 +103,7 @@ def _sky_line(sources: list[Source], position: int, mode: Mode) -> str | None:
     text = sources[position].text
     if mode == "plain" or position % 2 == 0 or text.lstrip().startswith("%") or has_import(text):
         return None
-    later: set[str] = set().union(*(mentioned_names(s.text) for s in sources[position + 1 :]))
+    later: set[str] = set().union(*(_needed_names(s.text) for s in sources[position + 1 :]))
     outputs = ",".join(sorted(changed_names(text) & later))
     return f"{SKY_LINE} --auto" + (f" -o {outputs}" if outputs else "")
 
@@ -133,6 +136,11 @@ def mentioned_names(text: str) -> set[str]:
     if tree is None:
         return set(re.findall(r"\w+", text))
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _needed_names(text: str) -> set[str]:
+    """Return the names that a cell mentions but for those that it makes before it reads them."""
+    return mentioned_names(text) - (changed_names(text) - read_names(text))
 
 
 def changed_names(text: str) -> set[str]:

@@ -54,7 +54,10 @@ selector => {
         const reached = scrolls(css, axis) && (axis === 'y' || hasBar(above, view));
         if (reached) open[axis] = false;
         else if (beyond && scrolls(css, axis)) return `beyond ${named(above)} (no scroll bar)`;
-        else if (clips(css, axis) && beyond && !tooltip(element)) return `beyond ${named(above)} (${axis})`;
+        else if (clips(css, axis) && beyond) {
+          if (!tooltip(element)) return `beyond ${named(above)} (${axis})`;
+          open[axis] = false; // nothing of it is drawn farther out
+        }
       }
       if (css.position === 'fixed') break;
     }

@@ -13,6 +13,10 @@ from tests.benchmarks.newcomer_steps import step
 COUNT = "for n in range({n}): print('line', n, flush=True); time.sleep(0.25)"
 LINES = 24
 STATUS = ".jsky-StatusItem-button"
+SCROLLED = """selector => [...document.querySelectorAll(`${selector}, ${selector} *`)]
+  .filter(one => /auto|scroll/.test(getComputedStyle(one).overflowX))
+  .filter(one => one.clientWidth && one.scrollWidth > one.clientWidth + 1)
+  .map(one => one.className)"""
 
 
 def _begin_counting(scene: Scene, count: int, options: str = "") -> Any:
@@ -63,7 +67,8 @@ def stop_on_card(scene: Scene) -> None:
 def log_in_a_tab(scene: Scene) -> None:
     """Log opens the log of a run in a tab; / searches it."""
     content = scene.tab("Runs")
-    content.locator(".jsky-Run").first.get_by_role("button", name=re.compile("^Log")).click()
+    run = content.locator(".jsky-Run", has_text="range(400)").first
+    run.get_by_role("button", name=re.compile("^Log")).click()
     log = scene.page.locator(".jsky-LogTab")
     log.get_by_text("line 1").first.wait_for()
     log.locator(".jsky-Log-pane").first.click()
@@ -223,6 +228,23 @@ def down_ends_only_its_own(scene: Scene) -> None:
 
 
 @step
+def new_cluster_is_new(scene: Scene) -> None:
+    """New cluster… starts another one, which cells find by its name."""
+    scene.first.go()
+    content = scene.tab("Clusters")
+    content.get_by_role("button", name=re.compile("^New cluster")).click()
+    form = scene.page.locator(".jsky-NeedsPanel")
+    form.get_by_text(re.compile("would start on this machine", re.I)).wait_for()
+    scene.press("Enter")
+    form.wait_for(state="detached")
+    scene.page.locator(STATUS, has_text="2 up").wait_for()
+    scene.first.run("%%sky\nprint('old', x)", "old 20")
+    scene.first.run("%%sky -c first-2\nprint('x' in globals())", "False")
+    scene.first.run("%sky down first-2", "ended")
+    scene.page.locator(STATUS, has_text="1 up").wait_for()
+
+
+@step
 def launch_log(scene: Scene) -> None:
     """The launch log of a cluster opens in a dialog, and Escape closes it."""
     content = scene.tab("Clusters")
@@ -308,14 +330,17 @@ def escape_keeps_cluster(scene: Scene) -> None:
 
 @step
 def narrow_panel(scene: Scene) -> None:
-    """In a window of 480 px the panel needs no sideways scrolling."""
-    scene.tab("Clusters")
+    """In a window of 480 px no tab of the panel needs sideways scrolling."""
     size = scene.page.viewport_size
+    scene.tab("Clusters")
     scene.page.set_viewport_size({"width": 480, "height": 900})
-    scene.page.wait_for_timeout(700)
-    beyond = scene.page.locator(".jsky-Panel").evaluate("one => one.scrollWidth - one.clientWidth")
+    scrolled = []
+    for name in ("Clusters", "Runs", "Offers", "Cost"):
+        scene.tab(name)
+        scene.page.wait_for_timeout(700)
+        scrolled += [f"{name}: {one}" for one in scene.page.evaluate(SCROLLED, ".jsky-Panel")]
     scene.page.set_viewport_size(size)
-    assert beyond <= 0, beyond
+    assert not scrolled, scrolled
 
 
 @step

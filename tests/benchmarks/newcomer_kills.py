@@ -112,6 +112,7 @@ class Kill:
     after: float
     started: float = 0.0
     killed: float = 0.0
+    process: int = 0
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -202,7 +203,7 @@ class Book:
         while time.time() - kill.started < kill.after:
             yield
         kernel.send_signal(signal.SIGKILL)
-        kill.killed = time.time()
+        kill.killed, kill.process = time.time(), kernel.pid
 
     def _settle(self, kill: Kill) -> Iterator[None]:
         """Wait until kernel, engine and cell rest, then judge the cell."""
@@ -215,11 +216,17 @@ class Book:
             is_over = not printed or printed[-1].endswith("over")
             if shown.is_live or shown.kernel != "idle" or not is_over:
                 rest = 0.0
+            elif not rest and not self._has_new_kernel(kill):
+                continue  # the page says idle until the server has missed the old one
             elif not rest:
                 rest = time.time()
             elif time.time() - rest > (REST_SECONDS if printed else 3 * REST_SECONDS):
                 break
         self._judge(kill, self.state(), self.printed(kill))
+
+    def _has_new_kernel(self, kill: Kill) -> bool:
+        kernel = self.kernel()
+        return kernel is not None and kernel.pid != kill.process
 
     def printed(self, kill: Kill) -> list[str]:
         """Return the lines that the engine has printed, by the journals on disk."""

@@ -125,12 +125,17 @@ def draw_request(rng: random.Random) -> dict[str, Any]:
     return words
 
 
+def _at_least(accelerator: str) -> str:
+    """Return an accelerator as a pool asks for it, as cells write that."""
+    return f"{accelerator}+" if ":" in accelerator else f"{accelerator}:1+"
+
+
 def cell_line(words: dict[str, Any]) -> str:
     """Return the same request as the options of a cell."""
     labels: dict[str, Any] = {
         "cpus": f"{words['vcpus']}+" if "vcpus" in words else None,
         "memory": f"{words['memory_gb']}+" if "memory_gb" in words else None,
-        "gpus": words.get("accelerator"),
+        "gpus": _at_least(words["accelerator"]) if "accelerator" in words else None,
         "nodes": str(words.get("nodes", 1)),
         "cloud": words.get("cloud"),
         "region": words.get("region"),

@@ -20,7 +20,7 @@ root_only = pytest.mark.skipif(
 )
 OF_A_PROJECT = {
     *("idle", "auto_inputs", "cloud", "cluster", "max_hourly_cost", "aliases"),
-    *("announce_mb", "refuse_gb", "max_output_mb"),
+    *("announce_mb", "ask_usd", "refuse_gb", "max_output_mb"),
 }
 
 
@@ -90,7 +90,9 @@ def test_every_setting_is_either_of_a_project_or_not() -> None:
     assert {name for name, trait in traits.items() if trait.metadata.get("project")} == OF_A_PROJECT
 
 
-@pytest.mark.parametrize("line", ["announce_mb = 51", "refuse_gb = 1.5", "max-output-mb = 1e9"])
+@pytest.mark.parametrize(
+    "line", ["announce_mb = 51", "ask_usd = 6", "refuse_gb = 1.5", "max-output-mb = 1e9"]
+)
 def test_project_may_only_lower_sizes(line: str) -> None:
     write(Path.cwd(), line)
     with pytest.raises(SkyUsageError, match="may only lower it"):

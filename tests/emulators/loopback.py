@@ -51,9 +51,9 @@ def warm_cache() -> None:
     """Have in uv's cache what machines install: they themselves reach no package index."""
     import uv
 
-    from jupyter_sky.remote.environment_spec import ENGINE_PACKAGES
+    from jupyter_sky.remote.environment_spec import engine_pins
 
-    pins = [f"{name}=={metadata.version(name)}" for name in (*ENGINE_PACKAGES, *PACKAGES)]
+    pins = [*engine_pins(), *(f"{name}=={metadata.version(name)}" for name in PACKAGES)]
     with TemporaryDirectory() as folder:
         command = [uv.find_uv_bin(), "pip", "install", "-q", "--python", sys.executable]
         subprocess.run([*command, "--target", folder, *pins], check=True)

@@ -10,6 +10,7 @@ import json
 import secrets
 import threading
 import time
+import uuid
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -36,13 +37,16 @@ class Metadata:
     Parameters
     ----------
     facts
-        As `Fleet.launch` takes them, and ``name``, ``address``, ``private``, ``spot``; with
-        ``notice`` (unix seconds) the cloud takes the machine back then.
+        As `Fleet.launch` takes them, and ``name``, ``address``, ``private``, ``spot``. With
+        ``notice`` (unix seconds) the cloud takes the machine back then, on AWS by ``action``;
+        ``rebalance`` (unix seconds) is the time at which AWS saw a risk; ``others`` are machines
+        that Azure's event concerns besides. A fact that is None again is withdrawn.
     """
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self._facts, self._changed = facts, threading.Condition()
         self._tokens: dict[str, float] = {}
+        self._approved: set[str] = set()
 
     def change(self, facts: dict[str, Any]) -> None:
         """Tell something else from now on."""
@@ -54,14 +58,17 @@ class Metadata:
         """Return one fact."""
         return self._facts.get(name, default)
 
-    def answer(self, method: str, target: str, headers: Mapping[str, str]) -> Answer:
+    def answer(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> Answer:
         """Answer a request as the machine's cloud does."""
         url = urlsplit(target)
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
-        cloud = {"aws": self._aws, "gcp": self._gcp, "azure": self._azure}.get(self.get("cloud"))
-        if cloud is None:
-            return Answer(404)
-        return cloud(method, url.path, query, {name.lower(): headers[name] for name in headers})
+        lower = {name.lower(): headers[name] for name in headers}
+        if self.get("cloud") == "azure":
+            return self._azure(method, url.path, query, lower, body)
+        cloud = {"aws": self._aws, "gcp": self._gcp}.get(self.get("cloud"))
+        return Answer(404) if cloud is None else cloud(method, url.path, query, lower)
 
     # -- AWS --------------------------------------------------------------------------------
 
@@ -103,9 +110,12 @@ class Metadata:
         meta |= {f"tags/instance/{name}": value for name, value in self.get("tags", {}).items()}
         if notice := self.get("notice", None):
             when = _utc(notice)
-            meta["spot/instance-action"] = json.dumps({"action": "terminate", "time": when})
-            meta["spot/termination-time"] = when
-            meta["events/recommendations/rebalance"] = json.dumps({"noticeTime": _utc(time.time())})
+            action = self.get("action") or "terminate"
+            meta["spot/instance-action"] = json.dumps({"action": action, "time": when})
+            if action == "terminate":
+                meta["spot/termination-time"] = when
+        if risk := self.get("rebalance", None):
+            meta["events/recommendations/rebalance"] = json.dumps({"noticeTime": _utc(risk)})
         identity = {
             "accountId": self.get("account"),
             "availabilityZone": self.get("zone"),
@@ -181,7 +191,12 @@ class Metadata:
     # -- Azure ------------------------------------------------------------------------------
 
     def _azure(
-        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: bytes,
     ) -> Answer:
         if headers.get("metadata", "").lower() != "true" or "x-forwarded-for" in headers:
             return _refusal("Required metadata header not specified")
@@ -190,11 +205,9 @@ class Metadata:
         if path == "/metadata/identity/oauth2/token":
             return self._azure_token(query)
         if path == "/metadata/scheduledevents":
-            return (
-                Answer(200, json.dumps(self._azure_events()), JSON)
-                if method == "GET"
-                else Answer(200)
-            )
+            if method == "POST":
+                return self._azure_approve(body)
+            return Answer(200, json.dumps(self._azure_events()), JSON)
         if path.rstrip("/") in ("/metadata/instance", "/metadata/instance/compute"):
             compute = self._azure_compute()
             document = compute if path.rstrip("/").endswith("compute") else {"compute": compute}
@@ -222,18 +235,33 @@ class Metadata:
 
     def _azure_events(self) -> dict[str, Any]:
         notice = self.get("notice", None)
+        name = f"{self.get('name')} {notice}"
+        is_started = name in self._approved or (notice or 0) <= time.time()
         event = {
-            "EventId": secrets.token_hex(8),
-            "EventStatus": "Scheduled",
+            "EventId": str(uuid.uuid5(uuid.NAMESPACE_DNS, name)).upper(),
+            "EventStatus": "Started" if is_started else "Scheduled",
             "EventType": "Preempt",
             "ResourceType": "VirtualMachine",
-            "Resources": [self.get("name")],
-            "NotBefore": formatdate(notice or 0, usegmt=True),
+            "Resources": [self.get("name"), *(self.get("others") or [])],
+            "NotBefore": "" if is_started else formatdate(notice or 0, usegmt=True),
             "Description": "",
             "EventSource": "Platform",
             "DurationInSeconds": -1,
         }
-        return {"DocumentIncarnation": 2 if notice else 1, "Events": [event] if notice else []}
+        incarnation = 2 + is_started if notice else 1
+        return {"DocumentIncarnation": incarnation, "Events": [event] if notice else []}
+
+    def _azure_approve(self, body: bytes) -> Answer:
+        """Start an event at once, for all machines that it concerns."""
+        try:
+            wanted = {request["EventId"] for request in json.loads(body)["StartRequests"]}
+        except (ValueError, KeyError, TypeError):
+            return _refusal("Bad request. The body is not a list of StartRequests")
+        events = self._azure_events()["Events"]
+        if not wanted <= {event["EventId"] for event in events}:
+            return _refusal("Bad request. EventId not found")
+        self._approved.add(f"{self.get('name')} {self.get('notice', None)}")
+        return Answer(200)
 
     def _azure_compute(self) -> dict[str, Any]:
         tags = self.get("tags", {})
@@ -255,17 +283,22 @@ class Metadata:
 
 def serve(metadata: Metadata, address: str, port: int) -> int:
     """Serve from a thread; return the port, which is chosen if 0 is asked for."""
+    return start_server(metadata, address, port).server_address[1]
+
+
+def start_server(metadata: Metadata, address: str, port: int) -> ThreadingHTTPServer:
+    """Serve from a thread until the server is shut down."""
     server = ThreadingHTTPServer((address, port), _handler(metadata.answer))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server.server_address[1]
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    return server
 
 
 def _handler(answer: Callable[..., Answer]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
-            self.rfile.read(length)
-            found = answer(self.command, self.path, dict(self.headers))
+            sent = self.rfile.read(length)
+            found = answer(self.command, self.path, dict(self.headers), sent)
             body = found.body.encode()
             self.send_response(found.status)
             for name, value in ({"Content-Type": "text/plain"} | dict(found.headers)).items():

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
@@ -80,3 +81,12 @@ def test_a_cell_with_an_error_is_stored(shell: Any) -> None:
     run(history, shell, 1, "1 / 0")
     run(history, shell, 2, "x = = 1")
     assert run(history, shell, 3, "In[1:3]") == ["1 / 0", "x = = 1"]
+
+
+def test_printed_text_and_displays_are_not_kept_in_memory(shell: Any) -> None:
+    history = CellHistory(shell)
+    shell.display_pub = DisplayPublisher(shell=shell)  # shows nothing here
+    code = "from IPython.display import display\nfor i in range(3): print(i); display(i)\ni"
+    assert run(history, shell, 2, code) == 2
+    assert run(history, shell, 3, "1 + 1") == 2
+    assert not any(shell.history_manager.outputs.values())

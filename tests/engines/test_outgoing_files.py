@@ -93,3 +93,26 @@ def test_folders_are_listed_before_files(work: Path) -> None:
         ["a.csv", "file"],
         ["b.csv", "file"],
     ]
+
+
+def test_files_changed_in_a_span_are_listed_by_path(tmp_path: Path) -> None:
+    for name, changed in (
+        ("new.csv", 150.0),
+        ("old.csv", 50.0),
+        ("late.csv", 250.0),
+        ("out/deep/model.pt", 200.0),
+        (".cache/new", 150.0),
+        ("pkg/__pycache__/new.pyc", 150.0),
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1")
+        os.utime(path, (changed, changed))
+    (tmp_path / "link").symlink_to(tmp_path / "new.csv")
+    asked = {"do": "changed", "path": ".", "since": 100, "until": 200}
+    found = answer(tmp_path, asked, is_confined=True)[0]
+    assert found == {
+        "entries": [["new.csv", "file", 1, 150.0], ["out/deep/model.pt", "file", 1, 200.0]],
+        "more": 0,
+    }
+    assert "refused" in answer(tmp_path, asked | {"path": ".."}, is_confined=True)[0]

@@ -6,15 +6,19 @@ import time
 
 import pytest
 
-from jupyter_sky.engines.node.output_pacer import BURST, RATE_PER_SECOND, OutputPacer
+from jupyter_sky.engines.node.output_pacer import (
+    MESSAGE_BURST,
+    MESSAGES_PER_SECOND,
+    OutputPacer,
+)
 from tests.conftest import Notebook
 
 
-def seconds(pacer: OutputPacer, count: int, kind: str = "display_data") -> float:
+def seconds(pacer: OutputPacer, count: int) -> float:
     """Return the time that some messages take."""
     begun = time.monotonic()
     for _ in range(count):
-        pacer.wait(kind)
+        pacer.wait()
     return time.monotonic() - begun
 
 
@@ -31,8 +35,10 @@ def test_burst_is_available_again_after_a_pause() -> None:
     assert seconds(pacer, 100) < 0.05
 
 
-def test_text_is_not_paced() -> None:
-    assert seconds(OutputPacer(rate=10, burst=1), 1000, "stream") < 0.1
+def test_large_amount_takes_as_long_as_many_small_ones() -> None:
+    pacer, begun = OutputPacer(rate=10_000, burst=1000), time.monotonic()
+    pacer.wait(2000)
+    assert time.monotonic() - begun > 0.09
 
 
 @pytest.mark.slow
@@ -53,5 +59,22 @@ def test_interrupt_of_endless_displays_is_not_behind_a_backlog(
     notebook.interrupt()
     ran = notebook.collect(sent, 20)
     assert ran.ename == "KeyboardInterrupt"
-    assert len(ran.messages) < BURST + RATE_PER_SECOND * (time.monotonic() - begun) * 1.05
+    assert (
+        len(ran.messages) < MESSAGE_BURST + MESSAGES_PER_SECOND * (time.monotonic() - begun) * 1.05
+    )
     assert notebook.run("%%sky\n1 + 1").result == "2"
+
+
+@pytest.mark.slow
+def test_process_that_floods_and_outlives_its_cell_leaves_the_cluster_usable(
+    notebook: Notebook,
+) -> None:
+    started = "import subprocess\nflood = subprocess.Popen(['yes'])\nprint('begun')"
+    assert notebook.run(f"%%sky\n{started}").status == "ok"
+    time.sleep(6.0)
+    asked = notebook.run("%%sky\nimport os, psutil\npsutil.Process().memory_info().rss / 1e6", 20)
+    assert asked.status == "ok" and asked.seconds < 8
+    assert float(asked.result) < 300
+    assert notebook.run("%%sky\nflood.kill()\nflood.wait()", 20).status == "ok"
+    ran = notebook.run("%%sky\n1 + 1", 20)
+    assert ran.result == "2" and ran.seconds < 3

@@ -70,6 +70,19 @@ def test_a_value_that_cannot_be_pickled_changes_when_it_is_another() -> None:
     assert not values.has("x", "one")
 
 
+def test_a_value_whose_module_has_been_edited_is_sent_again() -> None:
+    namespace: dict[str, Any] = {"x": [1]}
+    values = SentValues(namespace)
+    digest = Parcel.of([1]).digest()
+    values.record("x", digest, modules="one")
+    assert values.decide("x", AutoInput(digest, *NEVER, "one")) == "same"
+    assert values.decide("x", AutoInput(digest, *NEVER)) == "same"
+    assert values.decide("x", AutoInput(digest, *NEVER, "edited")) == "bind"
+    namespace["x"].append(2)
+    assert values.decide("x", AutoInput(digest, *NEVER, "edited")) == "keep"
+    assert values.decide("x", AutoInput(digest, *MENTIONED, "edited")) == "replace"
+
+
 def test_a_value_of_the_engine_that_the_notebook_has_a_handle_of() -> None:
     value = [1]
     namespace: dict[str, Any] = {}

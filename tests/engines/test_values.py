@@ -7,6 +7,7 @@ import sys
 import threading
 from itertools import pairwise
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -190,3 +191,17 @@ def test_self_referencing_value() -> None:
     loop["self"] = loop
     with pytest.raises(SkyTransferError, match=r"x\['lock'\] is a lock"):
         Parcel.of(loop, "x")
+
+
+def test_function_of_a_cell_that_keeps_its_results_is_sent() -> None:
+    cell = (
+        "import functools\n@functools.lru_cache(maxsize=7)\n"
+        "def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)"
+    )
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(cell, names)
+    found = Parcel.of(names["fib"], "fib").load()
+    assert found(30) == 832040
+    assert found.cache_parameters() == {"maxsize": 7, "typed": False}
+    assert found.cache_info().hits + found.__wrapped__.__globals__["fib"].cache_info().hits
+    assert Parcel.of(urlsplit, "by name").load() is urlsplit

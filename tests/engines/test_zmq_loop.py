@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from queue import Queue
 
 import pytest
 import zmq
 
-from jupyter_sky.engines.client.zmq_loop import ZmqLoop
+from jupyter_sky.engines.client.zmq_loop import (
+    MAX_MESSAGES_PER_TURN,
+    MAX_SECONDS_PER_TURN,
+    ZmqLoop,
+)
 
 
 @pytest.fixture
@@ -73,4 +78,22 @@ def test_removed_socket_is_closed_and_not_polled(loop: ZmqLoop) -> None:
     loop.add_callback(lambda: loop.remove(here))
     loop.add_callback(lambda: heard.put("forgotten"))
     assert heard.get(timeout=5) == "forgotten" and here.closed
+    there.close(linger=0)
+
+
+def test_callbacks_have_a_turn_between_messages_that_take_long(loop: ZmqLoop) -> None:
+    here, there = pair()
+    handled: Queue = Queue()
+    for _ in range(MAX_MESSAGES_PER_TURN):
+        there.send(b"large")
+    asked: Queue = Queue()
+
+    def handle(frames: list[zmq.Frame]) -> None:
+        if handled.empty():
+            loop.add_callback(lambda: asked.put(handled.qsize()))
+        time.sleep(2 * MAX_SECONDS_PER_TURN / MAX_MESSAGES_PER_TURN)
+        handled.put(frames[0].bytes)
+
+    loop.add_callback(lambda: loop.on_recv(here, handle))
+    assert asked.get(timeout=5) < MAX_MESSAGES_PER_TURN
     there.close(linger=0)

@@ -113,6 +113,20 @@ def test_a_function_that_came_from_the_engine_is_not_sent_back(notebook: Noteboo
     assert shown == "2" and "has changed" not in line
 
 
+def test_modules_beside_the_notebook_are_sent_along(notebook: Notebook) -> None:
+    file = notebook.directory / "beside.py"
+    file.write_text("class Point:\n    x = 1\n\ndef f():\n    return 'first'\n")
+    ok(notebook, "import beside\nfrom beside import f\np = beside.Point()")
+    shown, line = auto(notebook, "beside.f(), f(), p.x, isinstance(p, beside.Point)")
+    assert shown == "('first', 'first', 1, True)" and "modules beside" in line
+    auto(notebook, "p.x = 2")
+    assert auto(notebook, "p.x, f()")[0] == "(2, 'first')"
+    file.write_text("class Point:\n    x = 1\n\ndef f():\n    return 'edited'\n")
+    ok(notebook, "import importlib\nimportlib.reload(beside)\nfrom beside import f")
+    shown, line = auto(notebook, "beside.f(), f()")
+    assert shown == "('edited', 'edited')" and "had changed" not in line
+
+
 def test_results_of_the_notebook_are_read(fresh: Any) -> None:
     notebook = fresh()
     ok(notebook, "20")  # Out[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -95,6 +96,37 @@ def test_cancel_and_wait(notebook: Notebook) -> None:
     assert notebook.run("last.status").result == "'done'"
     ran = notebook.run("%sky cancel nobody")
     assert ran.ename == "SkyUsageError"
+
+
+def test_variables_that_have_to_wait_are_announced_at_once(notebook: Notebook) -> None:
+    notebook.run("here = 1")
+    notebook.run("%%sky --bg holds\nheld = 7\ntime.sleep(1.5)")
+    for question in ("%sky vars", "%sky put here"):
+        sent = notebook.send(question)
+        said = notebook.wait_output("holds")
+        assert re.match(r"waits for holds, which runs on [\w-]+\n", said), said
+        ran = notebook.collect(sent)
+        assert ran.status == "ok", ran.traceback
+        notebook.run("holds.result()")
+        notebook.run("%%sky --bg holds\ntime.sleep(1.5)")
+    notebook.run("holds.result()")
+    ran = notebook.run("%sky vars")
+    assert "held" in ran.result and "here" in ran.result and ran.stdout == ""
+
+
+def test_a_cell_behind_one_of_another_notebook_says_so(notebook: Notebook) -> None:
+    name = notebook.run("import jupyter_sky as sky\nsky.status().rows[0][0]").result.strip("'")
+    other = Notebook(notebook.directory, notebook.env, "other.ipynb")
+    try:
+        sent = other.send(f"%%sky -c {name} --name ahead\nprint('begun')\ntime.sleep(2.5)")
+        other.wait_output("begun")
+        waiting = notebook.send("%%sky\n'its turn'")
+        shown = notebook.wait_display("queued")
+        assert "queued" in shown and "behind ahead of other.ipynb" in shown
+        assert notebook.collect(waiting).result == "'its turn'"
+        assert other.collect(sent).status == "ok"
+    finally:
+        other.stop()
 
 
 def test_result_with_a_timeout(notebook: Notebook) -> None:

@@ -23,6 +23,24 @@ def test_the_module_of_cells_is_that_of_a_kernel(notebook: Notebook) -> None:
     assert there == here and "__spec__" in here and "__loader__" in here
     docs = "import __main__; __doc__, __main__.__doc__"
     assert notebook.run(f"%%sky\n{docs}").result == notebook.run(docs).result
+    debugger = "import pdb; pdb.Pdb.__name__, pdb.set_trace.__module__"
+    assert notebook.run(f"%%sky\n{debugger}").result == notebook.run(debugger).result
+
+
+def test_packages_that_inputs_import_see_a_notebook(notebook: Notebook) -> None:
+    probe = (
+        "class Probe:\n    def __reduce__(self):\n"
+        "        return eval, (\"hasattr(__import__('builtins'), 'get_ipython')\",)\n"
+        "probe = Probe()"
+    )
+    assert notebook.run(probe).status == "ok"
+    assert notebook.run("%%sky -i probe\nprobe").result == "True"
+
+
+def test_text_printed_before_a_nested_cell_comes_first(notebook: Notebook) -> None:
+    ran = notebook.run("print('first')\nget_ipython().run_cell_magic('sky', '', '1 + 1')")
+    kinds = [m["header"]["msg_type"] for m in ran.messages]
+    assert kinds.index("stream") < kinds.index("execute_result")
 
 
 def test_a_secret_is_in_no_message_that_a_cell_can_see(notebook: Notebook) -> None:

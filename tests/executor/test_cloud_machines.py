@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -16,8 +17,10 @@ import pytest
 from jupyter_sky.clouds.local import machine_size
 from jupyter_sky.store.store import Store
 from tests.conftest import Notebook, wait_until
+from tests.emulators.fleet import isolation_works
 from tests.emulators.hosts import USABLE, SshHost
 from tests.emulators.loopback import Loopback, loopback
+from tests.emulators.object_store import ObjectStore
 
 pytestmark = [
     pytest.mark.slow,
@@ -126,6 +129,33 @@ def test_two_nodes_bring_their_outputs_home_and_are_seen_to_go(
     assert interval.ended is not None and interval.price == pytest.approx(row.price)
 
 
+def test_data_come_to_a_rented_machine_and_files_go_from_it(
+    start: Callable[..., Notebook], cloud: Loopback
+) -> None:
+    book = start()
+    with ObjectStore("r2", min_part=1024, host=cloud.fleet.gateway) as bucket:
+        bucket.create("bucket")
+        bucket.put("bucket", "set/a", b"one")
+        names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+        bucket.account.keys.update([tuple(cloud.env[name] for name in names)])
+        address = f"s3://bucket/set/?endpoint={bucket.url}"
+        ran = book.run(
+            SKY.replace(
+                "\n", f" --data {address}:./d --out w:s3://bucket/w?endpoint={bucket.url}\n"
+            )
+            + "print(open('d/a').read(), open('w', 'w').write('two'))"
+        )
+        assert ran.stdout == "one 3\n", ran.traceback
+        assert bucket.content("bucket", "w") == b"two"
+        ran = book.run(SKY.replace("\n", f" --mount {address}:./m\n") + "print(open('m/a').read())")
+        if isolation_works():  # such machines have no right to mount
+            assert "could not be mounted: fusermount3" in ran.evalue, ran.traceback
+            assert f"--data {address}:./m brings the data" in ran.traceback
+        else:
+            assert ran.stdout == "one\n", ran.traceback
+    book.run("%sky down")
+
+
 def test_own_machines_that_are_taken_burst_to_the_cloud(
     start: Callable[..., Notebook], cloud: Loopback
 ) -> None:
@@ -173,6 +203,40 @@ def test_a_spot_machine_is_taken_back_and_the_next_cell_has_another(
     assert "preempted" in seen or "1 of" in seen or "spot" in seen
     first, second = intervals(start)
     assert first.ended is not None and second.ended is None
+    book.run("%sky down --all")
+    assert cloud.machines() == []
+
+
+TRAINING = """import time
+import jupyter_sky as sky
+with sky.checkpointed("sum") as state:
+    for number in sky.resumable(range(25), state):
+        state["total"] = state.get("total", 0) + number
+        print(f"item {number}", flush=True)
+        time.sleep(0.2)
+state["total"]"""
+
+
+def test_a_cell_goes_on_where_no_machine_was_taken_back(
+    start: Callable[..., Notebook], cloud: Loopback
+) -> None:
+    book = start()
+    sent = book.send(f"{SKY[:-1]} --spot --recover --checkpoint 1s\n{TRAINING}")
+    seen = book.wait_output("item 9", LAUNCH_SECONDS)
+    (machine,) = cloud.machines()
+    cloud.api.preempt(machine["id"], 0.5)
+    seen += book.wait_output("goes on from the save of", LAUNCH_SECONDS)
+    (other,) = cloud.machines()
+    ran = book.collect(sent, 60)
+    assert ran.status == "ok", ran.evalue
+    assert ran.result == str(sum(range(25)))
+    items = [int(found) for found in re.findall(r"item (\d+)", seen + ran.stdout)]
+    assert set(items) == set(range(25)) and len(items) < 40, items
+    assert "it goes on elsewhere from its last save" in ran.status_line
+    first, second = intervals(start)
+    assert first.ended is not None and second.ended is None
+    assert first.price and second.price
+    assert machine["zone"] != other["zone"], "that one has just lost a machine"
     book.run("%sky down --all")
     assert cloud.machines() == []
 

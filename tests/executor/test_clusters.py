@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import clouds
-from jupyter_sky.executor.cluster_fit import describe_second_cluster, preferred
+from jupyter_sky.executor.cluster_fit import describe_second_cluster, missing_labels, preferred
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import placement
 from jupyter_sky.resources import Resources
@@ -63,15 +63,33 @@ def test_a_second_cluster_is_announced_with_its_reason() -> None:
     )
 
 
+@pytest.mark.parametrize("asked", [{"cpus": "1"}, {"memory": "2"}, {"cpus": "1+", "memory": "4"}])
+def test_a_running_cluster_takes_cells_that_ask_for_less(asked: dict[str, str]) -> None:
+    need = Resources.parse(**asked)
+    assert missing_labels(need, row("two-cpus", 1)) == []
+    assert describe_second_cluster(Resources.parse(cpus="4"), [row("two-cpus", 1)]) == (
+        "starts a second cluster beside two-cpus, because two-cpus does not meet --cpus 4; "
+        "%sky down two-cpus ends the first"
+    )
+
+
 @pytest.mark.slow
-def test_the_card_and_the_dry_run_say_that_a_second_cluster_starts(notebook: Notebook) -> None:
-    assert "second cluster" not in notebook.run("%%sky --cpus 1\n1").status_line
+def test_less_runs_on_the_cluster_that_is_up_and_a_second_one_is_announced(
+    notebook: Notebook,
+) -> None:
+    assert "second cluster" not in notebook.run("%%sky\nx = 20").status_line
+    dry = notebook.run("%%sky --cpus 1 --dry-run\n1").result
+    assert "which is up" in dry and "second cluster" not in dry
+    assert notebook.run("%%sky --cpus 1\nprint(x)").stdout == "20\n"
     said = "starts a second cluster of 2 nodes beside analysis-"
-    dry = notebook.run("%%sky --cpus 1 --nodes 2 --dry-run\n1").result
+    dry = notebook.run("%%sky --nodes 2 --dry-run\n1").result
     assert said in dry and "ends the first" in dry
-    ran = notebook.run("%%sky --cpus 1 --nodes 2\nprint('printed')")
+    ran = notebook.run("%%sky --nodes 2\nprint('printed')")
     cards = [content["data"].get("text/plain", "") for content in ran.of("display_data")]
     assert any(said in card for card in cards), "before the outputs"
     assert said in ran.status_line
-    again = notebook.run("%%sky --cpus 1 --nodes 2\n1")
+    again = notebook.run("%%sky --nodes 2\n1")
     assert "second cluster" not in again.status_line
+    pool = notebook.run("import jupyter_sky as sky\npool = sky.up(nodes=3)")
+    assert "starts another cluster of 3 nodes beside analysis-" in pool.stdout
+    assert "another cluster" not in notebook.run("pool = sky.up(nodes=3)").stdout

@@ -29,6 +29,24 @@ def reopened(notebook: Notebook, data_dir: Path) -> Iterator[None]:
     yield
 
 
+def test_a_cell_behind_a_run_that_goes_on_says_so_and_can_be_stopped(
+    notebook: Notebook, data_dir: Path
+) -> None:
+    sent = notebook.send("%%sky\n'after the others'")
+    shown = notebook.wait_display("behind endless")
+    assert re.match("☁ queued .* · behind endless, which goes on from an earlier kernel", shown)
+    store = Store.open(data_dir)
+
+    def recorded() -> list[str]:
+        return [run.run_id for run in store.runs(unsent=True) if run.status == "waiting"]
+
+    wait_until(recorded, 5)
+    assert store.runs(unsent=True)[0].stage == "queued"
+    store.request_stop(recorded()[0], "in the browser")
+    assert notebook.collect(sent, 20).ename == "SkyCancelled"
+    assert notebook.run("import jupyter_sky as sky\nsky.run('endless').done()").result == "False"
+
+
 def test_one_that_goes_on_can_be_waited_for_and_cancelled(notebook: Notebook) -> None:
     found = notebook.run("import jupyter_sky as sky\nsky.run('endless')")
     assert re.match("<endless: (queued|running) ", found.result), found

@@ -226,5 +226,4 @@ def test_an_input_of_a_module_that_only_the_notebook_has(notebook: Notebook, fol
     notebook.run("import onlyhere; mine = onlyhere.Gadget(); several = [mine] * 70_000")
     for name in ("mine", "several"):
         ran = notebook.run(f"%%sky -i {name}\nprint('ran')")
-        assert ran.ename == "SkyTransferError" and not ran.stdout
-        assert "onlyhere" in ran.evalue and "--sync" in ran.evalue, ran.evalue
+        assert ran.stdout == "ran\n", ran.traceback  # its file has come along

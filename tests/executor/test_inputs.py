@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
+
 import pytest
 
 from jupyter_sky.cell_options.values import CellInput, CellOptions
 from jupyter_sky.config.settings import Sky
+from jupyter_sky.engines.wire.values import Parcel
 from jupyter_sky.errors import SkyTransferError, SkyUsageError
 from jupyter_sky.executor.cell_names import free_names
 from jupyter_sky.executor.inputs import collect_inputs
@@ -165,3 +170,17 @@ def test_what_functions_of_the_notebook_read_is_sent_by_auto() -> None:
     own = collect_inputs(CellOptions(inputs=(CellInput("inner", "inner"),)), "", namespace, Sky())
     assert set(own.inline) == {"inner"}  # with a copy of what it reads
     assert own.inline["inner"]["sizes"][0] > sending.inline["inner"]["sizes"][0]
+
+
+def test_files_of_a_local_module_are_sent_with_what_refers_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sent_along.py").write_text("class Point:\n    x = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "sent_along", raising=False)
+    names = {"p": importlib.import_module("sent_along").Point(), "n": 1}
+    sending = collect_inputs(CellOptions(auto=True), "p, n", names, Sky())
+    assert b"class Point" in Parcel.from_inline(sending.inline["p"]).to_bytes()
+    assert sending.auto["p"].modules and not sending.auto["n"].modules
+    assert sending.auto["p"].digest == Parcel.of(names["p"]).digest()
+    assert any(note.endswith("modules sent_along") for note in sending.notes)

@@ -38,6 +38,7 @@ VALUES: dict[str, st.SearchStrategy] = {
     "max_cost": st.sampled_from(["2.5", "$3"]),
     "timeout": st.sampled_from(["2h", "1h30m", "90s"]),
     "idle": st.sampled_from(["20m", "0"]),
+    "checkpoint": st.sampled_from(["10m", "auto"]),
     "on": st.sampled_from(["all", "0", "0:4", "1,2"]),
     "input": st.sampled_from(
         ["x", "x, y", "df.test->test", "-x->y", "f(a, 'b c')->z", 'd["a, b"]->c, n', "it's->q"][:-1]

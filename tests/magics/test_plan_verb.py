@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from bs4 import BeautifulSoup
 
 import jupyter_sky as sky
 from jupyter_sky import cli
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.executor import session as sessions
 from jupyter_sky.magics import verbs
+from jupyter_sky.optimizer.plan import Plan
 
 
 @pytest.fixture
@@ -36,7 +38,18 @@ def test_a_single_request_with_options_of_both_kinds(notebook) -> None:
     offer = made.tasks[0].offer
     assert (offer.gpu, offer.gpu_count, offer.spot) == ("A100", 8, True)
     assert "for $100 at most" in made.objective and offer.cloud in ("aws", "gcp")
-    assert any("cannot launch here yet" in note for note in made.notes)
+    assert any("cannot launch here yet" in why for why in made.obstacles)
+    assert "cannot launch here yet" in str(made)
+
+
+def test_a_plan_that_cannot_be_launched_says_so_outside_of_its_folds(notebook) -> None:
+    made = verbs.call_verb("plan pipeline".split())
+    assert made.obstacles
+    soup = BeautifulSoup(made._repr_html_(), "html.parser")
+    for why in made.obstacles:
+        (shown,) = soup.find_all(string=why)
+        assert shown.find_parent("details") is None
+    assert Plan.from_json(made.to_json()).obstacles == made.obstacles
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,9 @@ def test_rm_of_a_folder_asks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
         return [None, "n", "y"][len(asked) - 1]
 
     monkeypatch.setattr(confirmation, "ask", answer)
-    with pytest.raises(SkyUsageError, match=r"2 objects \(8 B\) would be deleted"):
+    with pytest.raises(
+        SkyUsageError, match=r"2 objects \(8 B\) below .*: a.txt, sub/b.txt would be deleted"
+    ):
         call_verb(["storage", "rm", f"{folder}/"])
     with pytest.raises(SkyCancelled):
         call_verb(["storage", "rm", f"{folder}/"])
@@ -61,6 +64,13 @@ def test_storage_alone_shows_what_was_measured(folder: Path) -> None:
     assert "none: %sky storage du" in str(call_verb(["storage"]))
     call_verb(["storage", "du", f"{folder}/"])
     assert [row[1:3] for row in call_verb(["storage"])] == [(2, "8 B")]
+
+
+def test_cp_leaves_its_result_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call_verb(["storage", "cp", f"{folder}/", f"{folder.parent}/copied/"])
+    printed = capsys.readouterr().out
+    assert "0 MB/s" not in printed and printed.count("\n") == 1
+    assert re.search(r"\r\s*\rcopied: 8 B in 2 objects", printed), printed
 
 
 def test_unknown_command_suggests_the_nearest() -> None:

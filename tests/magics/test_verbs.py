@@ -113,6 +113,7 @@ def test_verbs_that_need_no_cluster(fresh) -> None:
         ("alias two-words --cpus 1", ["alias 'two-words'"]),
         ("help logz", ["did you mean logs?"]),
         ("up --cpus many", ["--cpus", "many"]),
+        ("up --cpus 2 --timeout 2h", ["--timeout is for cells", "%%sky --timeout 2h"]),
         ("logs 'unclosed", ["quot"]),
     ],
 )

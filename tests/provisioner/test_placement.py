@@ -271,7 +271,7 @@ def test_planned_only_cloud_is_never_launched(accounts: None, line: str, why: st
         broker.place(options.resources, lambda offer: offer, quiet)
     assert why in refusal.value.message and "%sky plan" in (refusal.value.hint or "")
     plan = verbs.call_verb(["plan", *line.split()])
-    assert any(why in note for note in plan.notes) and plan.tasks[0].offer.price
+    assert any(why in obstacle for obstacle in plan.obstacles) and plan.tasks[0].offer.price
     assert why in str(dry_run("1", options))
 
 
@@ -281,7 +281,7 @@ def test_a_graph_is_planned_against_all_and_says_what_cannot_be_launched(account
         pipeline.add(task)
     plan = sky.plan(pipeline)
     assert plan["train"].offer.gpu == "tpu-v3-8"
-    assert any("slices of TPUs cannot be launched" in note for note in plan.notes)
+    assert any("slices of TPUs cannot be launched" in obstacle for obstacle in plan.obstacles)
 
 
 def test_the_last_step_before_a_cloud_refuses_what_it_cannot_launch(accounts: None) -> None:

@@ -357,7 +357,7 @@ async def test_a_cluster_that_comes_up_is_not_asked_yet(ask: Any, store: Store) 
     store.save_cluster(replace(CLUSTER, state="starting", connection=launcher, cloud="local"))
     assert "coming up" in await refused(ask("clusters", "train", "metrics"), 409)
     assert "being launched" in await refused(ask("clusters", "train", "down", body={}), 409)
-    assert "it is on this machine" in (await ask("clusters", "train", "log"))["text"]
+    assert "runs on this machine" in (await ask("clusters", "train", "log"))["text"]
 
 
 async def test_missing_record_of_a_cluster(ask: Any, store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import zipfile
 from typing import Any
@@ -21,6 +22,15 @@ os.symlink('/etc/passwd', 'leak')
 """
 
 
+async def _ended_runs(ask: Any) -> dict[str, str]:
+    """Return the ids of both runs by their code, once the state of the server has their ends."""
+    while True:
+        runs = [run for run in (await ask("state"))["runs"] if run["ended"]]
+        if len(runs) == 2:
+            return {run["code"]: run["run_id"] for run in runs}
+        await asyncio.sleep(0.05)
+
+
 @pytest.mark.slow
 async def test_files_are_listed_and_downloaded(ask: Any, jp_fetch: Any, book: Notebook) -> None:  # noqa: F811
     assert book.run(MAKE).status == "ok"
@@ -36,6 +46,17 @@ async def test_files_are_listed_and_downloaded(ask: Any, jp_fetch: Any, book: No
         ("model.pt", "file"),
     ]
     assert inside["entries"][1]["size"] == 1_024_000
+
+    await asyncio.sleep(0.2)  # times of files may lie a little outside of their run
+    book.run("%%sky -c train\npathlib.Path('later.txt').write_text('later')")
+    made = await _ended_runs(ask)
+    listed = [
+        (await ask("runs", run_id, "files"))["entries"]
+        for code, run_id in made.items()
+        if "pathlib" in code
+    ]
+    names = sorted([one["name"] for one in entries] for entries in listed)
+    assert names == [["later.txt"], ["out/deep/ü.txt", "out/model.pt"]]
 
     book.send("%%sky -c train\nimport time\ntime.sleep(20)")  # also while a cell runs
     model = await download("out/model.pt")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jupyter_sky.forms import schema
+from jupyter_sky.offers import Offer
 from tests.server.conftest import Refused
 from tests.store.rows import CLUSTER
 
@@ -47,6 +50,35 @@ async def test_a_live_cluster_is_offered(ask: Any, store: Any) -> None:
     store.save_cluster(CLUSTER)
     found = await ask("form", "complete", key="cluster", text="")
     assert found["choices"] == [{"value": CLUSTER.name, "note": ""}]
+
+
+async def test_a_new_cluster_gets_a_name_when_the_notebook_has_one(
+    ask: Any, store: Any, jp_root_dir: Path
+) -> None:
+    assert await ask("form", "new-name", notebook="a.ipynb") == {"name": ""}
+    offer = asdict(Offer("aws", "us-east-1", "g5.xlarge", 4, 16))
+    own = replace(CLUSTER, name="a-1f2e", notebook=str(jp_root_dir / "a.ipynb"), offer=offer)
+    store.save_cluster(own)
+    store.save_cluster(replace(CLUSTER, name="a-2", notebook="b.ipynb", offer=offer))
+    assert await ask("form", "new-name", notebook="a.ipynb") == {"name": "a-3"}
+    assert await ask("form", "new-name", notebook="c.ipynb") == {"name": ""}
+
+    async def place(**values: str) -> str:
+        body = {"fields": {"values": values}, "command": "%sky up", "notebook": "a.ipynb"}
+        return (await ask("form", "place", body=body))["words"]
+
+    assert await place(cluster="a-3", cloud="local") == (
+        "would start on this machine, which costs nothing"
+    )
+    assert (await place()).startswith("a-1f2e is up: ")
+    assert "give another name" in await place(cluster="a-2")
+
+
+async def test_the_form_of_a_cluster_has_no_fields_of_cells(ask: Any) -> None:
+    found = await ask("form", "schema", body={"command": "%sky up"})
+    keys = [field["key"] for field in found["fields"]]
+    assert {"gpus", "cpus", "nodes", "market", "idle", "cluster", "zone"} <= set(keys)
+    assert not {"timeout", "max_cost", "input", "output", "bg", "pip", "dry_run"} & set(keys)
 
 
 async def test_nothing_possible_names_the_field(ask: Any) -> None:

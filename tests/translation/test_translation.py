@@ -14,7 +14,16 @@ from jupyter_sky import translation
 from jupyter_sky.cell_options.schema import help_text
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.resources import parse_duration
-from jupyter_sky.translation import DOMAIN, LOCALES, SETTING, _, browser_texts, ngettext
+from jupyter_sky.tables import Table
+from jupyter_sky.translation import (
+    DOMAIN,
+    LOCALES,
+    SETTING,
+    _,
+    browser_texts,
+    format_count,
+    ngettext,
+)
 from tests.translation.catalogue import is_translated
 from tests.translation.python_strings import PACKAGE, texts
 from tests.translation.wrap_strings import wrap
@@ -74,6 +83,13 @@ def test_plural(language: pytest.MonkeyPatch) -> None:
     language.setenv("LANGUAGE", "de")
     said = [ngettext("{calls} call", "{calls} calls", n).format(calls=n) for n in (1, 2)]
     assert said == ["1 Aufruf", "2 Aufrufe"]
+
+
+def test_thousands_are_apart_as_the_language_has_them(language: pytest.MonkeyPatch) -> None:
+    language.setenv("LANGUAGE", "de")
+    assert format_count(1234567) == "1\u202f234\u202f567"  # a point stands before decimals
+    html = Table("", ("offers",), ((123456,), (835,)))._repr_html_()
+    assert "123\u202f456</td>" in html and html.count("text-align: right") == 3
 
 
 def _fields(text: str) -> set[str | None]:

@@ -18,6 +18,9 @@ PAGE = """
     <b style="display: inline-block; width: 300px">scrolled to</b></div>
   <div title="the whole of it" style="width: 60px; overflow: hidden; text-overflow: ellipsis;
     white-space: nowrap">told by a tooltip</div>
+  <div style="width: 80px; overflow-x: auto"><div title="the whole of it" style="width: 60px;
+    overflow: hidden; text-overflow: ellipsis; white-space: nowrap"><code>told by a tooltip in a box
+    that scrolls</code></div></div>
   <span style="position: absolute; width: 1px; height: 1px; overflow: hidden">for readers</span>
   <p>fits</p>
 </div></div>

@@ -77,6 +77,30 @@ def test_form_is_operated_by_keyboard_alone(notebook):
     page.locator(PANEL).wait_for(state="detached")
     assert page.evaluate("window.panel.content.node.contains(document.activeElement)")
 
+    page.route("**/jupyter-sky/form/**", lambda route: None)  # a server that does not answer yet
+    page.keyboard.press("Alt+Shift+S")
+    page.locator(PANEL, has_text="Loading").wait_for()
+    page.keyboard.press("Escape")
+    page.locator(PANEL).wait_for(state="detached")
+    page.unroute("**/jupyter-sky/form/**")
+
+
+def test_a_new_cluster_is_another_one_than_that_which_is_up(notebook):
+    page = notebook.page
+    choose(page, 1)
+    page.evaluate(f"{COMMANDS}.execute('jupyter-sky:new-cluster').then(() => true)")
+    page.locator(PANEL, has_text="Would start on this machine").wait_for()
+    assert field(page, "Name").input_value() == "form-2"
+    assert not field(page, "Time limit").count()  # that is for cells
+    field(page, "Name").fill("")
+    page.locator(PANEL, has_text="give another name to start a new one").wait_for()
+    field(page, "Name").fill("form-2")
+    page.locator(PANEL, has_text="Would start on this machine").wait_for()
+    page.locator(PANEL).get_by_role("button", name="Insert cell").click()
+    page.locator(PANEL).wait_for(state="detached")
+    assert source(page, 2) == "%sky up -c form-2"
+    page.evaluate(f"{COMMANDS}.execute('notebook:delete-cell').then(() => true)")
+
 
 def test_form_names_the_field_without_offers_and_keeps_the_rest(notebook):
     page = notebook.page

@@ -67,6 +67,15 @@ def test_text_sorts_as_text_numbers_as_numbers_and_the_unknown_comes_last(tables
     assert cpus.get_attribute("aria-sort") is None
 
 
+def test_price_is_in_sight_on_a_page_of_1100_pixels(page, tables):
+    # beside JupyterLab's sidebar and the margins of a cell about 640 pixels are left
+    page.set_viewport_size({"width": 640, "height": 900})
+    for table in tables.all():
+        for name in ("instance type", "USD/h"):
+            box = header(table, name).bounding_box()
+            assert box["x"] + box["width"] <= 640, (name, box)
+
+
 def test_table_without_script_is_static(page, tables):
     plain = page.context.browser.new_context(java_script_enabled=False).new_page()
     plain.set_content(page.content())

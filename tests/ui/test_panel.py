@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 
@@ -27,6 +28,7 @@ CELLS = (
     "%%sky -c ui --cpus 1 --idle 5m\nopen('said.txt', 'w').write('hello')\nprint('up')",
     "%%sky -c ui\nimport time\ntime.sleep(600)",
     "import time\ntime.sleep(600)",
+    "%%sky -c ui\nsum(range(10**13))",
 )
 
 
@@ -94,6 +96,7 @@ def test_panel_shows_and_stops_runs_while_the_kernel_is_busy(notebook):
     cluster.click(button="right", position={"x": 40, "y": 20})
     page.locator(".lm-Menu-item", has_text="Launch Log").click()
     page.get_by_role("dialog").get_by_text("How ui was launched").wait_for()
+    page.get_by_role("dialog").get_by_text("nothing had to be launched").wait_for()
     page.keyboard.press("Escape")
 
     page.get_by_role("tab", name="Runs", exact=True).click()
@@ -102,6 +105,11 @@ def test_panel_shows_and_stops_runs_while_the_kernel_is_busy(notebook):
     page.evaluate("window.panel.content.activeCellIndex = 0; 0")
     ended.get_by_role("button", name="time.sleep(600)").click()
     page.wait_for_function("window.panel.content.activeCellIndex === 2")
+    wrote = page.locator(".jsky-Run", has_text="said.txt")
+    wrote.get_by_role("button", name=re.compile("^Files")).click()
+    wrote.get_by_role("link", name="Download said.txt").wait_for()
+    ended.get_by_role("button", name=re.compile("^Files")).click()
+    ended.get_by_text("It has written no files.").wait_for()
 
 
 def test_panel_is_accessible_in_any_theme_and_width(notebook, lab):
@@ -112,7 +120,7 @@ def test_panel_is_accessible_in_any_theme_and_width(notebook, lab):
             page.get_by_role("tab", name=tab, exact=True).click()
             if tab == "Offers":
                 page.get_by_label("GPU or instance type").fill("A100:8")
-                page.locator(".jsky-Offers tbody tr").first.wait_for()
+                page.locator(".jsky-Offer").first.wait_for()
             assert axe(page, ".jsky-Panel") == []
             page.screenshot(path=ARTIFACTS / f"panel-{tab.lower()}-{name.lower()}.png")
         assert axe(page, "#jp-main-statusbar .jsky-StatusItem") == []
@@ -164,7 +172,6 @@ def test_offers_follow_what_is_typed(notebook):
     page.keyboard.press("Space")
     rows.get_by_text("spot").first.wait_for()
     assert rows.get_by_text("spot").count() == rows.count()
-    assert max(row.bounding_box()["height"] for row in rows.all()) < 95
     page.keyboard.press("Space")
     region.click()
     page.keyboard.press("Backspace")
@@ -174,6 +181,41 @@ def test_offers_follow_what_is_typed(notebook):
     page.get_by_role("tab", name="Clusters", exact=True).click()
     page.get_by_role("tab", name="Offers", exact=True).click()
     assert (what.input_value(), region.input_value()) == ("V100:8", "eu-west-1")
+
+
+def widen_panel(page, width: int) -> None:
+    """Drag the edge of the left side bar until it is that wide [px]."""
+    edge = page.locator("#jp-main-split-panel > .lm-SplitPanel-handle:visible").first.bounding_box()
+    left = page.locator("#jp-left-stack").bounding_box()["x"]
+    page.mouse.move(edge["x"] + edge["width"] / 2, 500)
+    page.mouse.down()
+    page.mouse.move(left + width, 500, steps=4)
+    page.mouse.up()
+    page.wait_for_function(
+        "width => Math.abs(document.querySelector('#jp-left-stack').offsetWidth - width) < 6",
+        arg=width,
+    )
+
+
+def test_rows_are_two_lines_at_any_width_of_the_panel(notebook):
+    page = notebook.page
+    before = page.locator("#jp-left-stack").bounding_box()["width"]
+    for width in (250, 400):
+        widen_panel(page, width)
+        for tab, row in (("Runs", ".jsky-Run"), ("Offers", ".jsky-Offer")):
+            page.get_by_role("tab", name=tab, exact=True).click()
+            page.locator(row).first.wait_for()
+            rows = page.locator(row).all()
+            assert max(one.bounding_box()["height"] for one in rows) < 52
+            body = page.locator(".jsky-Panel-body")
+            assert body.evaluate("body => body.scrollWidth <= body.clientWidth")
+            cut = ".jsky-Row-line:not([title]):not([title] *)"
+            assert not page.locator(cut).count()  # what is cut short is in a tooltip
+    page.get_by_role("tab", name="Runs", exact=True).click()
+    page.locator(".jsky-Run").first.wait_for()
+    for booted in page.locator(".jsky-Run", has_text="boot").all():  # none where boots are quick
+        assert "run" in booted.get_attribute("title")
+    widen_panel(page, round(before))
 
 
 def test_every_other_control_takes_keys(notebook):
@@ -194,6 +236,10 @@ def test_every_other_control_takes_keys(notebook):
     page.get_by_role("button", name="New cluster…").press("Enter")
     form = page.locator(".jsky-NeedsPanel")
     form.locator(".jsky-Needs-offers").wait_for()
+    # cells without -c do not run on the cluster "ui": this one needs no name beside it
+    assert form.locator(".jsky-Needs-line").input_value() == "%sky up"
+    form.get_by_text(re.compile("^Would start on this machine")).wait_for()
+    assert not form.get_by_label("Time limit", exact=True).count()  # that is for cells
     page.keyboard.press("Tab")
     page.keyboard.type("1")
     page.wait_for_function(
@@ -239,9 +285,7 @@ def test_focus_goes_to_the_panel_and_back(notebook):
         " && window.panel.content.mode === 'edit'"
     )
     page.get_by_role("tab", name="Runs", exact=True).click()
-    page.locator(".jsky-Run", has_text="time.sleep(600)").locator(
-        ".jsky-Panel-number"
-    ).first.click()
+    page.locator(".jsky-Run", has_text="time.sleep(600)").locator(".jsky-Row-figure").first.click()
     page.wait_for_function("window.panel.content.activeCellIndex === 2")
     page.keyboard.press("Control+Shift+C")
     page.locator(".lm-CommandPalette-input").wait_for()
@@ -254,6 +298,27 @@ def test_focus_goes_to_the_panel_and_back(notebook):
     page.locator(".lm-Menu-item", has_text="New Cluster…").wait_for()
     page.keyboard.press("Escape")
     page.keyboard.press("Escape")
+
+
+def test_engine_that_does_not_listen_is_restarted_only_after_a_question(notebook):
+    page = notebook.page
+    run(notebook, 4, "running")
+    page.get_by_role("tab", name="Runs", exact=True).click()
+    row = page.locator(".jsky-Run", has_text="sum(range(10**13))")
+    row.get_by_role("button", name=re.compile("^Stop")).click()
+    restart = row.get_by_role("button", name=re.compile("^Restart engine"))
+    restart.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("Restart the engine of cell").wait_for()
+    dialog.get_by_text("its variables").wait_for()
+    page.screenshot(path=ARTIFACTS / "panel-restart-engine.png")
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="detached")
+    assert restart.is_visible() and busy(notebook)
+    restart.click()
+    dialog.get_by_role("button", name="Restart engine").click()
+    row.get_by_text("cancelled").wait_for()
+    notebook.page.locator(".jp-Notebook-cell").nth(4).get_by_text("variables are gone").wait_for()
 
 
 def test_with_the_keyboard_alone_a_cluster_is_ended_while_the_kernel_is_busy(notebook):

@@ -180,8 +180,10 @@ def test_the_card_ticks_and_stops_its_cell_while_the_kernel_is_busy(opened: Any)
     assert [one for one in book.outputs(1) if one.get("ename") == "KeyboardInterrupt"]
 
 
-def test_outputs_survive_a_reloaded_page(opened: Any) -> None:
-    book = opened(counting(40))
+def test_outputs_survive_a_reloaded_page(opened: Any, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"  # the cell goes on until then, however long the page takes
+    wait = f"import os\nwhile not os.path.exists({str(seen)!r}):\n    time.sleep(0.1)"
+    book = opened(counting(40).replace("print('over')", f"{wait}\nprint('over')"))
     book.load()
     book.run(1)
     book.wait(1, "line 3")
@@ -190,6 +192,7 @@ def test_outputs_survive_a_reloaded_page(opened: Any) -> None:
     assert book.cell(1).locator(".jp-InputPrompt").inner_text() == "[*]:"
     book.wait(1, "line 24")
     assert book.cell(1).locator(".jsky-Card").count() == 1
+    seen.touch()
     book.wait(1, "done")
     assert book.lines(1) == counted(40)
     assert book.cell(1).locator(".jp-InputPrompt").inner_text() == "[2]:"

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -84,7 +85,10 @@ def test_html_is_whole_escaped_and_asks_no_network(made: Plan) -> None:
         assert all(row.find("th")["scope"] == "row" for row in shown.select("tbody tr"))
     summaries = [one.text for one in soup.select("summary")]
     assert summaries[0].startswith("alternatives: the next best, ")
-    assert summaries[1:] == ["why there", "what moves"]
+    assert summaries[1:] == ["why there", "what moves", "Sources and assumptions"]
+    assumed = [part for part in soup.find_all(string=re.compile("assumed: 1 h for train"))]
+    (fold,) = [part.find_parent("details") for part in assumed]
+    assert fold and not fold.has_attr("open") and "proven best of" in fold.text
     assert "<script" not in html and not soup.select("[id]"), "ids would clash between outputs"
     # what is too wide scrolls in a box of its own that has a name and takes the keyboard
     for wide in soup.select("svg, table"):
@@ -103,11 +107,40 @@ def test_the_graph_is_an_image_with_words(made: Plan) -> None:
     words = [element.text for element in root.iter("text")]
     for word in ("a & b", "aws us-east-1a", "train", "gcp us-central1-a", "s3://in", "gs://out"):
         assert word in words, word
-    labels = [word for word in words if re.fullmatch(LABEL, word or "")]
+    labels = [
+        " · ".join(line.text or "" for line in text) for text in root.iter("text") if len(text)
+    ]
+    assert all(re.fullmatch(LABEL, label) for label in labels)
     moved = [move for move in made.moves if move.gb]
     assert len(labels) == len(moved) == 3, "every arrow says how much moves, for what, how long"
     styles = svg[0]
     assert "var(--jp-ui-font-color1" in styles and "var(--jp-layout-color0" in styles
+
+
+def test_the_graph_fits_a_page_of_900_pixels() -> None:
+    with sky.Dag() as dag:
+        first, last = sky.Task("first").set_output("?:/x", size=1), sky.Task("last")
+        first.set_input("s3://in", size="10GB", region="us-east-1")
+        first >> last  # pyright: ignore[reportUnusedExpression]
+    html = draw_graph(plan(dag, offers=OFFERS, tracked=False))
+    width = float(re.findall(r"min-width: (\d+)px", html)[0])
+    assert width < 450  # labels beside each other took 614
+    boxes = re.findall(r'y="([\d.]+)" width="[\d.]+" height="([\d.]+)" rx', html)
+    middles = {round(float(y) + float(height) / 2) for y, height in boxes}
+    assert len(boxes) >= 3 and len(middles) == 1  # a straight line
+
+
+def test_labels_of_arrows_that_meet_do_not_overlap() -> None:
+    with sky.Dag() as dag:
+        task = sky.Task("join")
+        for number in range(4):
+            task.set_input(f"s3://in{number}", size="10GB", region="us-east-1")
+    svg = re.search(r"<svg.*</svg>", draw_graph(plan(dag, offers=OFFERS, tracked=False)), re.DOTALL)
+    assert svg
+    rows = sorted(
+        float(line.get("y", "0")) for line in ElementTree.fromstring(svg[0]).iter("tspan")
+    )
+    assert len(rows) >= 6 and min(b - a for a, b in pairwise(rows)) >= 11
 
 
 def test_boxes_do_not_overlap(made: Plan) -> None:
@@ -157,10 +190,11 @@ def test_single_request_lists_alternatives() -> None:
     made = plan(cpus="2", offers=[*offers, *OFFERS], tracked=False)
     shown = made._repr_html_()
     rows = request_table(made).to_dicts()
-    assert [row[""] for row in rows[:4]] == ["chosen", *["next best"] * 3]
+    assert [row["choice"] for row in rows[:4]] == ["chosen", *["next best"] * 3]
     assert [row["where"] for row in rows[1:3]] == ["aws us-east-1a m5.large", "aws r1 m5.large"]
     assert rows[1]["more"] == "same" and rows[2]["more"] == "+$1.03 (+1,000 %)"
     assert "(assumed)" in str(rows[0]["time"]) and "<svg" not in shown
+    assert not re.search(r"<th[^>]*></th>", shown)
 
 
 def test_large_graph_gets_no_alternatives_by_itself(monkeypatch) -> None:

@@ -35,7 +35,15 @@ def test_html_has_headers_and_is_escaped() -> None:
     assert html.count('<th scope="col"') == 5
     assert html.count("<tr") == 3
     assert "aws &lt;us&gt;" in html and "<us>" not in html
-    assert "<caption" in html and "one more</div>" in html
+    # the title wraps on a narrow page, where the rows scroll
+    assert 0 < html.index(">clusters</div>") < html.index("overflow-x: auto")
+    assert "one more</div>" in html
+
+
+def test_wide_tables_scroll_by_keyboard() -> None:
+    html = TABLE._repr_html_()
+    assert 'role="region" aria-label="clusters" tabindex="0"' in html and "overflow-x" in html
+    assert 'aria-label="table"' in Table("", ("x",), ((1,),))._repr_html_()
 
 
 @pytest.mark.parametrize(
@@ -63,6 +71,24 @@ def test_empty_table_shows_its_note() -> None:
     assert str(empty) == f"clusters\n{note}"
     assert note in empty._repr_html_() and "<table" not in empty._repr_html_()
     assert len(empty) == 0 and not empty
+
+
+def test_long_words_can_be_broken_at_their_joints() -> None:
+    html = Table("", ("to do",), (("set GOOGLE_CLOUD_PROJECT <now>, x86_64 only",),))._repr_html_()
+    assert "set GOOGLE_<wbr>CLOUD_<wbr>PROJECT &lt;now&gt;, x86_64 only" in html
+
+
+def test_thousands_of_whole_numbers_are_apart() -> None:
+    counts = Table("", ("cloud", "offers"), (("aws", 123456), ("gcp", 835), ("ssh", True)))
+    assert [line.split() for line in str(counts).splitlines()[2:]] == [
+        ["aws", "123,456"],
+        ["gcp", "835"],
+        ["ssh", "True"],
+    ]
+    numbers = Table("", ("offers",), ((123456,), (835,)))
+    assert "123,456</td>" in numbers._repr_html_()
+    assert numbers._repr_html_().count("text-align: right") == 3
+    assert numbers.to_dicts()[0] == {"offers": 123456}  # a number to calculate with
 
 
 def test_rows_can_be_used() -> None:

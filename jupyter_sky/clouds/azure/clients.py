@@ -95,7 +95,7 @@ def connect(key: tuple[str | None, ...]) -> AzureClients:
     from azure.mgmt.resource.resources import ResourceManagementClient
 
     manager = os.environ.get("AZURE_RESOURCE_MANAGER_URL", PUBLIC_CLOUD).rstrip("/")
-    credential, scope = _make_credential(), f"{manager}/.default"
+    credential, scope = make_credential(), f"{manager}/.default"
     plain: Any = PipelineClient(manager, policies=[BearerTokenCredentialPolicy(credential, scope)])
     subscription = _select_subscription(plain, manager)
     options: dict[str, Any] = {"base_url": manager, "credential_scopes": [scope], **_HTTP_OPTIONS}
@@ -110,7 +110,8 @@ def connect(key: tuple[str | None, ...]) -> AzureClients:
     )
 
 
-def _make_credential() -> Any:
+def make_credential() -> Any:
+    """Return what azure-identity finds: a service principal, an identity or a login."""
     from azure.identity import DefaultAzureCredential
 
     have = os.environ.get

@@ -19,7 +19,7 @@ import zmq
 from ipyparallel import error as ipp_error
 from ipyparallel.client.client import Client
 
-from ..wire.messages import Content, Message
+from ..wire.messages import NOTICE_MESSAGE, Content, Message
 from ..wire.private_sockets import PrivateSockets, output_socket_name
 from .zmq_loop import ZmqLoop
 
@@ -53,6 +53,8 @@ class DirectClient(Client):
         self.default_handler: Sink = lambda message: None
         self.on_widget: Callable[[], None] = lambda: None
         """Called when a widget's message goes to an engine."""
+        self.on_notices: Callable[[Content], None] = lambda notices: None
+        """Called with the notices of the cloud by rank when they have changed."""
         self.routes: dict[str, DirectRoute] = {}
         self.is_verifying_outputs = False
         self.is_local = True
@@ -66,6 +68,9 @@ class DirectClient(Client):
             "execute_reply": self._resolve_future,
             "sky_reply": self._resolve_future,
         }
+        self._notification_handlers[NOTICE_MESSAGE] = lambda msg: self.on_notices(
+            msg["content"]["notices"]
+        )
 
     def _connect(self, *args: Any, **kwargs: Any) -> None:
         if self._private is not None and self._private.is_usable:
@@ -162,9 +167,7 @@ class DirectClient(Client):
         msg_id = msg["parent_header"].get("msg_id", "")
         handler = self.reply_handlers.get(msg_id)
         if handler is None:
-            future = self._futures.get(msg_id)
-            if future is not None and not future.done():
-                future.set_result(msg)
+            self._resolve_future(msg)
         else:
             if msg["content"].get("final"):
                 self.forget_command(msg_id, msg["metadata"].get("engine", ""))
@@ -277,6 +280,16 @@ class DirectClient(Client):
         if handler is not None and engine not in self._engines.values():  # it has just died
             self._io_loop.add_callback(lambda: self._handle_stranded_msgs(-1, engine))
         return msg_id
+
+    def send_mount_request(self, engine: str, content: Content) -> Future:
+        """Send requests for a mounted dataset; its engine answers whatever its main thread does."""
+        route = self.routes.get(engine)
+        return self._send(
+            route.commands if route else self._control_stream,  # type: ignore[attr-defined]
+            "sky_mount",
+            content=content,
+            ident=None if route else engine.encode(),
+        )
 
     def send_query(self, kind: str, content: Content | None = None) -> Future:
         """Send a request to the hub; return the future of its reply."""

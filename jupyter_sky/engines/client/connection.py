@@ -72,6 +72,7 @@ class ClusterConnection:
         self._lost = threading.Event()
         self.lost_reason = ""
         """Sentence that the cluster is lost, and why; empty until it is declared so."""
+        self._loss: tuple[type[SkyError], str | None, bool] = (SkyClusterLost, None, False)
         self._waiting: set[Future] = set()
         self._requests: set[Future] = set()
         self.used_at: float | None = None
@@ -117,7 +118,7 @@ class ClusterConnection:
     def send_controller_request(self, op: str, **content: Any) -> Future:
         """Send a request to the controller; `controller_reply` waits for the reply."""
         if self._lost.is_set():
-            raise SkyClusterLost(self.lost_reason)
+            raise self.lost_error()
         return self.client.send_query("sky_request", {"op": op, **content})
 
     def controller_reply(
@@ -311,6 +312,13 @@ class ClusterConnection:
         """Send a ``sky_value`` request and wait for its content."""
         return self.reply_content(self.wait(self.send_value_request(rank, op, **content)))
 
+    def ask_mount(self, rank: int, timeout: float, **content: Any) -> Content:
+        """Send requests for a mounted dataset, and wait for what it wants next; also in a cell."""
+        engine = self._ident(rank).decode()
+        return self.reply_content(
+            self.wait(self.client.send_mount_request(engine, content), timeout)
+        )
+
     def reply_content(self, reply: Any) -> Content:
         """Return the content of a reply, or raise the error in it."""
         if isinstance(reply, ipp_error.EngineError):
@@ -376,16 +384,29 @@ class ClusterConnection:
         return future.result()
 
     def mark_lost(
-        self, reason: str, hint: str | None = None, kind: type[SkyError] = SkyClusterLost
+        self,
+        reason: str,
+        hint: str | None = None,
+        kind: type[SkyError] = SkyClusterLost,
+        is_intended: bool = False,
     ) -> None:
-        """Declare the cluster lost: pending waits raise an error."""
+        """Declare the cluster lost, intended or not: pending waits raise an error."""
         self.lost_reason = f"cluster {self.cluster} is gone: {reason}"
+        self._loss = kind, hint, is_intended
         self._lost.set()
-        error = kind(self.lost_reason, hint=hint)
+        error = self.lost_error()
         self.client.fail_pending(error)
         for future in list(self._waiting):
             if not future.done():
                 future.set_exception(error)
+
+    def lost_error(self) -> SkyError:
+        """Return the error that the cluster is lost."""
+        kind, hint, is_intended = self._loss
+        error = kind(self.lost_reason, hint=hint)
+        if isinstance(error, SkyClusterLost):
+            error.is_intended = is_intended
+        return error
 
     @property
     def is_lost(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,9 @@ _log = logging.getLogger(__name__)
 
 MAX_MESSAGES_PER_TURN = 200
 """Messages taken from one socket before the others, and other threads' callbacks, have a turn."""
+MAX_SECONDS_PER_TURN = 0.05
+"""Time after which they have it even if fewer were taken: pieces of a flood of text are large, and
+the answers of a controller must not wait for seconds behind them."""
 
 
 class ZmqLoop:
@@ -78,8 +82,9 @@ class ZmqLoop:
         handler = self._handlers.get(source)
         if handler is None:  # forgotten in this very turn
             return
+        deadline = time.monotonic() + MAX_SECONDS_PER_TURN
         for _ in range(MAX_MESSAGES_PER_TURN):
-            if source.closed:  # by what it has just received
+            if source.closed or time.monotonic() > deadline:  # closed by what it has just received
                 return
             try:
                 frames = source.recv_multipart(zmq.NOBLOCK, copy=False)

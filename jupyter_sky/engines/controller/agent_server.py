@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..node.current_cell import CurrentCell
-from ..wire.messages import Content, EngineReport, NodeSample
+from ..wire.messages import Content, EngineReport, NodeSample, NoticeRecord
 
 SILENCE_SECONDS = 10.0
 """Silence of a node agent after which its node is lost and its cells fail."""
@@ -102,6 +102,8 @@ class AgentServer:
         self._heard = dict.fromkeys(ranks, time.monotonic())
         self._lost: set[int] = set()
         self._given_up: set[int] = set()
+        self.notices: dict[int, list[NoticeRecord]] = {}
+        """Notices of the cloud about other nodes, by rank."""
 
     def spawn(self, rank: int, serial: int) -> RemoteEngine:
         """Request that an engine is started on its node."""
@@ -156,6 +158,7 @@ class AgentServer:
             for command in self._waiting.pop(rank, []):
                 self._send(identity, command)
             self._waiting[rank] = []
+            self.notices[rank] = report.get("notices", [])
             if metrics := report.get("metrics"):
                 add(rank, metrics)
             engine = self._engines.get(rank)
@@ -165,7 +168,8 @@ class AgentServer:
     def missing_node(self) -> str:
         """Return a node that has not connected within `ARRIVAL_SECONDS`, if any."""
         for rank, begun in self._heard.items():
-            if rank not in self._identities and time.monotonic() - begun > ARRIVAL_SECONDS:
+            is_awaited = rank not in self._identities and rank not in self._given_up
+            if is_awaited and time.monotonic() - begun > ARRIVAL_SECONDS:
                 return f"node {rank} has not come up within {ARRIVAL_SECONDS:g} s"
         return ""
 
@@ -199,6 +203,13 @@ class AgentServer:
         ]
         self._given_up.update(ranks)
         return ranks
+
+    def give_up(self, rank: int) -> None:
+        """Stop a node agent, now or when it returns, and expect it no more."""
+        self.send_command(rank, op="stop")
+        self._lost.add(rank)
+        self._given_up.add(rank)
+        self.notices.pop(rank, None)
 
     def stop_agents(self) -> None:
         """Stop all node agents."""

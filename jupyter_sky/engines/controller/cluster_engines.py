@@ -14,7 +14,7 @@ from ...remote.supervisor import describe_exit, kill_all, processes_with_env, ta
 from ...remote.supervisor import write_private as write
 from ..node.current_cell import CurrentCell, cell_file_path, read_current_cell
 from ..node.engine_process import Process, memory_usage, start_engine
-from ..wire.messages import ClusterConfig, Content, NodeSample
+from ..wire.messages import ClusterConfig, Content, NodeSample, NoticeRecord
 from .agent_server import GIVEN_UP, REJOIN_SECONDS, SILENCE_SECONDS, AgentServer, RemoteEngine
 
 MEMORY_PERIOD_SECONDS = 1.0
@@ -106,6 +106,8 @@ class ClusterEngines:
             self.agent_server = self._start_agent_server()
         self.by_rank |= {rank: self._spawn(rank) for rank in self._remote_ranks}
         self._last_memory = 0.0
+        self._own_notices: list[NoticeRecord] = []
+        self._watch_notices()
         self.is_registered: Callable[[int], bool] = lambda rank: False
         self.on_death: Callable[[int], None] = lambda rank: None
 
@@ -132,6 +134,24 @@ class ClusterEngines:
             # first: node agents that have connected meanwhile get the address at once
             self.agent_server.receive_reports(add_metrics)
             self.agent_server.set_controller(engine)
+
+    def _watch_notices(self) -> None:
+        """Watch the cloud's notices about this machine, if it gives any."""
+        if service := self._config.get("notice_service"):
+            from ..node.notices import start_watch
+
+            start_watch(
+                service,
+                self._directory,
+                lambda notices: setattr(self, "_own_notices", notices),
+            )
+
+    def notices(self) -> dict[int, list[NoticeRecord]]:
+        """Return the notices of the cloud that hold now, by rank; ranks without any are absent."""
+        notices = {rank: self._own_notices for rank in self.local_ranks}
+        if self.agent_server is not None:
+            notices |= self.agent_server.notices
+        return {rank: found for rank, found in notices.items() if found}
 
     def working_folder(self) -> Path:
         """Return the folder that the first engine of this node works in now."""
@@ -236,6 +256,16 @@ class ClusterEngines:
         """Kill an engine that does not respond; it is replaced."""
         if rank in self.by_rank:
             self.by_rank[rank].kill(reason)
+
+    def give_up(self, ranks: Iterable[int]) -> None:
+        """Stop the agents of other nodes, now or when they return, and start no engines there."""
+        for rank in ranks:
+            if self.agent_server is not None and rank in self._remote_ranks:
+                engine = self.by_rank[rank]
+                was_lost, engine.lost_reason = engine.lost_reason, f"it was {GIVEN_UP}"
+                self.agent_server.give_up(rank)
+                if not was_lost:
+                    self.on_death(rank)
 
     def stop(self) -> None:
         """Kill all engines, and stop the agents of other nodes."""

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...remote.supervisor import descendants, kill_all
+from ...remote.supervisor import descendants, kill_all, unmount_below
 from ...remote.supervisor import write_private as write
 from ..node import outgoing_files
 from ..node.current_cell import CurrentCell
@@ -31,7 +31,7 @@ from ..node.engine_process import load_config
 from ..node.keepalive import KeepAlive
 from ..node.metrics import PERIOD_SECONDS, MetricsHistory, NodeMetrics
 from ..node.overlay import FOLDER, PackageOverlay
-from ..wire.messages import CellFacts, ClusterConfig, Content, Message
+from ..wire.messages import CellFacts, ClusterConfig, Content, Message, NoticeRecord
 from .activity import Activity, notebook_name
 from .cluster_engines import ClusterEngines
 from .deadline import BUDGET_SPENT_REASON, Deadline
@@ -77,7 +77,9 @@ class ClusterController:
         cpus = config.get("cpus") or [None] * config["nodes"]
         self._metrics = NodeMetrics([cpus[rank] for rank in self.engines.local_ranks])
         self._history = MetricsHistory()
+        self._notices: dict[int, list[NoticeRecord]] = {}
         self.unregister: Callable[[int], None] = lambda rank: None
+        self.publish_notices: Callable[[Content], None] = lambda notices: None
         self.drain_outputs: Callable[[], None] = lambda: None
         self.stop_loop: Callable[[], None] = lambda: None
 
@@ -122,11 +124,22 @@ class ClusterController:
         """Check engines and nodes; return the reason why the cluster cannot go on, if any."""
         if reason := self.engines.check_nodes(self._history.add):
             return reason
+        self._check_notices()
         self._read_current_cells()
         if reason := self.engines.replace_dead():
             return reason
         self.engines.check_memory(now)
         return ""
+
+    def _check_notices(self) -> None:
+        """Tell notebooks of notices that have come, changed or been withdrawn, at once."""
+        notices = self.engines.notices()
+        if notices != self._notices:
+            self._notices = notices
+            self.publish_notices(self._describe_notices())
+
+    def _describe_notices(self) -> Content:
+        return {str(rank): found for rank, found in self._notices.items()}
 
     def _stop_overdue_runs(self) -> None:
         """Interrupt runs that are past their limit, and kill those that go on."""
@@ -201,6 +214,7 @@ class ClusterController:
             write(self.directory / "ended.json", {"time": time.time(), "reason": reason})
         self.engines.stop()
         kill_all(descendants(os.getpid()))
+        unmount_below(self.directory)
         self.drain_outputs()  # what was printed last
         self.journal.flush(())
         self.stop_loop()
@@ -271,7 +285,8 @@ class ClusterController:
             what, uses = content.get("what", ""), content.get("uses", "")
             now = time.monotonic()
             self.activity.record_heartbeat(content["notebook"], now, content.get("ago"), what, uses)
-        return {"stopping": self.stopping, **self._describe_use()}
+        notices = self._describe_notices()
+        return {"stopping": self.stopping, "notices": notices, **self._describe_use()}
 
     def _op_deadline(self, content: Content) -> Content:
         """Set the deadline of the cluster: the time until which the day's budget lasts."""
@@ -320,6 +335,11 @@ class ClusterController:
         for engine in engines:
             engine.kill(content.get("why", "it was told to"))
         return {"killed": [engine.rank for engine in engines]}
+
+    def _op_give_up(self, content: Content) -> Content:
+        """Expect nothing more of nodes: a pool has replaced their machines."""
+        self.engines.give_up(content["ranks"])
+        return {}
 
     def _op_shared_state(self, content: Content) -> Content:
         """Return the endpoint of the shared state and the ports for rendezvous."""

@@ -17,7 +17,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..node.lazy_imports import gc_disabled
-from ..wire.messages import Message
+from ..wire.messages import NOTICE_MESSAGE, Message
+from ..wire.output_queues import BOUNDED_READER, QUEUED_MESSAGES, WAITING_PUBLISHER, bound
 from ..wire.private_sockets import PrivateSockets, output_socket_name
 from .agent_server import listen_address
 
@@ -43,6 +44,8 @@ COPY_BYTES = 64 * 1024
 """Smaller parts of messages are copied: a view of them would cost more."""
 _QUEUE_TOPICS = {b"in", b"out", b"incontrol", b"outcontrol"}
 DRAIN_LIMIT_SECONDS = 0.1  # at most, before it looks after other things
+FLOOD_POLL_MS = 2
+"""Wait for more in a flood, of which the bounded queues hold only a part at a time."""
 _Hub: Any = Hub  # its traits have no types that a checker could follow
 
 
@@ -57,10 +60,14 @@ class SkyHub(_Hub):
         self.controller.unregister = lambda rank: self.unregister_engine(
             b"controller", {"content": {"id": rank}}
         )
+        self.controller.publish_notices = lambda notices: self.session.send(
+            self.notifier, NOTICE_MESSAGE, content={"notices": notices}
+        )
         self.controller.drain_outputs = self.drain
         self.query_handlers["sky_request"] = self.sky_request
         self.monitor_handlers[b"iopub"] = self.sky_output
         self.monitor.stop_on_recv()
+        bound(self.monitor.socket, BOUNDED_READER)
         PeriodicCallback(self.drain, DRAIN_PERIOD_MS).start()
 
     def drain(self) -> None:
@@ -70,11 +77,15 @@ class SkyHub(_Hub):
         while it runs the cell.
         """
         socket, deadline = self.monitor.socket, time.monotonic() + DRAIN_LIMIT_SECONDS
+        taken = 0
         while time.monotonic() < deadline:
             try:
                 frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                return
+                if taken < QUEUED_MESSAGES or not socket.poll(FLOOD_POLL_MS):
+                    return
+                continue
+            taken += 1
             # of the chunks of values, which pass here too, only the headers are read
             kept = frames[:9] if frames[0].bytes in _QUEUE_TOPICS else frames
             # a large output is not copied
@@ -168,6 +179,19 @@ class SkyController(controller_app.IPController):
             super().init_hub()
         finally:
             controller_app.time = time
+
+    def init_schedulers(self) -> None:
+        """Let engines wait for whoever reads outputs slowest, a notebook or the journal.
+
+        ipyparallel's queues have no limits: one that reads nothing would fill the memory.
+        """
+        super().init_schedulers()
+        outputs = self.children[0]
+        for option, value in BOUNDED_READER:
+            outputs.setsockopt_in(option, value)
+        for option, value in WAITING_PUBLISHER:
+            outputs.setsockopt_out(option, value)
+            outputs.setsockopt_mon(option, value)
 
     def init_signal(self) -> None:
         """Handle signals in the controller."""

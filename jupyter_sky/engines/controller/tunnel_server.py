@@ -5,7 +5,8 @@
 
 ``serve`` is a child of the controller and lives as long as the cluster. An SSH session runs
 ``attach``, which passes its standard input and output to the server and waits for their end. The
-streams of a notebook that reconnects after a cut are resumed.
+streams of a notebook that reconnects after a cut are resumed, unless its cells have printed so much
+meanwhile that they would have to wait for it: then it connects anew, and reads the journal.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ from ..wire.private_sockets import output_socket_name
 
 SESSION_SECONDS = 7200.0
 """Time for which the streams of a disconnected notebook are kept."""
+BACKLOG_BYTES = 64 * 2**20
+"""Bytes of each stream that are kept for a notebook that is away or slow."""
+AWAY_SECONDS = 20.0
+"""Time without a word from a notebook after which its cells do not wait for it any longer."""
+CHECK_SECONDS = 5.0
 SOCKET_NAME = "tunnel"
 
 
@@ -52,7 +58,7 @@ class TunnelServer:
         listener.listen(16)
         listener.setblocking(False)
         loop = asyncio.get_running_loop()
-        tasks: set[asyncio.Task] = set()
+        tasks: set[asyncio.Task] = {loop.create_task(self._keep_flowing())}
         while True:
             conn, __ = await loop.sock_accept(listener)
             task = loop.create_task(self._serve_session(conn))
@@ -79,14 +85,30 @@ class TunnelServer:
                 self.sessions.pop(name, None)
                 multiplexer.close_all()
 
+    async def _keep_flowing(self) -> None:
+        """Look from time to time whether cells wait for notebooks that are away."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            self.forget_away(time.monotonic())
+
+    def forget_away(self, now: float) -> None:
+        """Forget sessions that hold up outputs and have been silent for too long."""
+        for name, (multiplexer, heard) in list(self.sessions.items()):
+            if multiplexer.is_held_up and now - heard > AWAY_SECONDS:
+                self._forget(name)
+
+    def _forget(self, name: bytes) -> None:
+        multiplexer, _heard = self.sessions.pop(name)
+        multiplexer.detach()
+        multiplexer.close_all()
+
     def _session(self, name: bytes) -> Multiplexer:
         now = time.monotonic()
-        for other, (multiplexer, seen) in list(self.sessions.items()):
+        for other, (_multiplexer, seen) in list(self.sessions.items()):
             if now - seen > SESSION_SECONDS and other != name:
-                del self.sessions[other]
-                multiplexer.close_all()
+                self._forget(other)
         if name not in self.sessions:
-            multiplexer = Multiplexer()
+            multiplexer = Multiplexer(backlog_bytes=BACKLOG_BYTES)
             multiplexer.on_open = lambda number, port: self._open_stream(multiplexer, number, port)
             multiplexer.on_receive = lambda: self.sessions.__setitem__(
                 name, (multiplexer, time.monotonic())

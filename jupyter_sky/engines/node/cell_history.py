@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+
+class _NoOutputs(defaultdict[int, list[Any]]):
+    """Outputs of cells that are not kept.
+
+    IPython (9 and later) keeps every piece of text and every display for as long as the process
+    lives, for ``%notebook``. An engine that prints for days would need ever more memory.
+    """
+
+    def __missing__(self, number: int) -> list[Any]:
+        return []
 
 
 class CellHistory:
@@ -22,6 +34,7 @@ class CellHistory:
     def __init__(self, shell: Any) -> None:
         self._shell, self._manager = shell, shell.history_manager
         self._session = ""
+        self._manager.outputs = _NoOutputs(list)
 
     @contextmanager
     def at_cell(self, number: int, session: str, cells: Mapping[str, str]) -> Iterator[None]:

@@ -18,14 +18,13 @@ from ...storage.file_parts import read_file_part
 from ...storage.machine_data import (
     Arrival,
     DataTask,
-    check_link,
     file_facts,
     plan_from_json,
-    replace_link,
 )
 from ...storage.worker_process import MessageWorker, decode_request
 from ...translation import _
 from .file_cache import cache_folder
+from .mounts import EngineMounts
 
 
 class EngineDatasets:
@@ -40,6 +39,7 @@ class EngineDatasets:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.cache = DatasetCache(cache_folder() / "data")
+        self.mounts = EngineMounts(root, self.cache.root)
         self._tasks: dict[str, DataTask] = {}
         self._arrived: dict[Path, Arrival] = {}
         self._before: dict[str, dict[str, tuple[int, str]]] = {}
@@ -57,10 +57,9 @@ class EngineDatasets:
     # -- data to this machine --------------------------------------------------------------------
 
     def _step_begin(self, content: dict[str, Any], received: Sequence[Any]) -> None:
-        described = json.loads(zlib.decompress(b"".join(received)))
-        objects = (CachedObject(*each) for each in described["objects"])
-        dataset = Dataset(tuple(objects), tuple(described["folders"]))
-        task = Arrival(self.cache, dataset, self.root / content["path"], content["single"])
+        dataset = _read_dataset(received)
+        link = self.root / content["path"]
+        task = Arrival(self.cache, dataset, link, content["single"], self.mounts.folder)
         self._tasks[content["id"]] = task
         task.start()
 
@@ -102,12 +101,14 @@ class EngineDatasets:
         assert isinstance(task, Arrival)
         return task
 
-    def _step_mount(self, content: dict[str, Any], _: Sequence[Any]) -> None:
+    def _step_mount(self, content: dict[str, Any], received: Sequence[Any]) -> dict[str, Any]:
+        """Mount a dataset of a store."""
+        path, single = content["path"], content["single"]
+        return {"id": self.mounts.begin(_read_dataset(received), path, single)}
+
+    def _step_link(self, content: dict[str, Any], __: Sequence[Any]) -> None:
         """Let a path lead to a folder of this machine."""
-        link, target = self.root / content["path"], Path(content["target"])
-        if not (link.is_symlink() and link.readlink() == target):
-            check_link(link, self.cache.root)
-        replace_link(link, target)
+        self.mounts.link(content["path"], Path(content["target"]))
 
     # -- files from this machine -----------------------------------------------------------------
 
@@ -151,6 +152,12 @@ class EngineDatasets:
         self.cache.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         usage = shutil.disk_usage(self.cache.root)
         return {"total": usage.total, "free": usage.free}
+
+
+def _read_dataset(received: Sequence[Any]) -> Dataset:
+    described = json.loads(zlib.decompress(b"".join(received)))
+    objects = (CachedObject(*each) for each in described["objects"])
+    return Dataset(tuple(objects), tuple(described["folders"]))
 
 
 def cached_data(tree: str, file: str, uri: str) -> Path:

@@ -17,6 +17,9 @@ from ...remote.supervisor import PR_SET_PDEATHSIG, prctl
 from ..wire.messages import ClusterConfig
 from . import current_cell
 
+ENGINE_VARIABLE = "JUPYTER_SKY_ENGINE"
+"""Environment variable of an engine: the folder of its cluster, and a number."""
+
 
 def load_config(path: Path) -> ClusterConfig:
     """Read the configuration, make its folders, and end with its supervisor."""
@@ -66,18 +69,19 @@ def start_engine(
     current_cell.cell_file_path(directory, rank).unlink(missing_ok=True)
     path = directory / f"engine-{rank}.log"
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    name, value = "JUPYTER_SKY_ENGINE", f"{directory}:{serial}"
+    name, value = ENGINE_VARIABLE, f"{directory}:{serial}"
     command = [sys.executable, "-m", "jupyter_sky.engines.node.engine", str(config), str(rank)]
+    more = {name: value}
     process: Process
     size = os.fstat(log).st_size  # before the start: one that fails at once writes why
     try:
         if loaded and sys.platform == "linux":  # elsewhere copies of a process may not do all
-            process = _fork(command, log, directory / "work", {name: value})
+            process = _fork(command, log, directory / "work", more)
         else:
             process = subprocess.Popen(
                 command,
                 cwd=directory / "work",
-                env=os.environ | {name: value},
+                env=os.environ | more,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ipykernel.kernelapp import IPKernelApp
 from ipykernel.kernelbase import Kernel
 from ipyparallel.engine.kernel import IPythonParallelKernel
 
@@ -74,6 +75,7 @@ class SkyKernel(Base):
         self._ports: list[int | str] = []
         self.output_counter = OutputCounter(self.session)
         self.iopub_socket.on_forwarded = self.output_counter.count_forwarded
+        self.output_counter.wait_for_room = self.iopub_socket.wait_for_room
         self._node_worker: NodeWorker | None = None
         self.shell_handlers["sky_blob"] = lambda *request: self.node_worker.receive_blob(*request)
         self._started_ids: deque[str] = deque(maxlen=1000)
@@ -81,6 +83,7 @@ class SkyKernel(Base):
         # IPython's own end the process, and with it every variable
         self.shell.user_ns.update(exit=sys.exit, quit=sys.exit)
         _set_module_attributes(self.shell)
+        IPKernelApp.init_pdb(self)  # the debugger of a notebook's kernel, as that starts it
         if self.overlay is not None:
             refuse_conda(self.shell)
         self.engine_namespace = EngineNamespace(self.shell.user_ns, self.shell.displayhook)
@@ -160,7 +163,8 @@ class SkyKernel(Base):
         self.output_counter.begin(cell)
         self._errors.begin_cell(request.get("error_shown_by", "engine"))
         try:
-            decisions = self.engine_namespace.bind_inputs(request.get("inputs", {}))
+            with self.shell.builtin_trap:  # packages ask for `get_ipython` when they are imported
+                decisions = self.engine_namespace.bind_inputs(request.get("inputs", {}))
         except Exception as error:
             return self._refused_reply(error, self.output_counter.end(cell))
         before = self.engine_namespace.identities(name for name, _ in request.get("outputs", []))
@@ -179,9 +183,7 @@ class SkyKernel(Base):
         if has_ended_processes or _has_children():
             self.iopub_socket.wait_for_forks()
         reply["sky"] = self._outcome(request, reply, before) | {"decisions": decisions}
-        # all that the cell has printed is on its way before it is counted
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush_streams()  # all that the cell has printed is on its way before it is counted
         reply["sky"]["printed"] = self.output_counter.end(cell)
         return reply
 
@@ -216,7 +218,8 @@ class SkyKernel(Base):
         value = result.result if result else None
         if value is not None:
             as_data = bool(request.get("as_data"))
-            outcome["result"] = self.engine_namespace.describe_result(value, as_data)
+            shown = self.output_counter.shown_result
+            outcome["result"] = self.engine_namespace.describe_result(value, as_data, shown)
         return outcome
 
     def _describe_outputs(self, request: Content, names: Set[str] | None = None) -> Content:
@@ -238,9 +241,10 @@ class SkyKernel(Base):
                 reply = {"ports": self._direct_ports()}
                 super()._publish_status("idle", "shell", parent)  # heard, it proves the way
             else:
-                reply = self.engine_namespace.handle_request(
-                    content, parent.get("buffers", []), buffers
-                )
+                with self.shell.builtin_trap:
+                    reply = self.engine_namespace.handle_request(
+                        content, parent.get("buffers", []), buffers
+                    )
             reply["status"] = "ok"
         except Exception as error:
             reply = {"status": "error", "ename": type(error).__name__, "evalue": str(error)}
@@ -287,14 +291,23 @@ class SkyKernel(Base):
     def dispatch_control(self, msg: list[Any]) -> Any:
         """Pass commands to the node worker, other messages to the kernel."""
         idents, frames = self.session.feed_identities(msg, copy=False)
-        if b'"sky_commands"' not in frames[1].bytes:
+        header = frames[1].bytes
+        if b'"sky_commands"' not in header and b'"sky_mount"' not in header:
             return super().dispatch_control(msg)
         try:
             message = self.session.deserialize(frames, content=True, copy=False)
+            if message["msg_type"] == "sky_mount":  # its answer may take a while
+                return self._answer_mount(idents, message)
             self.node_worker.handle_commands(idents, message)
         except Exception:
             self.log.error("a command could not be carried out", exc_info=True)
         return None
+
+    async def _answer_mount(self, ident: Any, parent: Message) -> None:
+        """Answer the notebook that signs the requests of a mounted dataset."""
+        reply: Content = {"status": "ok"}
+        reply |= await self.engine_namespace.datasets.mounts.answer(parent["content"])
+        self.session.send(self.control_stream, "sky_reply", reply, parent=parent, ident=ident)
 
 
 def _set_module_attributes(shell: Any) -> None:
@@ -308,6 +321,16 @@ def _set_module_attributes(shell: Any) -> None:
 
 def _bind(source: Any) -> int:
     return source.bind_to_random_port("tcp://127.0.0.1")
+
+
+def _flush_streams() -> None:
+    """Wait until all text is on its way; an interrupt comes too late, for the cell is over."""
+    for stream in (sys.stdout, sys.stderr):
+        is_flushed = False
+        while not is_flushed:
+            with contextlib.suppress(KeyboardInterrupt):
+                stream.flush()
+                is_flushed = True
 
 
 def _child_usage() -> object:

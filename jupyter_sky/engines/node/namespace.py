@@ -10,6 +10,7 @@ import itertools
 import sys
 import uuid
 from collections.abc import Iterable, MutableMapping
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from IPython.lib.pretty import pretty
 
 from ...errors import SkyTransferError
 from ...translation import _
-from ..wire.auto_inputs import AutoInput, Decision
+from ..wire.auto_inputs import AutoInput, Decision, read_offers
 from ..wire.code_sources import register_sources, with_sources
 from ..wire.data_values import encode
 from ..wire.values import INLINE_BYTES, Parcel
@@ -33,6 +34,10 @@ from .sent_values import SentValues
 if TYPE_CHECKING:
     from .datasets import EngineDatasets
 
+SPOOL_FOLDER = ".sky-values"
+"""Folder in the engine's own with values on their way to a store."""
+SHOWN_CHARS = 2000
+"""Length to which the text of a value is cut that stays here."""
 DATA_PACKAGES = {
     "builtins",
     "collections",
@@ -74,10 +79,16 @@ class EngineNamespace:
         self.sent = SentValues(namespace)
         self.workspace = Workspace()
         self.packages = SentPackages(self.workspace)
-        self._datasets: EngineDatasets | None = None
         self._numbers = itertools.count(1)
         # part of references: one of another engine must not be found here
         self._engine_id = uuid.uuid4().hex[:8]
+
+    @cached_property
+    def datasets(self) -> EngineDatasets:
+        """Datasets that cells read here, and files that they write."""
+        from .datasets import EngineDatasets
+
+        return EngineDatasets(self.workspace.root)
 
     # -- with a cell ------------------------------------------------------------------------
 
@@ -100,37 +111,45 @@ class EngineNamespace:
         space = self.namespace
         return {name: id(space[name]) if name in space else None for name in names}
 
-    def describe_result(self, value: Any, as_data: bool = False) -> dict[str, Any] | None:
+    def describe_result(
+        self, value: Any, as_data: bool = False, shown: str = ""
+    ) -> dict[str, Any] | None:
         """Describe a cell's result; a small and plain one is included.
 
         The list of all results is none: IPython does not keep it in itself.
+
+        Parameters
+        ----------
+        shown
+            Its text in the cell's outputs, where it has one: a representation may take long, and
+            a cell without `%%sky` makes it once.
         """
         if value is self.namespace.get("_oh"):
             return None
         if as_data:
-            return self._data_result(value)
+            return self._data_result(value, shown)
         root = type(value).__module__.partition(".")[0]
         small = getattr(value, "nbytes", 0)
         if root in DATA_PACKAGES and isinstance(small, int) and small <= INLINE_BYTES:
             parcel = Parcel.small(value, INLINE_BYTES)
             if parcel is not None:
                 return with_sources(parcel.inline(), parcel)
-        return self._keep_reference(value)
+        return self._keep_reference(value, shown)
 
-    def _data_result(self, value: Any) -> dict[str, Any]:
+    def _data_result(self, value: Any, shown: str) -> dict[str, Any]:
         size = getattr(value, "nbytes", 0)
         if isinstance(size, int) and size <= INLINE_BYTES:
             with contextlib.suppress(SkyTransferError):
                 parcel = encode(value, "the result")
                 if parcel.nbytes <= INLINE_BYTES:
                     return parcel.inline()
-        return self._keep_reference(value)
+        return self._keep_reference(value, shown)
 
-    def _keep_reference(self, value: Any) -> dict[str, Any]:
+    def _keep_reference(self, value: Any, shown: str = "") -> dict[str, Any]:
         """Store `value` under a number, and describe it."""
         ref = f"{self._engine_id}-{next(self._numbers)}"
         self.refs[ref] = value
-        text = _short_repr(value)
+        text = _shortened(shown) if shown else _short_repr(value)
         return {"ref": ref, "type": type(value).__qualname__, "repr": text}
 
     def _dereference(self, ref: str, name: str) -> Any:
@@ -163,16 +182,18 @@ class EngineNamespace:
 
     def bind_inputs(self, inputs: dict[str, dict[str, Any]]) -> dict[str, Decision]:
         """Bind small values that came with a cell; return what was decided on those of --auto."""
-        decisions: dict[str, Decision] = {}
+        offers = read_offers(inputs)
+        # all before the first is opened: one may have a module imported anew that others are from
+        decisions: dict[str, Decision] = {
+            name: self.sent.decide(name, offered) for name, offered in offers.items()
+        }
         for name, described in inputs.items():
             register_sources(described.get("sources", ()))
-            parcel = Parcel.from_inline(described)
-            offered = AutoInput.from_json(described["auto"]) if "auto" in described else None
-            if offered is not None:
-                decisions[name] = self.sent.decide(name, offered)
             if decisions.get(name) not in ("same", "keep"):
+                parcel = Parcel.from_inline(described)
                 self._bind(name, self._load(parcel, name))
-                self.sent.record(name, offered.digest if offered else parcel.digest())
+                offered = offers.get(name) or AutoInput(parcel.digest())
+                self.sent.record(name, offered.digest, modules=offered.modules)
         return decisions
 
     def _bind(self, name: str, value: Any) -> None:
@@ -240,7 +261,7 @@ class EngineNamespace:
         name, parcel = content["name"], self.parcels.pop(content["id"])
         register_sources(content.get("sources", ()))
         self._bind(name, self._load(parcel, name))
-        self.sent.record(name, content["digest"])
+        self.sent.record(name, content["digest"], modules=content.get("modules", ""))
 
     def _op_pack(self, content: dict, *__: object) -> dict:
         """Pack the value behind a name or a reference for fetching."""
@@ -252,6 +273,24 @@ class EngineNamespace:
     def _op_fetch(self, content: dict, _received: list, buffers: list) -> dict:
         buffers += self.parcels[content["ref"]].views(content["start"], content["stop"])
         return {}
+
+    def _op_spool(self, content: dict, *__: object) -> dict:
+        """Write a packed value to a file, from where it is uploaded."""
+        from ...storage.file_parts import file_version
+
+        file = self.workspace.root / SPOOL_FOLDER / content["ref"]
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        with file.open("wb") as stream:
+            stream.write(content["header"].encode())
+            for segment in self.parcels[content["ref"]].segments:
+                stream.write(segment)
+        status = file.stat()
+        return {"path": str(file), "size": status.st_size, "version": file_version(status)}
+
+    def _op_unspool(self, content: dict, *__: object) -> None:
+        """Remove the file of a value, and the packed value."""
+        (self.workspace.root / SPOOL_FOLDER / content["ref"]).unlink(missing_ok=True)
+        self._op_packed(content)
 
     def _op_packed(self, content: dict, *__: object) -> None:
         """Drop a parcel that has been fetched; the value stays."""
@@ -333,11 +372,7 @@ class EngineNamespace:
 
     def _op_data(self, content: dict, received: list, buffers: list) -> dict:
         """Carry out a step of bringing data to this machine, or from it to a store."""
-        if self._datasets is None:
-            from .datasets import EngineDatasets
-
-            self._datasets = EngineDatasets(self.workspace.root)
-        return self._datasets.handle(content, received, buffers)
+        return self.datasets.handle(content, received, buffers)
 
     def _op_synced(self, content: dict, *_: object) -> dict:
         paths = content.get("paths", ())
@@ -361,10 +396,14 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def _short_repr(value: Any, limit: int = 2000) -> str:
+def _short_repr(value: Any, limit: int = SHOWN_CHARS) -> str:
     """Return how IPython shows `value`, which spells out no more than a thousand items."""
     try:
         text = pretty(value)
     except Exception as error:
         text = f"<{type(value).__qualname__}: repr failed with {type(error).__name__}>"
+    return _shortened(text, limit)
+
+
+def _shortened(text: str, limit: int = SHOWN_CHARS) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"

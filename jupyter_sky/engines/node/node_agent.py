@@ -18,10 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
-from ...remote.supervisor import kill_all, processes_with_env, tail_log
+from ...remote.supervisor import kill_all, processes_with_env, tail_log, unmount_below
 from ...remote.supervisor import write_private as write
 from ..controller.agent_server import REJOIN_SECONDS, enable_heartbeats
-from ..wire.messages import Content, EngineReport, NodeConfig
+from ..wire.messages import Content, EngineReport, NodeConfig, NoticeRecord
 from .current_cell import cell_file_path, read_current_cell
 from .engine_process import Process, load_config, memory_usage, start_engine
 from .keepalive import KeepAlive
@@ -55,8 +55,17 @@ class NodeAgent:
         self._metrics = NodeMetrics([None])
         self._last_report: EngineReport | None = None
         self._reported_at = self._measured = 0.0
+        self._notices: list[NoticeRecord] = []
         # it loads while the controller does, and waits for its file
         self._start(self.rank + 1)
+        self._watch_notices()
+
+    def _watch_notices(self) -> None:
+        """Watch the cloud's notices about this machine, if it gives any; reports name them."""
+        if service := self.config.get("notice_service"):
+            from .notices import start_watch
+
+            start_watch(service, self.directory, lambda notices: setattr(self, "_notices", notices))
 
     def connect(self) -> bool:
         """Connect to the controller, once the file with its address has arrived."""
@@ -137,6 +146,7 @@ class NodeAgent:
             "kill_reason": self.kill_reason,
             "has_controller": self._has_controller,
             "metrics": next(iter(self._metrics.tick()), None),
+            "notices": self._notices,
         }
         now = time.monotonic()
         if (
@@ -180,6 +190,7 @@ def main(argv: list[str]) -> None:
     agent = NodeAgent(config, path)
     signal.signal(signal.SIGTERM, lambda *_: setattr(agent, "stop_reason", "stopped"))
     reason = agent.run() if agent.connect() else agent.stop_reason
+    unmount_below(agent.directory)
     with suppress(OSError):
         write(agent.directory / "ended.json", {"time": time.time(), "reason": reason})
 

@@ -31,7 +31,8 @@ def answer(folder: Path, content: dict[str, Any], is_confined: bool = False) -> 
     folder
         Folder below which relative paths are looked up.
     content
-        ``do`` is ``find``, ``list`` or ``read``; ``path`` a path or, to find, a pattern.
+        ``do`` is ``find``, ``list``, ``changed`` or ``read``; ``path`` a path or, to find, a
+        pattern.
     is_confined
         Whether only what lies in `folder` is answered, links resolved.
     """
@@ -41,6 +42,9 @@ def answer(folder: Path, content: dict[str, Any], is_confined: bool = False) -> 
             return read_piece(_resolve(folder, path, is_confined), **_span(content))
         if content["do"] == "list":
             return list_folder(_resolve(folder, path, is_confined)), []
+        if content["do"] == "changed":
+            base = _resolve(folder, path, is_confined)
+            return list_changed(base, float(content["since"]), float(content["until"])), []
         return find_files(folder, path, is_confined), []
     except OSError as error:
         return {"refused": f"{path}: {error.strerror or error}"}, []
@@ -136,6 +140,26 @@ def list_folder(folder: Path) -> dict[str, Any]:
                 kind = "folder" if entry.is_dir() else "file"
                 entries.append([entry.name, kind, facts.st_size, facts.st_mtime])
     entries.sort(key=lambda entry: (entry[1] == "file", entry[0]))
+    return {"entries": entries[:MAX_FILES], "more": max(0, len(entries) - MAX_FILES)}
+
+
+def list_changed(base: Path, since: float, until: float) -> dict[str, Any]:
+    """Return the files below a folder that were last changed in a span of time, as `list_folder`.
+
+    Hidden folders and caches of modules are left out: no result of a cell lies there.
+    """
+    entries = []
+    for root, folders, names in os.walk(base):
+        folders[:] = sorted(name for name in folders if name[0] != "." and name != "__pycache__")
+        for path in (Path(root, name) for name in sorted(names)):
+            try:
+                facts = path.lstat()
+            except OSError:
+                continue  # it has just gone
+            if stat.S_ISREG(facts.st_mode) and since <= facts.st_mtime <= until:
+                place = path.relative_to(base).as_posix()
+                entries.append([place, "file", facts.st_size, facts.st_mtime])
+    entries.sort()
     return {"entries": entries[:MAX_FILES], "more": max(0, len(entries) - MAX_FILES)}
 
 

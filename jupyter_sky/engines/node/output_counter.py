@@ -13,6 +13,9 @@ from jupyter_client.session import DELIM
 from ..wire.messages import COUNTED_TYPES, Content, Message
 from .output_pacer import OutputPacer
 
+PACED_TYPES = COUNTED_TYPES - {"stream", "error"}
+"""Text is paced by its length, where it is written (`BoundedOutStream`)."""
+
 
 class OutputCounter:
     """Counter of the messages of each cell on their way through a session.
@@ -26,6 +29,10 @@ class OutputCounter:
     ----------
     describe_error : callable
         Gives the metadata of an error message, for its content.
+    wait_for_room : callable
+        Waits while more is to be sent than readers take.
+    shown_result : str
+        Text of the latest result of the cell that has begun last.
     """
 
     def __init__(self, session: Any) -> None:
@@ -35,12 +42,14 @@ class OutputCounter:
         self._is_forked = False
         self._pacer = OutputPacer()
         self.describe_error: Callable[[Content], Content] = lambda content: {}
+        self.wait_for_room: Callable[[], None] = lambda: None
+        self.shown_result = ""
         os.register_at_fork(after_in_child=self._mark_forked)
         session.send = self.send
 
     def begin(self, cell: str) -> None:
         """Begin to count the messages of a cell."""
-        self._counts[cell] = 0
+        self._counts[cell], self.shown_result = 0, ""
 
     def count(self, cell: str) -> int:
         """Return the number of messages of a cell so far."""
@@ -60,7 +69,11 @@ class OutputCounter:
         message = self._send(stream, msg_or_type, *args, **kwargs)
         if message and not self._is_forked:  # the parent passes it on, and counts it
             self._count(message["header"], message["parent_header"])
-            self._pacer.wait(message["header"]["msg_type"])
+            if message["header"]["msg_type"] in PACED_TYPES:
+                self._pacer.wait()
+                self.wait_for_room()
+            if message["header"]["msg_type"] == "execute_result":
+                self.shown_result = str(message["content"]["data"].get("text/plain", ""))
         return message
 
     def count_forwarded(self, frames: Sequence[bytes]) -> None:

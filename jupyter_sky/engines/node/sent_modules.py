@@ -8,6 +8,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from . import file_cache
@@ -83,6 +84,20 @@ def _lies_in(module: str, folder: str) -> bool:
 
 sent_modules = SentModules()
 """Modules that have been sent to this process."""
+
+
+def load_for_cell(modules: Modules, stream: Any, *buffers: Any) -> Any:
+    """Unpickle an input of a cell; what the working folder has as well is imported from there."""
+    sent_modules.activate(module for module in modules if not _is_in_working_folder(module[2]))
+    return pickle.loads(stream, buffers=buffers)
+
+
+def _is_in_working_folder(data: Any) -> bool:
+    contents: Mapping[str, tuple[int, bytes]] = pickle.loads(data)
+    try:
+        return all(Path(path).read_bytes() == content for path, (_, content) in contents.items())
+    except OSError:
+        return False
 
 
 def load_with_modules(modules: Modules, stream: Any, *buffers: Any) -> Any:

@@ -24,11 +24,18 @@ class SentValue:
         Hash of the content as this engine pickles it.
     identity : int
         Id of the object on this engine.
+    modules : str
+        Digests of the files of the notebook's modules that came with it; empty if none did.
     """
 
     digest: str
     state: str
     identity: int
+    modules: str = ""
+
+    def is_edited(self, offered: AutoInput) -> bool:
+        """Return whether the files of its modules have changed in the notebook since."""
+        return bool(self.modules and offered.modules) and self.modules != offered.modules
 
 
 class SentValues:
@@ -44,10 +51,10 @@ class SentValues:
         self._namespace = namespace
         self._sent: dict[str, SentValue] = {}
 
-    def record(self, name: str, digest: str, state: str = "") -> None:
+    def record(self, name: str, digest: str, state: str = "", modules: str = "") -> None:
         """Record that the notebook has the value of a name now, with the given hash."""
         value = self._namespace[name]
-        self._sent[name] = SentValue(digest, state or self._state(value), id(value))
+        self._sent[name] = SentValue(digest, state or self._state(value), id(value), modules)
 
     def has(self, name: str, digest: str) -> bool:
         """Return whether a name still holds the content that was last sent under it."""
@@ -67,11 +74,13 @@ class SentValues:
         sent, state = self._sent.get(name), self._state(self._namespace[name])
         if state == offered.digest and is_shared(state):  # of a widget the rest may differ
             return "bind" if offered.mentioned_later else "same"
+        is_edited = sent is not None and sent.is_edited(offered)
         if state == offered.digest:
-            return "same"
+            return "bind" if is_edited else "same"
         if sent is None:
             return "replace" if offered.assigned_later else "keep"
-        is_changed_here, is_changed_there = state != sent.state, offered.digest != sent.digest
+        is_changed_here = state != sent.state
+        is_changed_there = is_edited or offered.digest != sent.digest
         if not is_changed_here:
             return "bind" if is_changed_there else "same"
         later = offered.mentioned_later if is_changed_there else offered.assigned_later

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
@@ -11,20 +12,30 @@ from typing import Any, ClassVar
 
 from ipykernel.iostream import IOPubThread, OutStream
 
+from ..wire.output_queues import WAITING_PUBLISHER, bound
+from .output_pacer import CHARACTER_BURST, CHARACTERS_PER_SECOND, OutputPacer
+
 PIECE_CHARS = 2**20
 SETTLE_SECONDS = 1.0
 FORK_SETTLE_SECONDS = 0.004
+CONTROL_THREAD = "Control"
+"""Name of ipykernel's thread for commands."""
+MAX_QUEUED_EVENTS = 64
+"""Events that wait for the thread of the outputs, most of which send a message."""
+QUEUE_CHECK_SECONDS = 0.001
 
 
 class OutputPublisher(IOPubThread):
     """Thread that sends the outputs of cells and of processes that they fork.
 
     It takes no session, and so gets a plain publisher's socket from ipyparallel: one that welcomes
-    its subscribers would send the controller messages that it cannot read.
+    its subscribers would send the controller messages that it cannot read. It waits for readers
+    that are slow: what they have not taken would fill the memory.
     """
 
     def __init__(self, socket: Any) -> None:
         super().__init__(socket, pipe=True)
+        bound(socket, WAITING_PUBLISHER)
         self.on_forwarded: Callable[[list[bytes]], object] = lambda frames: None
         """Called with each message of a forked process that is passed on."""
         self._has_forked = False
@@ -36,6 +47,13 @@ class OutputPublisher(IOPubThread):
     def _handle_pipe_msg(self, msg: list[bytes]) -> None:
         super()._handle_pipe_msg(msg)
         self.on_forwarded(msg[1:])
+
+    def wait_for_room(self) -> None:
+        """Wait while more is to be sent than readers take."""
+        while len(self._events) > MAX_QUEUED_EVENTS and self.thread.is_alive():
+            if threading.current_thread() is self.thread:
+                return
+            time.sleep(QUEUE_CHECK_SECONDS)
 
     def wait_for_forks(self) -> None:
         """Wait until the outputs of forked processes so far have been passed on."""
@@ -66,8 +84,11 @@ class BoundedOutStream(OutStream):
     """
 
     flush_interval = 0.02  # short enough to look immediate; ipykernel waits ten times as long
+    flush_timeout = threading.TIMEOUT_MAX  # as long as nobody reads: see `OutputPublisher`
+    pub_thread: OutputPublisher
     _waiting = 0
     _all: ClassVar[list[BoundedOutStream]] = []
+    _pacer: ClassVar = OutputPacer(CHARACTERS_PER_SECOND, CHARACTER_BURST)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._free()
@@ -80,7 +101,14 @@ class BoundedOutStream(OutStream):
 
     def _flush(self) -> None:
         with self._sending:
-            super()._flush()
+            try:
+                super()._flush()
+            except UnicodeEncodeError:
+                # raised, it would keep the thread from the event that a flush waits for; a kernel's
+                # tornado reports it in these words
+                logging.getLogger("tornado.general").exception(
+                    "Uncaught exception in ZMQStream callback"
+                )
 
     def write(self, string: str) -> int | None:
         """Write text, in order with the other stream; send full pieces at once."""
@@ -97,6 +125,8 @@ class BoundedOutStream(OutStream):
         self._waiting += len(string)
         if self._waiting >= PIECE_CHARS:
             self.flush()
+        self._pacer.wait(len(string))  # whoever writes waits, also a process behind its pipe
+        self.pub_thread.wait_for_room()
         return written
 
     def _write_lines(self, string: str) -> int:
@@ -107,6 +137,7 @@ class BoundedOutStream(OutStream):
         lines, newline, self._line = (self._line + string).rpartition("\n")
         if newline:
             super().write(lines + newline)
+        self._pacer.wait(len(string))
         return len(string)
 
     @classmethod
@@ -126,12 +157,16 @@ class BoundedOutStream(OutStream):
         return bool(select.select(files, [], [], 0)[0])
 
     def flush(self) -> None:
-        """Send buffered text, if any."""
+        """Send buffered text, if any; commands do not wait until somebody reads it."""
         self._waiting = 0
         if self._line:
             super().write(self._line)
             self._line = ""
         with self._sending:  # what another thread has taken but not sent yet goes first
             empty = not getattr(self, "_buffers", True)
-        if not empty:
+        if empty:
+            return
+        if threading.current_thread().name == CONTROL_THREAD:
+            self.pub_thread.schedule(self._flush)
+        else:
             super().flush()

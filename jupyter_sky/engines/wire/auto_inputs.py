@@ -25,11 +25,14 @@ class AutoInput:
     mentioned_later : bool
         Whether a cell of the notebook has mentioned the name after that: one that changes a value
         in place does.
+    modules : str
+        Digests of the files of the local modules that it refers to, as they are now.
     """
 
     digest: str
     assigned_later: bool = False
     mentioned_later: bool = True
+    modules: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as part of a message."""
@@ -39,3 +42,9 @@ class AutoInput:
     def from_json(cls, told: Mapping[str, Any]) -> AutoInput:
         """Return the offer in a message."""
         return cls(**told)
+
+
+def read_offers(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, AutoInput]:
+    """Return what ``--auto`` offers among the inputs in a message."""
+    offered = {name: told["auto"] for name, told in inputs.items() if "auto" in told}
+    return {name: AutoInput.from_json(told) for name, told in offered.items()}

@@ -24,6 +24,9 @@ RECORDED_TYPES = frozenset(
 COUNTED_TYPES = RECORDED_TYPES | {"comm_open", "comm_msg", "comm_close"}
 """Types of messages that the reply of a cell counts: the cell ends when all of them have come."""
 
+NOTICE_MESSAGE = "sky_notices"
+"""Type of the messages by which a controller tells of notices of its cloud."""
+
 
 class ClusterConfig(TypedDict):
     """Configuration file of a controller, a node agent and their engines.
@@ -46,6 +49,8 @@ class ClusterConfig(TypedDict):
         Canonical name of the accelerators of a node, and their number.
     tunnel : bool
         Whether notebooks reach the controller through a tunnel.
+    notice_service : str
+        Reader of the cloud's notices that a machine is taken away; empty where there are none.
     keeps_environment : bool
         Whether the engines share the environment of the notebook, which cells must not change.
     """
@@ -61,6 +66,7 @@ class ClusterConfig(TypedDict):
     peers: NotRequired[list[str]]
     gpus: NotRequired[tuple[str, float]]
     tunnel: NotRequired[bool]
+    notice_service: NotRequired[str]
     keeps_environment: NotRequired[bool]
 
 
@@ -112,6 +118,15 @@ class NodeSample(TypedDict):
     gpus: list[GpuSample]
 
 
+class NoticeRecord(TypedDict):
+    """Notice of a cloud about a machine; see `jupyter_sky.engines.node.notices.Notice`."""
+
+    kind: str
+    id: str
+    seen: float
+    ends: float | None
+
+
 class EngineReport(TypedDict):
     """Report of a node agent on its engine and its node.
 
@@ -123,6 +138,8 @@ class EngineReport(TypedDict):
         Id of the request of the cell that it executes, and its facts.
     code : int or None
         Exit code; None while it runs.
+    notices : list of NoticeRecord
+        Notices of the cloud about the node that hold now.
     """
 
     rank: int
@@ -134,3 +151,4 @@ class EngineReport(TypedDict):
     kill_reason: str
     has_controller: bool
     metrics: NodeSample | None
+    notices: NotRequired[list[NoticeRecord]]

@@ -4,7 +4,9 @@ Both ends number what they send and say what they have received. When the connec
 each sends what the other lacks, and those who hold the streams never notice. ZeroMQ, which drops
 what is on its way when a connection breaks, so keeps its connections for as long as both ends live.
 
-Each stream has its own window: one that is not read does not block the others.
+Each stream has its own window: one that is not read does not block the others. An end that may be
+left alone for long keeps some more of each stream; then it reads no further, and whoever writes to
+the socket waits.
 """
 
 from __future__ import annotations
@@ -39,6 +41,9 @@ class Stream:
     arrived: deque[bytes] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     open_credit: asyncio.Event = field(default_factory=asyncio.Event)
+    backlog: deque[bytes] = field(default_factory=deque)
+    backlog_bytes: int = 0
+    is_held_up: bool = False
     ended: bool = False
 
 
@@ -49,10 +54,16 @@ class Multiplexer:
     ----------
     on_open
         Called with the number and the target of a stream that the other end opens.
+    backlog_bytes
+        Bytes of each stream that are kept beyond its window.
     """
 
-    def __init__(self, on_open: Callable[[int, int], None] = lambda number, target: None) -> None:
-        self.on_open = on_open
+    def __init__(
+        self,
+        on_open: Callable[[int, int], None] = lambda number, target: None,
+        backlog_bytes: int = 0,
+    ) -> None:
+        self.on_open, self.backlog_bytes = on_open, backlog_bytes
         self.streams: dict[int, Stream] = {}
         self.received = 0
         self.on_receive: Callable[[], None] = lambda: None
@@ -159,6 +170,7 @@ class Multiplexer:
             stream.wake.set()
         elif kind == CREDIT:
             stream.credit += _NUMBER.unpack(body)[0]
+            self._send_backlog(number, stream)
             stream.open_credit.set()
         elif kind == CLOSE:
             stream.ended = True
@@ -207,20 +219,39 @@ class Multiplexer:
         for number in list(self.streams):
             self.close(number)
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether some stream takes no more data, because the other end takes none."""
+        return any(stream.is_held_up for stream in self.streams.values())
+
     async def _read_socket(self, number: int, stream: Stream, reader: asyncio.StreamReader) -> None:
-        """Send data from the socket, as far as the window allows."""
+        """Send data from the socket, as far as the window allows; keep what the backlog holds."""
         with contextlib.suppress(OSError):
             while not stream.ended:
-                if stream.credit <= 0:
+                room = stream.credit + self.backlog_bytes - stream.backlog_bytes
+                stream.is_held_up = room <= 0
+                if stream.is_held_up:
                     stream.open_credit.clear()
                     await stream.open_credit.wait()
                     continue
-                data = await reader.read(min(PIECE_BYTES, stream.credit))
+                data = await reader.read(min(PIECE_BYTES, room))
                 if not data:
                     break
-                stream.credit -= len(data)
-                self._send(DATA, number, data)
+                stream.backlog.append(data)
+                stream.backlog_bytes += len(data)
+                self._send_backlog(number, stream)
+        while stream.backlog and not stream.ended:  # the socket has closed, and all of it is wanted
+            stream.open_credit.clear()
+            await stream.open_credit.wait()
         self.close(number)
+
+    def _send_backlog(self, number: int, stream: Stream) -> None:
+        """Send what has been read of a stream, as far as its window allows."""
+        while stream.backlog and stream.credit > 0:
+            data = stream.backlog.popleft()
+            stream.backlog_bytes -= len(data)
+            stream.credit -= len(data)
+            self._send(DATA, number, data)
 
     async def _write_socket(self, number: int, stream: Stream) -> None:
         """Write arrived data to the socket, and grant more window."""

@@ -15,7 +15,7 @@ import pickle
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -248,6 +248,28 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
+_CachedFunction: Any = type(cache(len))
+"""Functions that keep their results; cloudpickle sends them by name, even those of cells."""
+
+
+def _is_in_module(function: Any) -> bool:
+    """Return whether a module other than that of the cells has a function under its name."""
+    found: Any = sys.modules.get(function.__module__)
+    if found is None or function.__module__ == "__main__":
+        return False
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is function
+
+
+def _reduce_cached_function(function: Any) -> Any:
+    return _cached_function, (function.__wrapped__, function.cache_parameters())
+
+
+def _cached_function(function: Any, parameters: Mapping[str, Any]) -> Any:
+    return lru_cache(**parameters)(function)
+
+
 @cache
 def pickler_class() -> Any:
     """Return the class of picklers of values; cloudpickle is imported at the first use."""
@@ -273,6 +295,8 @@ def pickler_class() -> Any:
                 return reduce_widget(obj)
             if (reference := reduce_shell_part(obj)) is not None:
                 return reference
+            if isinstance(obj, _CachedFunction) and not _is_in_module(obj):
+                return _reduce_cached_function(obj)
             reduced = super().reducer_override(obj)
             is_in_cell = isinstance(obj, FunctionType) and obj.__globals__ is self.namespace
             return self._reduce_in_cell(reduced) if is_in_cell else reduced

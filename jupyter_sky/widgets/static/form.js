@@ -22,6 +22,7 @@ import { Controls } from './controls.js';
  * @property {(said: {fields: Fields, line: string}) => any} act
  */
 
+const CELL = '%%sky';
 const WAIT = 150; // pause in typing before a request for matching offers [ms]
 
 /**
@@ -32,12 +33,13 @@ const WAIT = 150; // pause in typing before a request for matching offers [ms]
  * @param {Ask} options.ask
  * @param {Translate} options._
  * @param {string} [options.source] The cell's text; its line is read.
+ * @param {string} [options.command] The magic that the line is shown after.
  * @param {Action[]} [options.actions]
  * @param {(line: string, answer: any) => void} [options.changed] Called with each new answer.
  * @returns {{dispose: () => void, focus: () => void}}
  */
-export function drawForm({ el, ask, _, source = '', actions = [], changed }) {
-  const form = new Form(el, ask, _, source, actions, changed);
+export function drawForm({ el, ask, _, source = '', command = CELL, actions = [], changed }) {
+  const form = new Form(el, ask, _, source, command, actions, changed);
   void form.open();
   return { dispose: () => form.dispose(), focus: () => form.focus() };
 }
@@ -48,14 +50,16 @@ class Form {
    * @param {Ask} ask
    * @param {Translate} _
    * @param {string} source
+   * @param {string} command
    * @param {Action[]} actions
    * @param {((line: string, answer: any) => void) | undefined} changed
    */
-  constructor(el, ask, _, source, actions, changed) {
+  constructor(el, ask, _, source, command, actions, changed) {
     this.el = el;
     this.ask = ask;
     this._ = _;
     this.source = source;
+    this.command = command;
     this.actions = actions;
     this.changed = changed;
     this.controls = new Controls({ ask, _, touched: () => this.touched() });
@@ -159,7 +163,7 @@ class Form {
   fill(found) {
     this.found = found;
     this.controls.fill(found);
-    this.line.value = `%%sky ${found.line ?? ''}`.trimEnd();
+    this.line.value = `${this.command} ${found.line ?? ''}`.trimEnd();
     const broken = found.errors[''];
     this.controls.lock(broken ? this._('mend the line first') : '');
     this.wrong.replaceChildren(...(broken ? [errorOf(broken)] : []));
@@ -175,7 +179,8 @@ class Form {
   /** Reads the line as it was typed. */
   async typed() {
     const text = this.line.value.trim();
-    const line = text.startsWith('%%sky') ? text : `%%sky ${text}`;
+    const shown = [this.command, CELL].find(command => text.startsWith(command)) ?? '';
+    const line = `${CELL} ${text.slice(shown.length).trim()}`.trimEnd();
     this.source = line + (this.found?.line === null ? `\n${this.source}` : this.body());
     this.later.cancel();
     try {
@@ -241,7 +246,7 @@ class Form {
   show(answer) {
     this.answer = answer;
     if (document.activeElement !== this.line) {
-      this.line.value = `%%sky ${answer.line ?? ''}`.trimEnd();
+      this.line.value = `${this.command} ${answer.line ?? ''}`.trimEnd();
     }
     this.controls.say(answer.errors);
     this.wrong.replaceChildren();

@@ -12,6 +12,8 @@ const AT_ONCE = 500;
 const MORE = 1000;
 /** How near its end, in pixels, a list counts as scrolled to it. */
 const NEAR = 24;
+/** How long after a touch, a key or the wheel scrolling is the reader's, in milliseconds. */
+const TOUCH = 1000;
 
 /**
  * Parts of a line besides its text.
@@ -63,6 +65,11 @@ export class Pane {
       this.newer
     );
     this.el.addEventListener('scroll', () => this.onScroll());
+    this.touchedAt = -Infinity; // the page scrolls as well, when it lays itself out anew
+    this.touched = () => (this.touchedAt = performance.now());
+    for (const kind of ['wheel', 'touchmove', 'keydown', 'pointerdown']) {
+      this.el.addEventListener(kind, this.touched, { passive: true });
+    }
     this.size = '';
     if (typeof ResizeObserver !== 'undefined') {
       const observer = new ResizeObserver(() => this.onResize());
@@ -202,9 +209,11 @@ export class Pane {
     const { scrollTop, scrollHeight, clientHeight } = this.el;
     const atEnd = scrollTop + clientHeight >= scrollHeight - NEAR;
     const size = `${scrollHeight} ${clientHeight}`;
-    const moved = size === this.size; // otherwise the page has laid itself out anew
+    const isQuiet = size === this.size;
     this.size = size;
-    if (moved && scrollTop < this.top - 2 && !atEnd) {
+    const byReader = isQuiet && performance.now() - this.touchedAt < TOUCH;
+    if (byReader && scrollTop < this.top - 2 && !atEnd) {
+      this.touched(); // it may take longer to drag the bar, or to come to rest
       this.scrolled(false);
     } else if (atEnd && this.to === this.lines.length && scrollTop > this.top) {
       this.scrolled(true);

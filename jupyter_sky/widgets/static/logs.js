@@ -43,6 +43,7 @@ export function render({ el, ask, _ = english, source, model }) {
   /** @type {any} */
   let timer;
   let over = false;
+  let isComplete = false;
 
   // -- the parts --------------------------------------------------------------------------
 
@@ -216,7 +217,7 @@ export function render({ el, ask, _ = english, source, model }) {
     following = follows;
     draw();
     paused.textContent =
-      follows || quiet || over ? '' : _('New lines are not scrolled to, because you have scrolled up.');
+      follows || quiet || over || isComplete ? '' : _('New lines are not scrolled to, because you have scrolled up.');
     if (paused.textContent) {
       live.say(paused.textContent);
     }
@@ -270,6 +271,8 @@ export function render({ el, ask, _ = english, source, model }) {
     if (!ended || got || trouble.textContent) {
       timer = setTimeout(turn, got ? 20 : wait);
     } else {
+      isComplete = true;
+      paused.textContent = '';
       live.say(_('The log is complete.'));
     }
   }
@@ -313,7 +316,8 @@ function stageOf(run, _) {
   }
   const seconds = run.started != null && run.ended ? run.ended - run.started : null;
   const lasted = seconds === null ? '' : durations(seconds, run.waited, _);
-  return [_(run.stage ?? run.status ?? ''), lasted].filter(Boolean).join(' ');
+  const stage = run.stage ?? run.status;
+  return [stage && _(stage), lasted].filter(Boolean).join(' ');
 }
 
 /** @param {any} error */

@@ -1,0 +1,105 @@
+"""Form of a new cluster: its fields, a name that is free, and the place where it would start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..cell_options.parsing import parse_cell_line
+from ..cell_options.schema import OPTIONS
+from ..config.settings import Sky
+from ..errors import SkyError
+from ..executor.cluster_fit import missing_labels, name_stem, preferred
+from ..executor.cluster_records import describe_place
+from ..ledger.ledger import format_rate
+from ..resources import Resources
+from ..store.rows import ClusterRow
+from ..translation import N_, _
+from .cell_line import Fields, check
+from .completion import CompletionContext
+from .expected_place import no_placement_text, own_clusters
+from .fields import Field, schema
+from .matching import request_with_settings
+
+COMMAND = "%sky up"
+_OF_CLUSTERS = {option.dest for option in OPTIONS if option.group == "Resources"}
+_COMMON = {
+    "cluster": ("Name", N_("Name of the cluster: cells with -c NAME run on it.")),
+    "idle": ("Idle time", N_("It ends after that time without use.")),
+}
+
+
+def cluster_fields() -> tuple[Field, ...]:
+    """Return the fields that a cluster has: none of those that are for cells.
+
+    Examples
+    --------
+    >>> [field.label for field in cluster_fields()][-2:]
+    ['Disk (GiB)', 'Intel SGX']
+    """
+    common, others = list[Field](), list[Field]()
+    for field in schema():
+        if field.key in _COMMON:
+            label, text = _COMMON[field.key]
+            common.append(replace(field, label=label, help=text, group=""))
+        elif field.key in _OF_CLUSTERS or field.key == "market":
+            (others if field.group else common).append(field)
+    return (*common, *others)
+
+
+def unused_name(known: CompletionContext) -> str:
+    """Return a name for one more cluster of a notebook; empty if it has none that is up.
+
+    Cells without ``-c`` run on a notebook's first cluster: another one needs a name to be found.
+
+    Examples
+    --------
+    >>> unused_name(CompletionContext())
+    ''
+    """
+    if not own_clusters(known):
+        return ""
+    taken, number = {row.name for row in known.up}, 2
+    while (name := f"{name_stem(known.notebook)}-{number}") in taken:
+        number += 1
+    return name
+
+
+def start_text(fields: Fields, known: CompletionContext) -> str:
+    """Return the place where a new cluster would start, or the one that would be found instead.
+
+    Examples
+    --------
+    >>> start_text(Fields({"cloud": "local"}), CompletionContext())
+    'would start on this machine, which costs nothing'
+    """
+    aliases = Sky.load().aliases
+    if check(fields, aliases):
+        return ""
+    options = parse_cell_line(fields.line(), aliases)
+    need, __ = request_with_settings(options)
+    name = options.cluster or ""
+    if name:
+        present = [row for row in known.up if row.name == name]
+    else:
+        present = [row for row in preferred(own_clusters(known)) if not missing_labels(need, row)]
+    return _present_text(present[0]) if present else _start_text(need)
+
+
+def _present_text(row: ClusterRow) -> str:
+    return _("{name} is up: {place}, {price}; give another name to start a new one").format(
+        name=row.name, place=describe_place(row), price=format_rate(row.price)
+    )
+
+
+def _start_text(need: Resources) -> str:
+    from ..provisioner.placement import decide_placement
+
+    try:
+        found = decide_placement(need)
+    except SkyError as error:
+        return no_placement_text(need, error)
+    if found.offer.cloud == "local":
+        return _("would start on this machine, which costs nothing")
+    return _("would start on {place}, {price}").format(
+        place=found.offer.place, price=format_rate(found.price)
+    )
