@@ -16,7 +16,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -24,7 +24,7 @@ from types import CodeType
 from typing import Any
 
 from ..engines.node.file_cache import FileTree
-from ..engines.node.sent_modules import load_with_modules
+from ..engines.node.sent_modules import load_for_cell, load_with_modules
 from ..engines.wire.values import Parcel
 from ..translation import _
 from .installed_modules import is_installed
@@ -35,9 +35,12 @@ DATA_FILE_BYTES = 2**20
 MODULE_BYTES = 64 * 2**20
 """Largest module that is sent."""
 SLOW_SECONDS = 0.01
-"""Time to look at the files of a module above which the result is used for `REUSE_FACTOR` times
-as long: calls of large packages spend a twentieth of their time on it at most."""
+"""Time to look at the files of a large package above which the result is used for `REUSE_FACTOR`
+times as long: calls spend a twentieth of their time on it at most."""
 REUSE_FACTOR = 20
+LARGE_PACKAGE_FILES = 64
+"""Number of files from which on a package is large. Smaller ones are slow to look at only where the
+machine is busy: an edit of theirs counts from the next call on."""
 _CODE_SUFFIXES = (".py", *EXTENSION_SUFFIXES)
 
 
@@ -242,14 +245,15 @@ _trees: dict[str, tuple[float, FileTree | None]] = {}
 
 
 def _current_tree(name: str) -> FileTree | None:
-    """Return `module_tree`; that of a moment ago where looking at all files takes long."""
+    """Return `module_tree`; of a large package, that of a moment ago where looking takes long."""
     begun = time.monotonic()
     until, tree = _trees.get(name, (0.0, None))
     if begun < until:
         return tree
     tree = module_tree(name)
     seconds = time.monotonic() - begun
-    if seconds > SLOW_SECONDS:
+    is_large = tree is None or len(tree.files) >= LARGE_PACKAGE_FILES
+    if is_large and seconds > SLOW_SECONDS:
         _trees[name] = begun + REUSE_FACTOR * seconds, tree
     return tree
 
@@ -329,15 +333,28 @@ def dumps_with_modules(data: bytes, archives: Archives) -> bytes:
     return dumps(_WithModules((memoryview(data),), archives)) if archives else data
 
 
-class _WithModules:
-    """Segments of a pickled value and the archives that it needs, for `load_with_modules`."""
+def input_with_modules(parcel: Parcel, archives: Archives) -> Parcel:
+    """Return a parcel of an input of a cell that has its modules imported where it is opened."""
+    if not archives:
+        return parcel
+    packed = Parcel.pickled(_WithModules(parcel.segments, archives, load_for_cell))
+    return replace(packed, codes=parcel.codes, names=parcel.names)
 
-    def __init__(self, segments: tuple[memoryview, ...], archives: Archives) -> None:
-        self._segments, self._archives = segments, archives
+
+class _WithModules:
+    """Segments of a pickled value and the archives that it needs, for a function that loads it."""
+
+    def __init__(
+        self,
+        segments: tuple[memoryview, ...],
+        archives: Archives,
+        load: Callable[..., Any] = load_with_modules,
+    ) -> None:
+        self._segments, self._archives, self._load = segments, archives, load
 
     def __reduce__(self) -> tuple[Any, ...]:
         buffers = [pickle.PickleBuffer(segment) for segment in self._segments]
-        return load_with_modules, (as_sent(self._archives), *buffers)
+        return self._load, (as_sent(self._archives), *buffers)
 
 
 def as_sent(archives: Archives) -> list[tuple[str, str, pickle.PickleBuffer]]:

@@ -157,6 +157,23 @@ def test_large_packages_are_not_looked_at_for_every_call(
     assert len(looks) == 2
 
 
+def test_edit_of_a_small_module_counts_at_once_on_a_busy_machine(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_modules, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(local_modules, "REUSE_FACTOR", 10**6)
+    project.write("local_helper.py", HELPER)
+    helper = project.load("local_helper")
+
+    def tree() -> str:
+        found = LocalModules().needed_by(Parcel.pickled(helper.twice).segments[0])
+        return found[0].tree
+
+    before = tree()
+    project.write("local_helper.py", HELPER.replace("2 * x", "3 * x"))
+    assert tree() != before
+
+
 def test_installed_modules_are_not_local() -> None:
     import numpy
 
