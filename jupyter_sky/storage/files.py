@@ -211,14 +211,12 @@ class FileUpload:
 
     def have(self) -> dict[int, Part]:
         """Return the parts that are written, after comparing each with its checksum."""
+        if not self.part_path.exists():  # it may have its name already, and its list be left
+            raise SkyUploadMissing(_("{part_path} is gone").format(part_path=self.part_path))
         try:
             lines = done_path(self.part_path).read_text().splitlines()
         except FileNotFoundError:
-            if self.part_path.exists():
-                return {}
-            raise SkyUploadMissing(
-                _("{part_path} is gone").format(part_path=self.part_path)
-            ) from None
+            return {}
         parts: dict[int, Part] = {}
         for line in lines:
             number, __, tag = line.partition(" ")

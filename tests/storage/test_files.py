@@ -4,10 +4,16 @@ import os
 
 import pytest
 
-from jupyter_sky.storage.errors import SkyInvalidKey, SkyObjectMissing, SkySourceChanged
-from jupyter_sky.storage.file_parts import read_file_part
+from jupyter_sky.storage.checksums import crc32c
+from jupyter_sky.storage.errors import (
+    SkyInvalidKey,
+    SkyObjectMissing,
+    SkySourceChanged,
+    SkyUploadMissing,
+)
+from jupyter_sky.storage.file_parts import read_file_part, write_file_part
 from jupyter_sky.storage.files import FilesStore
-from jupyter_sky.storage.store import Store
+from jupyter_sky.storage.store import Checksums, Store
 
 
 @pytest.fixture
@@ -82,3 +88,13 @@ def test_name_that_is_no_text_is_said(store):
         pass
     with pytest.raises(SkyInvalidKey, match="is not UTF-8"):
         list(store.list())
+
+
+def test_upload_of_a_process_that_was_killed_as_it_gave_the_file_its_name(store):
+    upload = store.begin("k", 8, part_size=4)
+    for number in (1, 2):
+        write_file_part(upload.write(number, Checksums(crc32c(b"data"))), b"data")
+    assert sorted(upload.have()) == [1, 2]
+    os.replace(upload.part_path, upload.path)  # the list of its parts is still there
+    with pytest.raises(SkyUploadMissing):
+        store.begin("k", 8, part_size=4, upload_id=upload.id).have()
