@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,24 +21,37 @@ def warm(notebook: Notebook) -> Iterator[None]:
     yield
 
 
-def test_it_returns_at_once_and_prints_into_its_own_cell(notebook: Notebook) -> None:
-    sent = notebook.send("%%sky --bg train\ntime.sleep(1)\nprint('trained')\n6 * 7")
+def until(path: Path) -> str:
+    """Return code that waits for a file."""
+    return f"import os\nwhile not os.path.exists({str(path)!r}): time.sleep(0.01)\n"
+
+
+def test_it_returns_at_once_and_prints_into_its_own_cell(
+    notebook: Notebook, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go on"
+    sent = notebook.send(f"%%sky --bg train\n{until(go_on)}print('trained')\n6 * 7")
     ran = notebook.collect(sent)
-    assert ran.status == "ok" and ran.seconds < 0.8
+    assert ran.status == "ok"
     shown = notebook.run("train").result
     assert shown.startswith("<train: ") and "running" in shown
     other = notebook.run("print('meanwhile', train.done(), train.status)")
     assert other.stdout == "meanwhile False running\n"
+    go_on.touch()
     ended = notebook.run("print(train.result(), train.status, train.done())")
     assert ended.stdout == "42 done True\n"
     later(notebook, sent, "trained")
     assert notebook.run("train.logs()").result.startswith("'trained\\n")
 
 
-def test_output_of_a_running_cell_can_be_read(notebook: Notebook) -> None:
-    notebook.run("%%sky --bg talks\nprint('first', flush=True)\ntime.sleep(1.2)\nprint('second')")
-    assert notebook.run("import time; time.sleep(0.5); talks.logs()").result == "'first\\n'"
+def test_output_of_a_running_cell_can_be_read(notebook: Notebook, tmp_path: Path) -> None:
+    go_on = tmp_path / "go on"
+    body = f"print('first', flush=True)\n{until(go_on)}print('second')"
+    notebook.run(f"%%sky --bg talks\n{body}")
+    waits = "import time\nwhile not talks.logs(): time.sleep(0.01)\ntalks.logs()"
+    assert notebook.run(waits).result == "'first\\n'"
     assert notebook.run("%sky logs talks").stdout == "first\n"
+    go_on.touch()
     assert notebook.run("talks.result(); talks.logs()").result == "'first\\nsecond\\n'"
 
 
@@ -70,10 +84,12 @@ def test_its_outputs_are_bound_when_it_ends(notebook: Notebook) -> None:
     assert notebook.run("grown").result == "40"
 
 
-def test_two_queue_behind_each_other(notebook: Notebook) -> None:
-    notebook.run("%%sky --bg one\ntime.sleep(1.5)\norder = ['one']")
+def test_two_queue_behind_each_other(notebook: Notebook, tmp_path: Path) -> None:
+    go_on = tmp_path / "go on"
+    notebook.run(f"%%sky --bg one\n{until(go_on)}order = ['one']")
     notebook.run("%%sky --bg two\norder += ['two']; order")
     assert notebook.run("import time; time.sleep(1.2); two.status").result == "'queued'"
+    go_on.touch()
     assert notebook.run("two.result()").result == "['one', 'two']"
     assert notebook.run("one.status, two.status").result == "('done', 'done')"
 

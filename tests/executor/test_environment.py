@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,14 +137,10 @@ def test_a_package_is_installed_once_beside_the_engine(notebook: Notebook, folde
     path = wheel(folder, "tinywheel", 5)
     ran = notebook.run(f"%%sky --pip {path}\nimport tinywheel\ntinywheel.VALUE", timeout=120)
     assert ran.result == "5", ran.traceback
-    assert (
-        "installing"
-        in "".join(c["data"].get("text/plain", "") for c in ran.of("update_display_data"))
-        or ran.seconds < 1
-    )
-    begun = time.monotonic()
-    assert notebook.run(f"%%sky --pip {path}\ntinywheel.VALUE").result == "5"
-    assert time.monotonic() - begun < 0.5
+    again = notebook.run(f"%%sky --pip {path}\ntinywheel.VALUE")
+    assert again.result == "5"
+    shown = [c["data"].get("text/plain", "") for c in again.of("update_display_data")]
+    assert "installing" not in "".join(shown)
     assert notebook.run("import tinywheel").ename == "ModuleNotFoundError"
 
 

