@@ -55,7 +55,7 @@ def collect_inputs(
     order = history.changed_later(found)
     order |= {name: (True, True) for name in found if is_result(name)}  # the latest is here
     env = {name: _read_variable(name) for name in options.env}
-    notes = [_("sent by --auto: {found}").format(found=", ".join(found))] if found else []
+    notes = [_("found by --auto: {found}").format(found=", ".join(found))] if found else []
     if packed.sent_modules:
         words = _("sent along, as the inputs need them: modules {names}")
         notes.append(words.format(names=", ".join(sorted(packed.sent_modules))))

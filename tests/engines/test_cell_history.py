@@ -12,12 +12,14 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from jupyter_sky.engines.node.cell_history import CellHistory
+from jupyter_sky.engines.node.cell_transforms import install_cell_transforms
 
 
 @pytest.fixture
 def shell() -> Iterator[Any]:
     """Yield a shell that keeps no history of its user."""
     made = InteractiveShell(config=Config(HistoryManager={"enabled": False}))
+    install_cell_transforms(made)
     yield made
     made.restore_sys_module_state()
     atexit.unregister(made.atexit_operations)
@@ -90,3 +92,33 @@ def test_printed_text_and_displays_are_not_kept_in_memory(shell: Any) -> None:
     assert run(history, shell, 2, code) == 2
     assert run(history, shell, 3, "1 + 1") == 2
     assert not any(shell.history_manager.outputs.values())
+
+
+def test_last_cells_and_searches(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    history = CellHistory(shell)
+    cells = {"1": "a = 1", "2": "b = 2", "3": "a + b"}
+    run(history, shell, 4, "%history -l 2", cells=cells)
+    assert capsys.readouterr().out == "b = 2\na + b\n"
+    run(history, shell, 5, "%history -g a*1")
+    assert capsys.readouterr().out.splitlines()[0].strip() == "1: a = 1"
+    run(history, shell, 6, "c = 7")
+    run(history, shell, 7, "%rerun")
+    assert capsys.readouterr().out == "=== Executing: ===\nc = 7\n=== Output: ===\n"
+    run(history, shell, 8, "%rerun -g b?=?2")
+    assert "Executing: ===\nb = 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("above", ["", "# %%sky\n", "# a remark\n# %%sky --gpus 1\n"])
+def test_a_macro_by_its_name_runs(shell: Any, above: str) -> None:
+    history = CellHistory(shell)
+    run(history, shell, 3, "%macro both 1 2", cells={"1": "a = 1", "2": "b = 2"})
+    run(history, shell, 4, f"{above}both")
+    assert (shell.user_ns["a"], shell.user_ns["b"]) == (1, 2)
+    run(history, shell, 5, "b = 5")
+    assert run(history, shell, 6, f"{above}b") == 5
+
+
+def test_a_remark_of_the_users_own_keeps_a_name_what_it_is(shell: Any) -> None:
+    history = CellHistory(shell)
+    run(history, shell, 3, "%macro both 1 2", cells={"1": "a = 1", "2": "b = 2"})
+    assert run(history, shell, 4, "# %%sky\n# a remark\nboth") is shell.user_ns["both"]

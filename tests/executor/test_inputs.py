@@ -151,7 +151,7 @@ def test_a_secret_is_taken_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_says_what_it_sends() -> None:
     sending = collect_inputs(CellOptions(auto=True), "x + y", {"x": 1, "y": 2, "z": 3}, Sky())
     assert sorted(sending.inline) == ["x", "y"]
-    assert sending.notes == ("sent by --auto: x, y",)
+    assert sending.notes == ("found by --auto: x, y",)
 
 
 def test_what_functions_of_the_notebook_read_is_sent_by_auto() -> None:
@@ -164,7 +164,7 @@ def test_what_functions_of_the_notebook_read_is_sent_by_auto() -> None:
     )
     options = CellOptions(inputs=(CellInput("named", "named"),), auto=True)
     sending = collect_inputs(options, "outer()", namespace, Sky())
-    assert sending.notes == ("sent by --auto: outer, inner, _step, la",)
+    assert sending.notes == ("found by --auto: outer, inner, _step, la",)
     assert set(sending.inline) == {"named", "outer", "inner", "_step", "la"}
     assert sending.modules == ("numpy.linalg",) and "named" not in sending.auto
     own = collect_inputs(CellOptions(inputs=(CellInput("inner", "inner"),)), "", namespace, Sky())

@@ -132,7 +132,7 @@ def test_auto_sends_what_is_read_and_says_so(notebook: Notebook) -> None:
     ok(notebook, "rate = 0.5\ndef half(x): return x * rate\nunread = 1")
     ran = notebook.run("%%sky --auto\nresult = half(8)\nresult")
     assert ran.result == "4.0"
-    assert "sent by --auto: half" in ran.status_line and "unread" not in ran.status_line
+    assert "found by --auto: half" in ran.status_line and "unread" not in ran.status_line
     ok(notebook, "%config Sky.auto_inputs = True")
     ok(notebook, "rate = 0.25")
     assert ok(notebook, "%%sky\nhalf(8)") == "2.0"

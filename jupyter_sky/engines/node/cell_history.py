@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from typing import Any
 
 
@@ -35,6 +36,9 @@ class CellHistory:
         self._shell, self._manager = shell, shell.history_manager
         self._session = ""
         self._manager.outputs = _NoOutputs(list)
+        # `%rerun`, `%history -l` and `-g` ask the database of the machine's user for these
+        self._manager.get_tail = self._last_cells
+        self._manager.search = self._search
 
     @contextmanager
     def at_cell(self, number: int, session: str, cells: Mapping[str, str]) -> Iterator[None]:
@@ -87,3 +91,42 @@ class CellHistory:
         """Set the inputs that become ``_i``, ``_ii`` and ``_iii`` when the next is stored."""
         last = ["", "", "", *raw]
         self._manager._i00, self._manager._i, self._manager._ii = last[-1], last[-2], last[-3]
+
+    def _last_cells(
+        self,
+        n: int | None = 10,
+        raw: bool = True,
+        output: bool = False,
+        include_latest: bool = False,
+    ) -> list[tuple[int, int, Any]]:
+        """Stand in for ``HistoryManager.get_tail``: the last `n` cells, the latest at the end."""
+        cells = self._cells(raw, output)
+        cells = cells if include_latest else cells[:-1]
+        return cells[max(0, len(cells) - (10 if n is None else n)) :]
+
+    def _search(
+        self,
+        pattern: str = "*",
+        raw: bool = True,
+        search_raw: bool = True,
+        output: bool = False,
+        n: int | None = None,
+        unique: bool = False,
+    ) -> list[tuple[int, int, Any]]:
+        """Stand in for ``HistoryManager.search``: cells whose text matches, as a shell matches."""
+        texts = {number: text for __, number, text in self._cells(search_raw, False)}
+        matching = [number for number, text in texts.items() if fnmatchcase(text, pattern)]
+        if unique:
+            matching = sorted({texts[number]: number for number in matching}.values())
+        found = {cell[1]: cell for cell in self._cells(raw, output)}
+        return [found[number] for number in matching][-n if n else 0 :]
+
+    def _cells(self, raw: bool, output: bool) -> list[tuple[int, int, Any]]:
+        """Return session (0, this one), number and text of each cell; with its value if asked."""
+        texts = self._manager.input_hist_raw if raw else self._manager.input_hist_parsed
+        values = self._manager.output_hist_reprs
+        return [
+            (0, number, (text, values.get(number)) if output else text)
+            for number, text in enumerate(texts)
+            if text
+        ]

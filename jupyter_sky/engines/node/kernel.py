@@ -13,7 +13,6 @@ import uuid
 from collections import deque
 from collections.abc import Iterator, Mapping, Set
 from concurrent.futures import Future
-from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from ..wire.messages import Content, Message
 from ..wire.private_sockets import PrivateSockets
 from . import threads
 from .cell_history import CellHistory
+from .cell_transforms import install_cell_transforms
 from .current_cell import CurrentCellFile
 from .namespace import EngineNamespace
 from .output_counter import OutputCounter
@@ -90,8 +90,7 @@ class SkyKernel(Base):
         self.cell_history = CellHistory(self.shell)
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         shell = self.shell
-        # ipykernel transforms every cell twice: once to see whether it awaits, once to run it
-        shell.transform_cell = lru_cache(maxsize=1)(shell.transform_cell)
+        install_cell_transforms(shell)
         threads.inherit_parents(
             lambda: (self, sys.stdout, sys.stderr, shell.displayhook, shell.display_pub)
         )
