@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import Empty, SimpleQueue
+from threading import Semaphore
 from typing import TypeAlias, TypeVar
 
 from .errors import SkyStorageError
@@ -55,7 +56,16 @@ class Events:
             self.asking -= 1
             then(result)
 
-        self._threads.submit(lambda: self.put(end, attempt(work)))
+        unclaimed = Semaphore(1)
+
+        def run() -> None:
+            if unclaimed.acquire(blocking=False):
+                self.put(end, attempt(work))
+
+        try:
+            self._threads.submit(run)
+        except RuntimeError:  # no thread can be started; an earlier one may have it nevertheless
+            run()
 
     def take(self, seconds: float | None = None) -> None:
         """Handle the events that are there; wait for the first, at most for `seconds`."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..quantities import format_size
 from ..translation import _
 from .answers import error_of, raise_for_status
 from .buffers import Buffers
@@ -156,6 +157,11 @@ class PartWorker:
         with self._changed:
             self._jobs.append((job, sign_write))
             self._start()
+            if self._threads:
+                return
+            self._jobs.pop()
+        error = SkyStorageError(_("no thread can be started, as memory or processes are used up"))
+        self._report(PartOutcome(job.id, error=error))
 
     def limit(self, limits: Limits) -> None:
         """Carry no more than this at once from now on."""
@@ -178,12 +184,16 @@ class PartWorker:
             thread.join()
 
     def _start(self) -> None:
-        """Wake a thread for a job that may start, or start the threads that are missing."""
+        """Wake a thread for a job that may start, or start one that is missing."""
         wanted = min(self._carried + len(self._jobs), self._limits.parts)
         if wanted > len(self._threads):
             thread = threading.Thread(target=self._run, name="sky-part-worker", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # the others carry its jobs too, one after another
+                self._changed.notify()
+            else:
+                self._threads.append(thread)
         elif self._may_start():
             self._changed.notify()
 
@@ -191,10 +201,22 @@ class PartWorker:
         finished = None
         while entry := self._take(finished):
             finished = entry[0]
-            with self._buffers.lend(finished.read.span.size) as buffer:
-                outcome = carry_part(*entry, self._connections, buffer)
-            self._report(outcome)
+            self._report(self._carry(*entry))
         self._connections.close()
+
+    def _carry(self, job: PartJob, sign_write: SignWrite) -> PartOutcome:
+        size = job.read.span.size
+        try:
+            with self._buffers.lend(size) as buffer:
+                return carry_part(job, sign_write, self._connections, buffer)
+        except MemoryError:
+            error = SkyStorageError(
+                _("{subject}: there is no memory for a part of {size}").format(
+                    subject=job.read.subject, size=format_size(size)
+                ),
+                hint=_("end other programs, or move less at once"),
+            )
+            return PartOutcome(job.id, error=error)
 
     def _take(self, finished: PartJob | None) -> tuple[PartJob, SignWrite] | None:
         """Return the next job when it may start, None when no more will come."""
