@@ -114,18 +114,20 @@ def test_cancel_and_wait(notebook: Notebook) -> None:
     assert ran.ename == "SkyUsageError"
 
 
-def test_variables_that_have_to_wait_are_announced_at_once(notebook: Notebook) -> None:
+def test_variables_that_have_to_wait_are_announced_at_once(
+    notebook: Notebook, tmp_path: Path
+) -> None:
     notebook.run("here = 1")
-    notebook.run("%%sky --bg holds\nheld = 7\ntime.sleep(1.5)")
-    for question in ("%sky vars", "%sky put here"):
+    for number, question in enumerate(("%sky vars", "%sky put here")):
+        go_on = tmp_path / str(number)
+        notebook.run(f"%%sky --bg holds\nheld = 7\n{until(go_on)}")
         sent = notebook.send(question)
         said = notebook.wait_output("holds")
         assert re.match(r"waits for holds, which runs on [\w-]+\n", said), said
+        go_on.touch()
         ran = notebook.collect(sent)
         assert ran.status == "ok", ran.traceback
         notebook.run("holds.result()")
-        notebook.run("%%sky --bg holds\ntime.sleep(1.5)")
-    notebook.run("holds.result()")
     ran = notebook.run("%sky vars")
     assert "held" in ran.result and "here" in ran.result and ran.stdout == ""
 

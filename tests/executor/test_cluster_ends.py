@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_cluster_whose_notebook_is_gone_ends_by_itself(fresh: Any) -> None:
     book: Notebook = fresh()
-    line = "%%sky --idle 2s\n"
+    line = "%%sky --idle 4s\n"
     assert book.run(
         f"{line}kept = 41; import subprocess; subprocess.Popen(['sleep', '600'])"
     ).status
@@ -28,10 +28,10 @@ def test_a_cluster_whose_notebook_is_gone_ends_by_itself(fresh: Any) -> None:
     assert book.run(f"{line}kept").result == "41"
     book.crash()
     killed = time.time()
-    nothing_left(fresh.data, 8)
-    assert time.time() - sent > 2.0, "the cell was a use"
+    nothing_left(fresh.data, 15)
+    assert time.time() - sent > 4.0, "the cell was a use"
     (end,) = recorded_ends(fresh.data)
-    assert end["reason"] == "idle" and end["time"] - killed < 6
+    assert end["reason"] == "idle" and end["time"] - killed < 12
     time.sleep(1.0)
     book.start()
     shown = book.run("%sky status")
