@@ -18,6 +18,8 @@ from notebook_client import end_processes, own_folders
 
 CELL_SECONDS = 60
 """A cell is interrupted after this time."""
+STARTS = 3
+"""Attempts to start a kernel."""
 FOREIGN = {"JPY_SESSION_NAME", "PYTHONUNBUFFERED"}
 """Variables that a kernel started by a front end does not have."""
 
@@ -101,12 +103,17 @@ def run_notebook(path: Path, mode: Mode, home: Path, other: Mode = "remote") -> 
 
 def execute(client: Recorder, environment: dict[str, str]) -> str:
     """Run a notebook; return the reason why it ended before its last cell, if it did."""
-    try:
-        client.execute(env=environment)
-    except DeadKernelError as error:
-        return str(error)
-    except Exception as error:  # whatever a notebook of others does to the client
-        return f"{type(error).__name__}: {error}"
+    for remaining in reversed(range(STARTS)):
+        try:
+            client.execute(env=environment)
+        except DeadKernelError as error:
+            return str(error)
+        except Exception as error:  # whatever a notebook of others does to the client
+            # another program has taken a port between its choice and the start of the kernel
+            if remaining and str(error).startswith("Kernel died before replying"):
+                continue
+            return f"{type(error).__name__}: {error}"
+        break
     return ""
 
 
