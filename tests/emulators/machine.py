@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import re
@@ -278,6 +279,17 @@ class Machine:
         return os.waitstatus_to_exitcode(self._ended[pid])
 
     def _start(self, words: list[str], output: Any, environment: dict[str, str]) -> int:
+        while True:
+            try:
+                return self._fork(words, output, environment)
+            except OSError as error:
+                if error.errno != errno.ETXTBSY:
+                    raise
+                # a process that another thread has just forked still has the script open, as it
+                # was written; its own program closes it
+                time.sleep(0.02)
+
+    def _fork(self, words: list[str], output: Any, environment: dict[str, str]) -> int:
         process = subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,

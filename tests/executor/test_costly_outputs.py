@@ -91,9 +91,9 @@ def test_output_of_a_process_that_outlives_its_cell_is_shown_in_it(notebook: Not
     sent = notebook.send(f"%%sky\n{code}")
     ran = notebook.collect(sent)
     assert ran.stdout == "over\n"
-    late = notebook.client.get_iopub_msg(timeout=10)
+    late = notebook.client.get_iopub_msg(timeout=60)
     while late["header"]["msg_type"] != "stream":
-        late = notebook.client.get_iopub_msg(timeout=10)
+        late = notebook.client.get_iopub_msg(timeout=60)
     assert late["content"]["text"] == "late\n"
     assert late["parent_header"]["msg_id"] == sent
 

@@ -19,7 +19,7 @@ def wait_status(notebook: Notebook, text: str) -> str:
     line, deadline = "", time.monotonic() + 10
     while text not in line:
         assert time.monotonic() < deadline, f"the last line was {line!r}"
-        message = notebook.client.get_iopub_msg(timeout=10)
+        message = notebook.client.get_iopub_msg(timeout=60)
         if "display_data" in message["header"]["msg_type"]:
             line = message["content"]["data"]["text/plain"]
     return line
@@ -133,6 +133,6 @@ def test_run_all_stops_at_an_interrupted_cell(notebook: Notebook) -> None:
     following = notebook.send("print('went on')")
     notebook.interrupt()
     assert notebook.collect(sent, 10).status == "error"
-    reply = notebook.client.get_shell_msg(timeout=5)
+    reply = notebook.client.get_shell_msg(timeout=60)
     assert reply["parent_header"]["msg_id"] == following
     assert reply["content"]["status"] == "aborted"

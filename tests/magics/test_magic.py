@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 def complete(notebook: Notebook, code: str) -> list[str]:
     msg_id = notebook.client.complete(code, len(code))
     while True:
-        reply = notebook.client.get_shell_msg(timeout=10)
+        reply = notebook.client.get_shell_msg(timeout=60)
         if reply["parent_header"]["msg_id"] == msg_id:
             return reply["content"]["matches"]
 
