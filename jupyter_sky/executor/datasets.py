@@ -10,7 +10,7 @@ import json
 import time
 import uuid
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -24,7 +24,7 @@ from ..resources import Resources
 from ..storage.connections import Connections
 from ..storage.dataset import Dataset
 from ..storage.delegation import Access, delegate
-from ..storage.downloads import plan_download
+from ..storage.downloads import ContentSums, DownloadPlan, find_sums, plan_download
 from ..storage.errors import SkyStorageError
 from ..storage.listing import Manifest, list_objects
 from ..storage.machine_data import plan_to_json
@@ -39,6 +39,7 @@ from ..storage.tree_names import fold_of_platform
 from ..storage.uri import StorageUri
 from ..translation import _
 from .data_estimate import place_of_cluster
+from .peers import PeerRoutes
 from .staging import staged_data
 from .transfer_account import observe_transfer
 from .transfer_progress import TransferReporter, format_size
@@ -204,36 +205,46 @@ class _Delivery:
         self._delegated = delegate_data(data, placement.row.cloud)
         self.is_sent = self._delegated is None
         self._staged = staged_data(data, placement.cluster) if self.is_sent else None
+        self._sums: dict[str, ContentSums] = {}
 
     def run(self) -> None:
         """Bring the dataset to every engine; engines of one machine share one download."""
-        begun, missing = time.monotonic(), 0
-        counts = dict[int, tuple[int, int]]()
+        begun, counts = time.monotonic(), dict[int, tuple[int, int]]()
         try:
-            self._begin()
-            waiting, pause = dict.fromkeys(self.ranks, 0), FIRST_POLL_SECONDS
-            while waiting:
-                for rank in list(waiting):
-                    state = self._ask(rank, "state")
-                    missing = max(missing, state.get("missing", 0))
-                    waiting[rank] = state["done"]
-                    counts[rank] = state["reads"], state["received"]
-                    if state["ended"]:
-                        self._check_end(state)
-                        del waiting[rank]
-                    elif wanted := state["wanted"]:
-                        self._answer(rank, wanted)
-                        pause = FIRST_POLL_SECONDS
-                self.reporter.progress(self.data.path)(min([*waiting.values(), missing]), missing)
-                time.sleep(pause)
-                pause = min(pause * 1.5, LONGEST_POLL_SECONDS)
+            routes = self._begin()
+            try:
+                missing = self._bring(routes, counts)
+            finally:
+                routes.close()
         except BaseException:
             self._cancel()
             self._book(counts.values())
             raise
         self._book(counts.values())
-        self._remember(missing, time.monotonic() - begun)
-        self.reporter.note(self._summary(missing, time.monotonic() - begun))
+        seconds = time.monotonic() - begun
+        self._remember(missing, seconds, routes.source_readers)
+        self.reporter.note(self._summary(missing, seconds, routes))
+
+    def _bring(self, routes: PeerRoutes, counts: dict[int, tuple[int, int]]) -> int:
+        """Answer the engines until all have the dataset; return the bytes that one has lacked."""
+        waiting, pause, missing = dict.fromkeys(self.ranks, 0), FIRST_POLL_SECONDS, 0
+        while waiting:
+            for rank in list(waiting):
+                state = self._ask(rank, "state")
+                missing = max(missing, state.get("missing", 0))
+                waiting[rank] = state["done"]
+                counts[rank] = state["reads"], state["received"]
+                if sentence := routes.note(rank, state):
+                    self.reporter.note(sentence)
+                if state["ended"]:
+                    self._check_end(state)
+                    del waiting[rank]
+                elif self._answer(rank, state["wanted"], routes):
+                    pause = FIRST_POLL_SECONDS
+            self.reporter.progress(self.data.path)(min([*waiting.values(), missing]), missing)
+            time.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_POLL_SECONDS)
+        return missing
 
     def _book(self, counts: Collection[tuple[int, int]]) -> None:
         """Enter the price of requests, and of bytes that have left, into the ledger."""
@@ -255,27 +266,46 @@ class _Delivery:
         )
         self.cluster.store.add_other_cost(row.id, what, charge.usd, time.time())
 
-    def _remember(self, missing: int, seconds: float) -> None:
+    def _remember(self, missing: int, seconds: float, machines: int) -> None:
         """Note that the machines have the dataset, and how fast it came."""
         self.cluster.datasets.add(self.data.dataset.id)
         source, row = place_of(self.data.store, self.data.manifest.uri), self.cluster.row
-        if source and is_priced(source) and not self.is_sent and seconds > 0:
-            observe_transfer(source, place_of_cluster(row), PART_SIZE, row.nodes, missing, seconds)
+        if source and is_priced(source) and not self.is_sent and machines and seconds > 0:
+            observe_transfer(source, place_of_cluster(row), PART_SIZE, machines, missing, seconds)
 
-    def _begin(self) -> None:
+    def _begin(self) -> PeerRoutes:
         data = self.data
-        packed = data.packed
+        packed, caches, link = data.packed, dict[int, str](), self.cluster.connection
         for rank in self.ranks:
-            link = self.cluster.connection
             content = {"step": "begin", "path": data.path, "single": data.manifest.is_single}
             reply = link.send_value_request(rank, "data", [packed], id=self.id, **content)
-            link.reply_content(link.wait(reply))
+            caches[rank] = link.reply_content(link.wait(reply))["cache"]
+        sizes = {identity: found.size for identity, found in data.objects.items()}
+        return PeerRoutes(self.cluster, self.id, packed, caches, sizes)
 
     def _ask(self, rank: int, step: str, **content: Any) -> dict[str, Any]:
         return self.cluster.connection.ask_engine(rank, "data", step=step, id=self.id, **content)
 
-    def _answer(self, rank: int, wanted: Sequence[str]) -> None:
-        """Send what an engine needs to get some objects: signed requests, or the bytes."""
+    def _answer(self, rank: int, wanted: Sequence[str], routes: PeerRoutes) -> bool:
+        """Send what an engine needs to get some objects; return whether there was something."""
+        if not wanted or not routes.are_known:
+            return False
+        if routes.reads_source(rank):
+            self._answer_from_source(rank, wanted)
+            return True
+        held = routes.held(wanted)
+        plans = routes.plans({identity: self._sums_of(identity) for identity in held})
+        return self._send_plans(rank, plans)
+
+    def _sums_of(self, identity: str) -> ContentSums:
+        """Return the checksums that the store tells of an object; it is asked once."""
+        if identity not in self._sums:
+            found = self.data.objects[identity]
+            self._sums[identity] = () if self.is_sent else find_sums(self.data.store, found)
+        return self._sums[identity]
+
+    def _answer_from_source(self, rank: int, wanted: Sequence[str]) -> None:
+        """Send signed requests for some objects, or their bytes."""
         if self._staged is not None:
             plans = self._staged.plans(wanted, self._show_staging)
         elif self._delegated is None:
@@ -287,8 +317,14 @@ class _Delivery:
                 identity: plan_download(self._delegated, self.data.objects[identity])
                 for identity in wanted
             }
+        self._sums |= {identity: plan.sums for identity, plan in plans.items() if plan.requests}
+        self._send_plans(rank, plans)
+
+    def _send_plans(self, rank: int, plans: Mapping[str, DownloadPlan]) -> bool:
         requests = {identity: plan_to_json(plan) for identity, plan in plans.items()}
-        self._ask(rank, "requests", requests=requests)
+        if requests:
+            self._ask(rank, "requests", requests=requests)
+        return bool(requests)
 
     def _show_staging(self, done: int, total: int) -> None:
         """Show an upload to scratch, and let the engines hear that this machine is at work."""
@@ -321,7 +357,7 @@ class _Delivery:
             if not self.cluster.connection.is_lost:
                 self.cluster.connection.send_value_request(rank, "data", step="cancel", id=self.id)
 
-    def _summary(self, missing: int, seconds: float) -> str:
+    def _summary(self, missing: int, seconds: float, routes: PeerRoutes) -> str:
         data = self.data
         if not missing:
             return _("{path}: {title}: there already, 0 bytes moved").format(
@@ -329,6 +365,8 @@ class _Delivery:
             )
         rest = data.manifest.nbytes - missing
         kept = _(", {rest} were there already").format(rest=format_size(rest)) if rest else ""
+        if routes.source_readers < routes.machines:
+            kept += _(", shared by {machines} machines").format(machines=routes.machines)
         rate = format_size(missing / max(seconds, 0.001))
         return _("{path}: {title}: brought in {seconds:.1f} s ({rate}/s){kept}").format(
             path=data.path, title=data.title, seconds=seconds, rate=rate, kept=kept

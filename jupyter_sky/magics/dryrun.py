@@ -54,7 +54,7 @@ def _describe_data(
     place = place_of_machine(offer.cloud, offer.region)
     live = session.clusters.find_connected(options.resources, options.cluster)
     there = frozenset(live.datasets) if live is not None else frozenset()
-    lines = estimate_lines(listed, place, catalog.load(), found.tasks[0].nodes, there)
+    lines = estimate_lines(listed, place, catalog.load(), there)
     targets = open_targets(options.uploads, session.folder)
     return lines + upload_lines(targets, place, catalog.load())
 

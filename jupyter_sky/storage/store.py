@@ -23,7 +23,7 @@ SECRET_PARAMETERS = {
     "sig",
     "x-goog-signature",
 }
-SECRET_HEADERS = {"authorization", "x-amz-security-token"}
+SECRET_HEADERS = {"authorization", "x-amz-security-token", "sky-peer-key"}
 
 
 @dataclass(frozen=True, slots=True)
