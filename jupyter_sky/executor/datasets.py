@@ -11,21 +11,22 @@ import time
 import uuid
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from ..cell_options.data import with_plain_path
 from ..cell_options.values import CellData
 from ..errors import SkyUsageError
 from ..provider.register import find_facts
-from ..quantities import Amount
+from ..quantities import Amount, format_objects
 from ..resources import Resources
 from ..storage.connections import Connections
 from ..storage.dataset import Dataset
 from ..storage.delegation import Access, delegate
 from ..storage.downloads import ContentSums, DownloadPlan, find_sums, plan_download
-from ..storage.errors import SkyStorageError
+from ..storage.errors import SkyObjectMissing, SkyStorageError
 from ..storage.listing import Manifest, list_objects
 from ..storage.machine_data import plan_to_json
 from ..storage.part_worker import read_part
@@ -93,8 +94,7 @@ class CellDataset:
     @property
     def title(self) -> str:
         """Size and address, for messages."""
-        count = len(self.manifest.objects)
-        amount = "1 object" if count == 1 else _("{count:,} objects").format(count=count)
+        amount = format_objects(len(self.manifest.objects))
         return _("{nbytes} in {amount} of {uri}").format(
             nbytes=format_size(self.manifest.nbytes), amount=amount, uri=self.manifest.uri
         )
@@ -121,9 +121,26 @@ def list_data(data: Sequence[CellData], folder: Path, resources: Resources) -> l
     SkyObjectArchived
         Objects must be restored first.
     """
-    listed = [list_dataset(StorageUri.parse(each.uri, folder), each.path) for each in data]
+    listed = [list_cell_data(each, folder, "--data") for each in data]
     check_disk(listed, resources.disk)
     return listed
+
+
+def list_cell_data(data: CellData, folder: Path, option: str) -> CellDataset:
+    """List the data of one option; raise as `list_data`, with advice on its path."""
+    try:
+        return replace(list_dataset(StorageUri.parse(data.uri, folder), data.path), option=option)
+    except SkyObjectMissing as error:
+        if meant := with_plain_path(data.uri):
+            error.hint = path_advice(option, meant)
+        raise
+
+
+def path_advice(option: str, meant: str) -> str:
+    """Return the advice for a path that was taken for a part of the address."""
+    return _("a path begins with ./ or /, so that it is told from the address: {option}").format(
+        option=f"{option} {meant}"
+    )
 
 
 def list_dataset(uri: StorageUri, path: str) -> CellDataset:
