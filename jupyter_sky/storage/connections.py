@@ -7,6 +7,7 @@ call.
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import struct
@@ -86,7 +87,8 @@ class Connections:
     ) -> HttpAnswer:
         """Send a request and read its answer.
 
-        A kept connection that turns out to be closed is opened anew, once.
+        A kept connection that turns out to be closed is opened anew, once; but for ``POST``, which
+        may have been carried out: its caller knows what that leaves.
 
         Parameters
         ----------
@@ -110,6 +112,9 @@ class Connections:
             connection = pool.get(origin)
             is_kept = connection is not None
             try:
+                if connection and method == "POST" and connection.is_closed_by_host():
+                    connection.close()
+                    connection = None
                 if connection is None:
                     connection = pool[origin] = _Connection(origin)
                 return connection.exchange(method, target, headers, body, into)
@@ -117,7 +122,7 @@ class Connections:
                 if connection:
                     connection.close()
                 pool.pop(origin, None)
-                if is_kept and connection and connection.is_silent:
+                if is_kept and connection and connection.is_silent and method != "POST":
                     continue
                 reason = str(error) or type(error).__name__
                 raise SkyConnectionLost(
@@ -193,6 +198,10 @@ class _Connection:
         return HttpAnswer(
             status, answered, self._read_body(answered, status, into) if has_body else b""
         )
+
+    def is_closed_by_host(self) -> bool:
+        """Return whether the host has closed it since its last answer, as far as is known."""
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def close(self) -> None:
         """Close."""

@@ -226,9 +226,22 @@ class FileUpload:
                 continue  # the last line of a process that was killed
             span = part_span(int(number), self.size, self.part_size)
             request = PartRequest("GET", file_url(self.part_path), {}, span)
-            if crc_to_hex(crc32c(read_file_part(request))) == tag:
+            if self._sum_of(request) == tag:
                 parts[int(number)] = Part(int(number), span, int(tag, 16), tag)
         return parts
+
+    def _sum_of(self, request: PartRequest) -> str:
+        """Return the checksum of a part that is written.
+
+        Raises
+        ------
+        SkyUploadMissing
+            The file has its name already: its process was killed before it removed the notes.
+        """
+        try:
+            return crc_to_hex(crc32c(read_file_part(request)))
+        except SkyObjectMissing as error:
+            raise SkyUploadMissing(error.message) from error
 
     def copy(self, number: int, source: Store, obj: StoredObject) -> Part:
         """Files have no copy without passing through the machine."""

@@ -183,8 +183,14 @@ def test_late_request_is_looked_for_without_harm_to_another_upload(
     journal.set_aside(entry)
     own = store.begin("a", 10_000, part_size=4096)
     journal.begin(replace(entry, upload_id=own.id))
-    remove_leftovers(journal, lambda uri: store)
-    assert list(amazon.operations.buckets["bucket"].uploads) == [own.id] != [late.id]
+    name = journal.start(str(store.uri), "a")
+    assert remove_leftovers(journal, lambda uri: store).uploads == 0, "this process is at work"
+    own.abort()
+    journal.forget("target")
+    journal.finish(name)
+    assert list(amazon.operations.buckets["bucket"].uploads) == [late.id]
+    assert remove_leftovers(journal, lambda uri: store).uploads == 1
+    assert amazon.open_uploads("bucket") == 0
 
 
 def test_file_of_a_process_that_was_killed_between_its_name_and_its_notes(
