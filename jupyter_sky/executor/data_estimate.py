@@ -68,11 +68,14 @@ def estimate_lines(
     target: str,
     catalog: Catalog,
     there: frozenset[str] = frozenset(),
+    nodes: int = 1,
 ) -> list[str]:
     """Return a line for each dataset: its path, and what bringing it takes.
 
     Parameters
     ----------
+    nodes
+        Machines of the cluster.
     there
         Datasets, by their ids, that the machines have already.
     """
@@ -81,9 +84,21 @@ def estimate_lines(
         if each.dataset.id in there:
             line = _("{title}: there already, 0 bytes, $0.00").format(title=each.title)
         else:
-            line = str(estimate_data(each, target, catalog))
-        lines.append(f"{each.path}: {line}")
+            line = str(_estimate_way(each, target, catalog, nodes))
+        lines.append(f"{each.name}: {line}")
     return lines
+
+
+def _estimate_way(data: CellDataset, target: str, catalog: Catalog, nodes: int) -> Estimate:
+    """Return the estimate of the way that data take: data of this machine may be staged."""
+    if data.manifest.uri.scheme in ("file", "ssh") and target != LOCAL:
+        from .scratch import place_of_scratch
+        from .staging import configured_scratch, estimate_staging
+
+        place = place_of_scratch(*target.split("/", 1)) if "/" in target else target
+        if scratch := configured_scratch(data, place, nodes):
+            return estimate_staging(data, scratch, target, catalog)
+    return estimate_data(data, target, catalog)
 
 
 def upload_lines(targets: Sequence[UploadTarget], source: str, catalog: Catalog) -> list[str]:

@@ -31,7 +31,7 @@ from ..storage.listing import Manifest, list_objects
 from ..storage.machine_data import plan_to_json
 from ..storage.part_worker import read_part
 from ..storage.parts import PART_SIZE
-from ..storage.places import is_priced, place_of
+from ..storage.places import LOCAL, is_priced, place_of
 from ..storage.prices import price_transfer
 from ..storage.store import MIB, Span, Store, StoredObject
 from ..storage.stores import open_store
@@ -41,7 +41,7 @@ from ..storage.uri import StorageUri
 from ..translation import _
 from .data_estimate import place_of_cluster
 from .peers import PeerRoutes
-from .staging import staged_data
+from .staging import StagedData, price_staging, staged_data
 from .transfer_account import observe_transfer
 from .transfer_progress import TransferReporter, format_size
 
@@ -66,12 +66,15 @@ class CellDataset:
         Its store, and the versions of its objects.
     option
         Word by which messages begin: the user has asked for the data so.
+    label
+        Its name in messages; empty for its path.
     """
 
     path: str
     store: Store
     manifest: Manifest
     option: str = "--data"
+    label: str = ""
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -90,6 +93,11 @@ class CellDataset:
         objects = [[each.path, each.identity, each.size] for each in self.dataset.objects]
         described = {"objects": objects, "folders": self.dataset.folders}
         return zlib.compress(json.dumps(described).encode(), 1)
+
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+        return self.label or self.path
 
     @property
     def title(self) -> str:
@@ -258,7 +266,7 @@ class _Delivery:
                     del waiting[rank]
                 elif self._answer(rank, state["wanted"], routes):
                     pause = FIRST_POLL_SECONDS
-            self.reporter.progress(self.data.path)(min([*waiting.values(), missing]), missing)
+            self.reporter.progress(self.data.name)(min([*waiting.values(), missing]), missing)
             time.sleep(pause)
             pause = min(pause * 1.5, LONGEST_POLL_SECONDS)
         return missing
@@ -266,6 +274,8 @@ class _Delivery:
     def _book(self, counts: Collection[tuple[int, int]]) -> None:
         """Enter the price of requests, and of bytes that have left, into the ledger."""
         source, row = place_of(self.data.store, self.data.manifest.uri), self.cluster.row
+        if self._staged is not None:
+            self._book_staging(self._staged, counts)
         listed = traffic_of(self.data.store) - self._billed
         self._billed += listed
         reads, received = (sum(each) for each in zip(*counts, strict=True)) if counts else (0, 0)
@@ -282,6 +292,22 @@ class _Delivery:
             gb=received / 1e9, requests=reads + listed.reads + listed.writes, source=source
         )
         self.cluster.store.add_other_cost(row.id, what, charge.usd, time.time())
+
+    def _book_staging(self, staged: StagedData, counts: Collection[tuple[int, int]]) -> None:
+        """Enter the price of what went to scratch, and came from there, into the ledger."""
+        if not is_priced(staged.place):
+            return
+        from .. import catalog
+
+        reads, received = (sum(each) for each in zip(*counts, strict=True)) if counts else (0, 0)
+        down = TransferTraffic(Traffic(reads=reads), moved=received)
+        route = LOCAL, staged.place, place_of_cluster(self.cluster.row)
+        charge = price_staging(catalog.load(), route, staged.traffic, down)
+        if charge.usd:
+            what = _("staging of {title} in {place}").format(
+                title=self.data.title, place=staged.place
+            )
+            self.cluster.store.add_other_cost(self.cluster.row.id, what, charge.usd, time.time())
 
     def _remember(self, missing: int, seconds: float, machines: int) -> None:
         """Note that the machines have the dataset, and how fast it came."""
@@ -345,7 +371,7 @@ class _Delivery:
 
     def _show_staging(self, done: int, total: int) -> None:
         """Show an upload to scratch, and let the engines hear that this machine is at work."""
-        self.reporter.progress(self.data.path)(done, total)
+        self.reporter.progress(self.data.name)(done, total)
         for rank in self.ranks:
             self._ask(rank, "state")
 
@@ -378,7 +404,7 @@ class _Delivery:
         data = self.data
         if not missing:
             return _("{path}: {title}: there already, 0 bytes moved").format(
-                path=data.path, title=data.title
+                path=data.name, title=data.title
             )
         rest = data.manifest.nbytes - missing
         kept = _(", {rest} were there already").format(rest=format_size(rest)) if rest else ""
@@ -386,5 +412,5 @@ class _Delivery:
             kept += _(", shared by {machines} machines").format(machines=routes.machines)
         rate = format_size(missing / max(seconds, 0.001))
         return _("{path}: {title}: brought in {seconds:.1f} s ({rate}/s){kept}").format(
-            path=data.path, title=data.title, seconds=seconds, rate=rate, kept=kept
+            path=data.name, title=data.title, seconds=seconds, rate=rate, kept=kept
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from tests.conftest import Notebook
 from tests.emulators.hosts import USABLE, SshHost
 from tests.emulators.object_store import ObjectStore
+from tests.executor.test_cell_data_costs import PLACE, booked, counted_usd
 
 pytestmark = [
     pytest.mark.slow,
@@ -109,13 +111,75 @@ def test_machine_that_cannot_read_from_the_first_reads_the_store(
     assert restored.status == "ok", restored
 
 
+def test_new_connection_tries_the_first_machine_again(notebook: Notebook) -> None:
+    notebook.run("%sky down three")
+    started = notebook.run(f"%%sky --cloud ssh --nodes {NODES} --cluster three\n1")
+    assert started.status == "ok", started
+
+
 def test_files_of_this_machine_are_sent_once(notebook: Notebook, tmp_path: Path) -> None:
-    notebook.run("%sky down three")  # a new connection knows of no machine that cannot be reached
     (tmp_path / "set").mkdir()
     (tmp_path / "set/big").write_bytes(content := random.Random(3).randbytes(20_000_000))
     ran = notebook.run(
-        f"%%sky --cloud ssh --nodes {NODES} --cluster three --data {tmp_path}/set\n"
+        f"%%sky --cluster three --nodes {NODES} --data {tmp_path}/set\n"
         "import hashlib; print(hashlib.md5(open('data/set/big', 'rb').read()).hexdigest())"
     )
     assert ran.stdout.count(hashlib.md5(content).hexdigest()) == NODES, ran
     assert f"shared by {NODES} machines" in ran.status_line, ran.status_line
+
+
+SYNCED = 20_000_000
+SHOW = (
+    "import hashlib, os, pathlib; big = pathlib.Path('lib/big')\n"
+    "print(hashlib.md5(big.read_bytes()).hexdigest(), oct(big.stat().st_mode & 0o777),\n"
+    "      os.path.lexists('.sky-sync'), pathlib.Path('lib/small').read_text())"
+)
+
+
+def synced(notebook: Notebook, seed: int) -> str:
+    """Make files beside the notebook; return what a machine prints that has them."""
+    folder = Path(notebook.directory) / "lib"
+    folder.mkdir(exist_ok=True)
+    (folder / "small").write_text(f"small-{seed}")
+    (folder / "big").write_bytes(content := random.Random(seed).randbytes(SYNCED))
+    (folder / "big").chmod(0o750)
+    return f"{hashlib.md5(content).hexdigest()} 0o750 False small-{seed}"
+
+
+def test_synced_files_are_sent_once(notebook: Notebook) -> None:
+    expected = synced(notebook, 4)
+    cell = f"%%sky --cluster three --nodes {NODES} --sync lib\n{SHOW}"
+    ran = notebook.run(cell)
+    assert ran.stdout.count(expected) == NODES, ran
+    assert f"shared by {NODES} machines" in ran.status_line, ran.status_line
+    again = notebook.run(cell)
+    assert again.stdout.count(expected) == NODES and "--sync:" not in again.status_line
+    changed = notebook.run(
+        f"%%sky --cluster three --nodes {NODES}\nopen('lib/big', 'ab').write(b'x')"
+    )
+    assert changed.status == "ok", changed
+    assert notebook.run(cell).stdout.count(expected) == NODES, "a changed file is brought anew"
+
+
+def test_staging_is_estimated_and_booked(
+    notebook: Notebook, bucket: ObjectStore, data_dir: Path
+) -> None:
+    expected = synced(notebook, 5)
+    scratch = f"s3://bucket/tmp?endpoint={bucket.url}&place={PLACE}"
+    notebook.run(f"%config Sky.scratch = {{'ssh': '{scratch}'}}")
+    cell = f"%%sky --cluster three --nodes {NODES} --sync lib"
+    bucket.forget_counts()
+    shown = notebook.run(f"{cell} --dry-run\n1").result
+    assert f"--sync: 20.0 MB in 2 objects, local → {PLACE} → ssh/" in shown, shown
+    assert bucket.byte_counts() == [0, 0]
+    before = booked(data_dir)
+    ran = notebook.run(f"{cell}\n{SHOW}")
+    assert ran.stdout.count(expected) == NODES, ran
+    assert SYNCED <= bucket.byte_counts()[0] < 1.01 * SYNCED, "uploaded once"
+    assert SYNCED <= bucket.byte_counts()[1] < 1.01 * SYNCED, "read once"
+    (row,) = booked(data_dir)[len(before) :]
+    assert row.what.startswith("staging of 20.0 MB") and PLACE in row.what
+    assert row.usd == pytest.approx(counted_usd(bucket), rel=1e-3)
+    (estimated,) = re.findall(r"--sync: .*?\$([0-9.]+) egress.*?\$([0-9.]+) requests", shown)
+    assert sum(map(float, estimated)) == pytest.approx(row.usd, rel=0.05)
+    notebook.run("%config Sky.scratch = {}")
