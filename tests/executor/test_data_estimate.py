@@ -55,6 +55,12 @@ def test_egress_between_clouds_is_that_of_the_catalog() -> None:
     assert f"${listed.usd:.2f} egress (listed) + " in text and "requests (listed)" in text
 
 
+def test_several_machines_pay_for_one_download() -> None:
+    data, prices = dataset("s3://bucket/x/", 150), catalog.load()
+    one = estimate_lines([data], "gcp/us-central1", prices)
+    assert estimate_lines([data], "gcp/us-central1", prices, nodes=3) == one
+
+
 def test_data_of_this_machine_cost_no_egress() -> None:
     found = estimate_data(dataset("file:/x/", 1), "aws/us-east-1", catalog.load())
     assert found.usd == 0.0 and found.duration is not None
