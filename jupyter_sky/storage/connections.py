@@ -87,8 +87,8 @@ class Connections:
     ) -> HttpAnswer:
         """Send a request and read its answer.
 
-        A kept connection that turns out to be closed is opened anew, once; but for ``POST``, which
-        may have been carried out: its caller knows what that leaves.
+        A kept connection that turns out to be closed is opened anew, once; requests by POST,
+        which may have been carried out, are not repeated here.
 
         Parameters
         ----------
@@ -122,7 +122,8 @@ class Connections:
                 if connection:
                     connection.close()
                 pool.pop(origin, None)
-                if is_kept and connection and connection.is_silent and method != "POST":
+                may_repeat = method != "POST"  # the host may have begun an upload
+                if is_kept and connection and connection.is_silent and may_repeat:
                     continue
                 reason = str(error) or type(error).__name__
                 raise SkyConnectionLost(

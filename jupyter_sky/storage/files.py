@@ -211,14 +211,12 @@ class FileUpload:
 
     def have(self) -> dict[int, Part]:
         """Return the parts that are written, after comparing each with its checksum."""
+        if not self.part_path.exists():  # it may have its name already, and its list be left
+            raise SkyUploadMissing(_("{part_path} is gone").format(part_path=self.part_path))
         try:
             lines = done_path(self.part_path).read_text().splitlines()
         except FileNotFoundError:
-            if self.part_path.exists():
-                return {}
-            raise SkyUploadMissing(
-                _("{part_path} is gone").format(part_path=self.part_path)
-            ) from None
+            return {}
         parts: dict[int, Part] = {}
         for line in lines:
             number, __, tag = line.partition(" ")
@@ -226,22 +224,9 @@ class FileUpload:
                 continue  # the last line of a process that was killed
             span = part_span(int(number), self.size, self.part_size)
             request = PartRequest("GET", file_url(self.part_path), {}, span)
-            if self._sum_of(request) == tag:
+            if crc_to_hex(crc32c(read_file_part(request))) == tag:
                 parts[int(number)] = Part(int(number), span, int(tag, 16), tag)
         return parts
-
-    def _sum_of(self, request: PartRequest) -> str:
-        """Return the checksum of a part that is written.
-
-        Raises
-        ------
-        SkyUploadMissing
-            The file has its name already: its process was killed before it removed the notes.
-        """
-        try:
-            return crc_to_hex(crc32c(read_file_part(request)))
-        except SkyObjectMissing as error:
-            raise SkyUploadMissing(error.message) from error
 
     def copy(self, number: int, source: Store, obj: StoredObject) -> Part:
         """Files have no copy without passing through the machine."""
