@@ -224,3 +224,14 @@ def format_size(nbytes: float) -> str:
         if nbytes < 1000 or unit == "GB":
             break
     return f"{nbytes:.1f} {unit}"
+
+
+def format_objects(count: int) -> str:
+    """Return a number of objects of a store in words.
+
+    Examples
+    --------
+    >>> format_objects(1), format_objects(1200)
+    ('1 object', '1,200 objects')
+    """
+    return _("1 object") if count == 1 else _("{count:,} objects").format(count=count)

@@ -88,6 +88,18 @@ def _split_data(item: str) -> tuple[str, str]:
     return item, ""
 
 
+def with_plain_path(item: str) -> str:
+    """Return a value of ``--data`` whose path lacks its ``./``, with it; empty for others.
+
+    Examples
+    --------
+    >>> with_plain_path("data/:in"), with_plain_path("s3://b/x")
+    ('data/:./in', '')
+    """
+    match = re.fullmatch(r"(?P<uri>.+):(?P<path>[^:/.?=&][^:?=&]*)", item)
+    return f"{match['uri']}:./{match['path']}" if match else ""
+
+
 def _last_name(uri: str) -> str:
     """Return the last part of an address, without options and slashes."""
     address = re.sub(r"\?(endpoint|region)=.*", "", uri).rstrip("/")

@@ -85,6 +85,9 @@ class ClusterHandle:
         self.row, self.store, self.notebook = row, store, notebook
         self.datasets: set[str] = set()  # ids of those that its machines have
         self.mounts: set[str] = set()  # ids of those that this process serves
+        self.unreachable_peers: set[tuple[int, int]] = (
+            set()
+        )  # pairs of ranks: first, not from second
         self.idleness = IdleWarning(row.name)
         self.cloud = clouds.get(row.cloud)
         self.machines = [Machine(**machine) for machine in row.machines]

@@ -39,42 +39,43 @@ def place_of_machine(cloud: str, region: str | None) -> str:
     return f"{cloud}/{region}" if region and cloud != LOCAL else cloud
 
 
-def download_traffic(data: CellDataset, machines: int = 1) -> TransferTraffic:
-    """Return the requests and bytes of bringing a dataset to machines that have nothing of it."""
+def download_traffic(data: CellDataset) -> TransferTraffic:
+    """Return the requests and bytes of bringing a dataset to a cluster that has nothing of it.
+
+    However many machines it has, one of them reads the store, and the others read from it.
+    """
     objects = data.manifest.objects
     reads = sum(part_count(each.size, PART_SIZE) for each in objects if each.size)
     looks = sum(part_count(each.size, PART_SIZE) > 1 and not each.sums for each in objects)
-    billed = 0 if data.manifest.uri.is_local else reads * machines + looks
-    return TransferTraffic(Traffic(reads=billed), moved=data.manifest.nbytes * machines)
+    billed = 0 if data.manifest.uri.is_local else reads + looks
+    return TransferTraffic(Traffic(reads=billed), moved=data.manifest.nbytes)
 
 
-def estimate_data(data: CellDataset, target: str, catalog: Catalog, machines: int = 1) -> Estimate:
+def estimate_data(data: CellDataset, target: str, catalog: Catalog) -> Estimate:
     """Return the estimate of bringing a dataset to a place.
 
     Parameters
     ----------
     target
         Cloud and region, such as ``gcp/us-central1``.
-    machines
-        Machines, each of which gets all of it.
     """
     route = place_of(data.store, data.manifest.uri), target
-    return estimate_transfer(
-        catalog, route, data.manifest.objects, download_traffic(data, machines)
-    )
+    return estimate_transfer(catalog, route, data.manifest.objects, download_traffic(data))
 
 
 def estimate_lines(
     listed: Sequence[CellDataset],
     target: str,
     catalog: Catalog,
-    machines: int = 1,
     there: frozenset[str] = frozenset(),
+    nodes: int = 1,
 ) -> list[str]:
     """Return a line for each dataset: its path, and what bringing it takes.
 
     Parameters
     ----------
+    nodes
+        Machines of the cluster.
     there
         Datasets, by their ids, that the machines have already.
     """
@@ -83,9 +84,21 @@ def estimate_lines(
         if each.dataset.id in there:
             line = _("{title}: there already, 0 bytes, $0.00").format(title=each.title)
         else:
-            line = str(estimate_data(each, target, catalog, machines))
-        lines.append(f"{each.path}: {line}")
+            line = str(_estimate_way(each, target, catalog, nodes))
+        lines.append(f"{each.name}: {line}")
     return lines
+
+
+def _estimate_way(data: CellDataset, target: str, catalog: Catalog, nodes: int) -> Estimate:
+    """Return the estimate of the way that data take: data of this machine may be staged."""
+    if data.manifest.uri.scheme in ("file", "ssh") and target != LOCAL:
+        from .scratch import place_of_scratch
+        from .staging import configured_scratch, estimate_staging
+
+        place = place_of_scratch(*target.split("/", 1)) if "/" in target else target
+        if scratch := configured_scratch(data, place, nodes):
+            return estimate_staging(data, scratch, target, catalog)
+    return estimate_data(data, target, catalog)
 
 
 def upload_lines(targets: Sequence[UploadTarget], source: str, catalog: Catalog) -> list[str]:

@@ -10,27 +10,28 @@ import json
 import time
 import uuid
 import zlib
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from ..cell_options.data import with_plain_path
 from ..cell_options.values import CellData
 from ..errors import SkyUsageError
 from ..provider.register import find_facts
-from ..quantities import Amount
+from ..quantities import Amount, format_objects
 from ..resources import Resources
 from ..storage.connections import Connections
 from ..storage.dataset import Dataset
 from ..storage.delegation import Access, delegate
-from ..storage.downloads import plan_download
-from ..storage.errors import SkyStorageError
+from ..storage.downloads import ContentSums, DownloadPlan, find_sums, plan_download
+from ..storage.errors import SkyObjectMissing, SkyStorageError
 from ..storage.listing import Manifest, list_objects
 from ..storage.machine_data import plan_to_json
 from ..storage.part_worker import read_part
 from ..storage.parts import PART_SIZE
-from ..storage.places import is_priced, place_of
+from ..storage.places import LOCAL, is_priced, place_of
 from ..storage.prices import price_transfer
 from ..storage.store import MIB, Span, Store, StoredObject
 from ..storage.stores import open_store
@@ -39,7 +40,8 @@ from ..storage.tree_names import fold_of_platform
 from ..storage.uri import StorageUri
 from ..translation import _
 from .data_estimate import place_of_cluster
-from .staging import staged_data
+from .peers import PeerRoutes
+from .staging import StagedData, price_staging, staged_data
 from .transfer_account import observe_transfer
 from .transfer_progress import TransferReporter, format_size
 
@@ -64,12 +66,15 @@ class CellDataset:
         Its store, and the versions of its objects.
     option
         Word by which messages begin: the user has asked for the data so.
+    label
+        Its name in messages; empty for its path.
     """
 
     path: str
     store: Store
     manifest: Manifest
     option: str = "--data"
+    label: str = ""
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -90,10 +95,14 @@ class CellDataset:
         return zlib.compress(json.dumps(described).encode(), 1)
 
     @property
+    def name(self) -> str:
+        """Its name in messages."""
+        return self.label or self.path
+
+    @property
     def title(self) -> str:
         """Size and address, for messages."""
-        count = len(self.manifest.objects)
-        amount = "1 object" if count == 1 else _("{count:,} objects").format(count=count)
+        amount = format_objects(len(self.manifest.objects))
         return _("{nbytes} in {amount} of {uri}").format(
             nbytes=format_size(self.manifest.nbytes), amount=amount, uri=self.manifest.uri
         )
@@ -120,9 +129,26 @@ def list_data(data: Sequence[CellData], folder: Path, resources: Resources) -> l
     SkyObjectArchived
         Objects must be restored first.
     """
-    listed = [list_dataset(StorageUri.parse(each.uri, folder), each.path) for each in data]
+    listed = [list_cell_data(each, folder, "--data") for each in data]
     check_disk(listed, resources.disk)
     return listed
+
+
+def list_cell_data(data: CellData, folder: Path, option: str) -> CellDataset:
+    """List the data of one option; raise as `list_data`, with advice on its path."""
+    try:
+        return replace(list_dataset(StorageUri.parse(data.uri, folder), data.path), option=option)
+    except SkyObjectMissing as error:
+        if meant := with_plain_path(data.uri):
+            error.hint = path_advice(option, meant)
+        raise
+
+
+def path_advice(option: str, meant: str) -> str:
+    """Return the advice for a path that was taken for a part of the address."""
+    return _("a path begins with ./ or /, so that it is told from the address: {option}").format(
+        option=f"{option} {meant}"
+    )
 
 
 def list_dataset(uri: StorageUri, path: str) -> CellDataset:
@@ -204,40 +230,52 @@ class _Delivery:
         self._delegated = delegate_data(data, placement.row.cloud)
         self.is_sent = self._delegated is None
         self._staged = staged_data(data, placement.cluster) if self.is_sent else None
+        self._sums: dict[str, ContentSums] = {}
 
     def run(self) -> None:
         """Bring the dataset to every engine; engines of one machine share one download."""
-        begun, missing = time.monotonic(), 0
-        counts = dict[int, tuple[int, int]]()
+        begun, counts = time.monotonic(), dict[int, tuple[int, int]]()
         try:
-            self._begin()
-            waiting, pause = dict.fromkeys(self.ranks, 0), FIRST_POLL_SECONDS
-            while waiting:
-                for rank in list(waiting):
-                    state = self._ask(rank, "state")
-                    missing = max(missing, state.get("missing", 0))
-                    waiting[rank] = state["done"]
-                    counts[rank] = state["reads"], state["received"]
-                    if state["ended"]:
-                        self._check_end(state)
-                        del waiting[rank]
-                    elif wanted := state["wanted"]:
-                        self._answer(rank, wanted)
-                        pause = FIRST_POLL_SECONDS
-                self.reporter.progress(self.data.path)(min([*waiting.values(), missing]), missing)
-                time.sleep(pause)
-                pause = min(pause * 1.5, LONGEST_POLL_SECONDS)
+            routes = self._begin()
+            try:
+                missing = self._bring(routes, counts)
+            finally:
+                routes.close()
         except BaseException:
             self._cancel()
             self._book(counts.values())
             raise
         self._book(counts.values())
-        self._remember(missing, time.monotonic() - begun)
-        self.reporter.note(self._summary(missing, time.monotonic() - begun))
+        seconds = time.monotonic() - begun
+        self._remember(missing, seconds, routes.source_readers)
+        self.reporter.note(self._summary(missing, seconds, routes))
+
+    def _bring(self, routes: PeerRoutes, counts: dict[int, tuple[int, int]]) -> int:
+        """Answer the engines until all have the dataset; return the bytes that one has lacked."""
+        waiting, pause, missing = dict.fromkeys(self.ranks, 0), FIRST_POLL_SECONDS, 0
+        while waiting:
+            for rank in list(waiting):
+                state = self._ask(rank, "state")
+                missing = max(missing, state.get("missing", 0))
+                waiting[rank] = state["done"]
+                counts[rank] = state["reads"], state["received"]
+                if sentence := routes.note(rank, state):
+                    self.reporter.note(sentence)
+                if state["ended"]:
+                    self._check_end(state)
+                    del waiting[rank]
+                elif self._answer(rank, state["wanted"], routes):
+                    pause = FIRST_POLL_SECONDS
+            self.reporter.progress(self.data.name)(min([*waiting.values(), missing]), missing)
+            time.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_POLL_SECONDS)
+        return missing
 
     def _book(self, counts: Collection[tuple[int, int]]) -> None:
         """Enter the price of requests, and of bytes that have left, into the ledger."""
         source, row = place_of(self.data.store, self.data.manifest.uri), self.cluster.row
+        if self._staged is not None:
+            self._book_staging(self._staged, counts)
         listed = traffic_of(self.data.store) - self._billed
         self._billed += listed
         reads, received = (sum(each) for each in zip(*counts, strict=True)) if counts else (0, 0)
@@ -255,27 +293,62 @@ class _Delivery:
         )
         self.cluster.store.add_other_cost(row.id, what, charge.usd, time.time())
 
-    def _remember(self, missing: int, seconds: float) -> None:
+    def _book_staging(self, staged: StagedData, counts: Collection[tuple[int, int]]) -> None:
+        """Enter the price of what went to scratch, and came from there, into the ledger."""
+        if not is_priced(staged.place):
+            return
+        from .. import catalog
+
+        reads, received = (sum(each) for each in zip(*counts, strict=True)) if counts else (0, 0)
+        down = TransferTraffic(Traffic(reads=reads), moved=received)
+        route = LOCAL, staged.place, place_of_cluster(self.cluster.row)
+        charge = price_staging(catalog.load(), route, staged.traffic, down)
+        if charge.usd:
+            what = _("staging of {title} in {place}").format(
+                title=self.data.title, place=staged.place
+            )
+            self.cluster.store.add_other_cost(self.cluster.row.id, what, charge.usd, time.time())
+
+    def _remember(self, missing: int, seconds: float, machines: int) -> None:
         """Note that the machines have the dataset, and how fast it came."""
         self.cluster.datasets.add(self.data.dataset.id)
         source, row = place_of(self.data.store, self.data.manifest.uri), self.cluster.row
-        if source and is_priced(source) and not self.is_sent and seconds > 0:
-            observe_transfer(source, place_of_cluster(row), PART_SIZE, row.nodes, missing, seconds)
+        if source and is_priced(source) and not self.is_sent and machines and seconds > 0:
+            observe_transfer(source, place_of_cluster(row), PART_SIZE, machines, missing, seconds)
 
-    def _begin(self) -> None:
+    def _begin(self) -> PeerRoutes:
         data = self.data
-        packed = data.packed
+        packed, caches, link = data.packed, dict[int, str](), self.cluster.connection
         for rank in self.ranks:
-            link = self.cluster.connection
             content = {"step": "begin", "path": data.path, "single": data.manifest.is_single}
             reply = link.send_value_request(rank, "data", [packed], id=self.id, **content)
-            link.reply_content(link.wait(reply))
+            caches[rank] = link.reply_content(link.wait(reply))["cache"]
+        sizes = {identity: found.size for identity, found in data.objects.items()}
+        return PeerRoutes(self.cluster, self.id, packed, caches, sizes)
 
     def _ask(self, rank: int, step: str, **content: Any) -> dict[str, Any]:
         return self.cluster.connection.ask_engine(rank, "data", step=step, id=self.id, **content)
 
-    def _answer(self, rank: int, wanted: Sequence[str]) -> None:
-        """Send what an engine needs to get some objects: signed requests, or the bytes."""
+    def _answer(self, rank: int, wanted: Sequence[str], routes: PeerRoutes) -> bool:
+        """Send what an engine needs to get some objects; return whether there was something."""
+        if not wanted or not routes.are_known:
+            return False
+        if routes.reads_source(rank):
+            self._answer_from_source(rank, wanted)
+            return True
+        held = routes.held(wanted)
+        plans = routes.plans({identity: self._sums_of(identity) for identity in held})
+        return self._send_plans(rank, plans)
+
+    def _sums_of(self, identity: str) -> ContentSums:
+        """Return the checksums that the store tells of an object; it is asked once."""
+        if identity not in self._sums:
+            found = self.data.objects[identity]
+            self._sums[identity] = () if self.is_sent else find_sums(self.data.store, found)
+        return self._sums[identity]
+
+    def _answer_from_source(self, rank: int, wanted: Sequence[str]) -> None:
+        """Send signed requests for some objects, or their bytes."""
         if self._staged is not None:
             plans = self._staged.plans(wanted, self._show_staging)
         elif self._delegated is None:
@@ -287,12 +360,18 @@ class _Delivery:
                 identity: plan_download(self._delegated, self.data.objects[identity])
                 for identity in wanted
             }
+        self._sums |= {identity: plan.sums for identity, plan in plans.items() if plan.requests}
+        self._send_plans(rank, plans)
+
+    def _send_plans(self, rank: int, plans: Mapping[str, DownloadPlan]) -> bool:
         requests = {identity: plan_to_json(plan) for identity, plan in plans.items()}
-        self._ask(rank, "requests", requests=requests)
+        if requests:
+            self._ask(rank, "requests", requests=requests)
+        return bool(requests)
 
     def _show_staging(self, done: int, total: int) -> None:
         """Show an upload to scratch, and let the engines hear that this machine is at work."""
-        self.reporter.progress(self.data.path)(done, total)
+        self.reporter.progress(self.data.name)(done, total)
         for rank in self.ranks:
             self._ask(rank, "state")
 
@@ -321,15 +400,17 @@ class _Delivery:
             if not self.cluster.connection.is_lost:
                 self.cluster.connection.send_value_request(rank, "data", step="cancel", id=self.id)
 
-    def _summary(self, missing: int, seconds: float) -> str:
+    def _summary(self, missing: int, seconds: float, routes: PeerRoutes) -> str:
         data = self.data
         if not missing:
             return _("{path}: {title}: there already, 0 bytes moved").format(
-                path=data.path, title=data.title
+                path=data.name, title=data.title
             )
         rest = data.manifest.nbytes - missing
         kept = _(", {rest} were there already").format(rest=format_size(rest)) if rest else ""
+        if routes.source_readers < routes.machines:
+            kept += _(", shared by {machines} machines").format(machines=routes.machines)
         rate = format_size(missing / max(seconds, 0.001))
         return _("{path}: {title}: brought in {seconds:.1f} s ({rate}/s){kept}").format(
-            path=data.path, title=data.title, seconds=seconds, rate=rate, kept=kept
+            path=data.name, title=data.title, seconds=seconds, rate=rate, kept=kept
         )

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..cell_options.data import with_plain_path
 from ..cell_options.values import CellData
 from ..errors import SkyError, SkyTimeout, SkyTransferError, SkyUsageError
 from ..storage.errors import SkyStorageError
@@ -23,7 +24,7 @@ from ..storage.traffic import Traffic, TransferTraffic, traffic_of
 from ..storage.uri import StorageUri
 from ..translation import _
 from .data_estimate import place_of_cluster
-from .datasets import CellDataset, check_paths, delegate_data, list_dataset
+from .datasets import CellDataset, check_paths, delegate_data, list_cell_data, path_advice
 from .transfer_account import TransferAccount
 from .transfer_progress import TransferReporter
 
@@ -91,12 +92,14 @@ def list_mounts(mounts: Sequence[CellData], folder: Path) -> CellMounts:
         if uri.scheme == "ssh":
             raise _not_streamed(each.path, uri, _("files of an SSH host are not streamed"))
         if not uri.is_local:
-            streamed.append(replace(list_dataset(uri, each.path), option="--mount"))
+            streamed.append(list_cell_data(each, folder, "--mount"))
         elif uri.path.exists():
             linked.append((each.path, uri))
         else:
+            meant = with_plain_path(each.uri)
             raise SkyUsageError(
-                _("--mount {uri}: there is nothing at {path}").format(uri=uri, path=uri.path)
+                _("--mount {uri}: there is nothing at {path}").format(uri=uri, path=uri.path),
+                hint=path_advice("--mount", meant) if meant else None,
             )
     return CellMounts(linked, streamed)
 

@@ -37,6 +37,9 @@ def prepare_engines(
     """
     cluster, ranks, options = placement.cluster, placement.ranks, sending.options
     if options.sync:
+        from .shared_files import share_files
+
+        share_files(placement, root, options.sync, reporter)
         files = reporter.progress("files")
         for note in transfer.sync_files(cluster, ranks, root, options.sync, files):
             reporter.note(note)

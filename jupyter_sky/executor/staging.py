@@ -12,17 +12,24 @@ from typing import TYPE_CHECKING
 from ..config.settings import Sky
 from ..storage.delegation import Access, delegate
 from ..storage.downloads import DownloadPlan, plan_download
+from ..storage.estimate import Estimate, expected_traffic, transfer_duration
 from ..storage.object_transfer import TransferItem
+from ..storage.parts import PART_SIZE, part_count
+from ..storage.places import LOCAL, place_of
+from ..storage.prices import Charge, price_transfer
 from ..storage.store import MIB, Store, StoredObject
 from ..storage.stores import open_store
+from ..storage.traffic import Traffic, TransferTraffic
 from ..storage.transfer import Transfer
 from ..storage.transfer_values import TransferOptions
 from ..storage.uri import StorageUri
+from ..tracker.transfer_rates import TransferRates
 from .scratch import place_of_scratch, scratch_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..catalog.catalog import Catalog
     from .cluster import ClusterHandle
     from .datasets import CellDataset
 
@@ -39,6 +46,13 @@ class StagedData:
         The dataset, whose store no other machine can read.
     uri
         Prefix in the scratch of the nodes' region.
+
+    Attributes
+    ----------
+    place : str
+        Place of the scratch; empty where it is not known.
+    traffic : TransferTraffic
+        What has gone there.
     """
 
     def __init__(self, data: CellDataset, uri: StorageUri) -> None:
@@ -46,6 +60,8 @@ class StagedData:
         self._store = open_store(uri)
         self._delegated: Store | None = delegate(self._store, uri, Access.READ)
         self._staged: dict[str, StoredObject] = {}
+        self.place = place_of(self._store, uri)
+        self.traffic = TransferTraffic()
 
     @property
     def is_readable(self) -> bool:
@@ -68,7 +84,10 @@ class StagedData:
                 options=TransferOptions(),
                 on_progress=lambda now: show(now.bytes_done, now.bytes_total),
             )
-            written = transfer.run().objects
+            try:
+                written = transfer.run().objects
+            finally:
+                self.traffic += transfer.traffic()
             self._staged |= {each: written[keys[each]] for each in missing}
         return {each: plan_download(self._delegated, self._staged[each]) for each in wanted}
 
@@ -85,7 +104,48 @@ def staged_data(data: CellDataset, cluster: ClusterHandle) -> StagedData | None:
     """
     row = cluster.row
     place = place_of_scratch(row.cloud, row.region)
-    if row.nodes < 2 or data.manifest.nbytes < STAGED_BYTES or not Sky.load().scratch.get(place):
+    if not configured_scratch(data, place, row.nodes):
         return None
     staged = StagedData(data, scratch_of(place).child(f"{data.dataset.id}/"))
     return staged if staged.is_readable else None
+
+
+def configured_scratch(data: CellDataset, place: str, nodes: int) -> str:
+    """Return the address by which data go to a place that cannot read them; empty for none."""
+    if nodes < 2 or data.manifest.nbytes < STAGED_BYTES:
+        return ""
+    return Sky.load().scratch.get(place, "")
+
+
+def price_staging(
+    catalog: Catalog, route: tuple[str, str, str], up: TransferTraffic, down: TransferTraffic
+) -> Charge:
+    """Return the price of two ways: from here to scratch, and from there to a cluster."""
+    return price_transfer(catalog, route[:2], up) + price_transfer(catalog, route[1:], down)
+
+
+def estimate_staging(data: CellDataset, scratch: str, target: str, catalog: Catalog) -> Estimate:
+    """Return the estimate of bringing data of this machine to a cluster by way of scratch.
+
+    Parameters
+    ----------
+    scratch
+        Address that `configured_scratch` has returned.
+    target
+        Place of the cluster.
+    """
+    store, uri = open_store(scratch), StorageUri.parse(scratch)
+    objects, capability = data.manifest.objects, store.capability
+    items = [TransferItem(each, each.key) for each in objects]
+    up = expected_traffic(items, False, capability)
+    reads = sum(part_count(each.size, PART_SIZE) for each in objects if each.size)
+    down = TransferTraffic(Traffic(reads=reads), moved=data.manifest.nbytes)
+    route = LOCAL, place_of(store, uri), target
+    return Estimate(
+        len(objects),
+        data.manifest.nbytes,
+        route,
+        price_staging(catalog, route, up, down),
+        transfer_duration(catalog, route, data.manifest.nbytes, TransferRates()),
+        up + down,
+    )

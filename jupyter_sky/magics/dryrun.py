@@ -37,7 +37,7 @@ def dry_run(code: str, options: CellOptions) -> DryRun:
     copies = ", ".join(
         _("{name} {size:,} bytes").format(name=name, size=size) for name, size in sizes.items()
     )
-    if options.data or options.uploads:
+    if options.data or options.uploads or options.sync:
         notes = (*notes, *_describe_data(session, options, listed, found))
     return DryRun(found, copies, notes)
 
@@ -54,9 +54,22 @@ def _describe_data(
     place = place_of_machine(offer.cloud, offer.region)
     live = session.clusters.find_connected(options.resources, options.cluster)
     there = frozenset(live.datasets) if live is not None else frozenset()
-    lines = estimate_lines(listed, place, catalog.load(), found.tasks[0].nodes, there)
+    nodes = found.tasks[0].nodes
+    if options.sync and (synced := _synced_data(session, options, nodes)):
+        listed = [*listed, synced]
+    lines = estimate_lines(listed, place, catalog.load(), there, nodes)
     targets = open_targets(options.uploads, session.folder)
     return lines + upload_lines(targets, place, catalog.load())
+
+
+def _synced_data(session: Any, options: CellOptions, nodes: int) -> CellDataset | None:
+    """Return the files of ``--sync``, where they are many and for several machines."""
+    if nodes < 2:
+        return None
+    from ..engines.node.files import build_manifest
+    from ..executor.shared_files import shared_dataset
+
+    return shared_dataset(session.folder, build_manifest(session.folder, options.sync).files)
 
 
 def _list_data(session: Any, options: CellOptions) -> Sequence[CellDataset]:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from ..errors import SkyCancelled, SkyUsageError
-from ..quantities import format_size
+from ..quantities import format_objects, format_size
 from ..resources import format_duration
 from ..tables import Table
 from ..translation import _
@@ -133,7 +133,9 @@ def delete_data(uri: str, dry_run: bool, yes: bool) -> None:
             )
         if answer.strip().lower() not in ("y", "yes"):
             raise SkyCancelled(_("nothing was deleted"))
-    print(_("deleted: {delete:,} objects of {uri}").format(delete=data.delete(), uri=data.uri))
+    print(
+        _("deleted: {amount} of {uri}").format(amount=format_objects(data.delete()), uri=data.uri)
+    )
 
 
 @verb(

@@ -2,6 +2,7 @@
 
 Below the root of a cache::
 
+    name                  random name of the cache
     objects/AA/IDENTITY   content of one version of one object, read-only
     trees/ID/             a dataset: hard links to objects, by the names of their keys
     leases/ID             locked by each process that uses the tree
@@ -22,6 +23,7 @@ import os
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -121,6 +123,18 @@ class DatasetCache:
     ) -> None:
         self.root, self.disk_share, self._disk_usage = root, disk_share, disk_usage
 
+    @property
+    def name(self) -> str:
+        """Random name, by which engines that share the cache are recognized."""
+        path = self.root / "name"
+        if not path.exists():
+            work = self._folder("objects") / f"partial-{uuid.uuid4().hex}"
+            work.write_text(work.name.removeprefix("partial-"))
+            with contextlib.suppress(FileExistsError):  # another process was quicker
+                os.link(work, path)
+            work.unlink()
+        return path.read_text()
+
     # -- use of a dataset ----------------------------------------------------------------------
 
     def has_tree(self, dataset: Dataset) -> bool:
@@ -133,12 +147,14 @@ class DatasetCache:
             objects = objects[::step]
         return all(is_intact(tree / each.path, each) for each in objects)
 
+    def holds(self, each: CachedObject) -> bool:
+        """Return whether the content of an object is here, complete and as it was cached."""
+        return is_intact(self.object_path(each), each)
+
     def missing(self, objects: Iterable[CachedObject]) -> list[CachedObject]:
         """Return the objects whose content is not here, each identity once."""
         by_identity = {each.identity: each for each in objects}
-        return [
-            each for each in by_identity.values() if not is_intact(self._object_path(each), each)
-        ]
+        return [each for each in by_identity.values() if not self.holds(each)]
 
     def lease(self, dataset: Dataset, download: Download) -> Lease:
         """Return a dataset as a folder, downloading the contents that are not here.
@@ -201,7 +217,7 @@ class DatasetCache:
             download(pairs)
             for each, partial in pairs:
                 seal(partial, each)
-                path = self._object_path(each)
+                path = self.object_path(each)
                 path.parent.mkdir(mode=0o700, exist_ok=True)
                 partial.replace(path)
         return sum(each.size for each in wanted)
@@ -217,7 +233,7 @@ class DatasetCache:
             for each in dataset.objects:
                 path = work / each.path
                 path.parent.mkdir(parents=True, exist_ok=True)
-                os.link(self._object_path(each), path)
+                os.link(self.object_path(each), path)
         except BaseException:
             remove_tree(work)
             raise
@@ -364,7 +380,8 @@ class DatasetCache:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
 
-    def _object_path(self, each: CachedObject) -> Path:
+    def object_path(self, each: CachedObject) -> Path:
+        """Return the path of an object's content, whether it is here or not."""
         return self.root / "objects" / each.identity[:2] / each.identity
 
     def _hold(self, held: contextlib.ExitStack, each: CachedObject, flags: int) -> bool:

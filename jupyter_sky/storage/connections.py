@@ -7,13 +7,14 @@ call.
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from ..translation import _
@@ -29,6 +30,17 @@ JOINED = 64 * 1024
 """Bodies up to this size are sent together with their headers."""
 
 _MAX_HEAD = 64 * 1024
+
+
+class Closable(Protocol):
+    """A connection of any kind."""
+
+    def close(self) -> None:
+        """Close it."""
+        ...
+
+
+Kept = TypeVar("Kept", bound=Closable)
 
 
 class Headers(dict[str, str]):
@@ -100,6 +112,9 @@ class Connections:
             connection = pool.get(origin)
             is_kept = connection is not None
             try:
+                if connection and method == "POST" and connection.is_closed_by_host():
+                    connection.close()
+                    connection = None
                 if connection is None:
                     connection = pool[origin] = _Connection(origin)
                 return connection.exchange(method, target, headers, body, into)
@@ -122,6 +137,18 @@ class Connections:
                 if connection and connection.is_ended:
                     connection.close()
                     pool.pop(origin, None)
+
+    def keep(self, origin: str, connect: Callable[[], Kept]) -> Kept:
+        """Return this thread's connection of another kind; `connect` makes the first one."""
+        pool = vars(self._local)
+        if origin not in pool:
+            pool[origin] = connect()
+        return pool[origin]
+
+    def drop(self, origin: str) -> None:
+        """Close this thread's connection to an origin, if there is one."""
+        if connection := vars(self._local).pop(origin, None):
+            connection.close()
 
     def close(self) -> None:
         """Close the connections of this thread."""
@@ -172,6 +199,10 @@ class _Connection:
         return HttpAnswer(
             status, answered, self._read_body(answered, status, into) if has_body else b""
         )
+
+    def is_closed_by_host(self) -> bool:
+        """Return whether the host has closed it since its last answer, as far as is known."""
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def close(self) -> None:
         """Close."""

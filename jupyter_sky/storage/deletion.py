@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..ledger.ledger import format_usd
 from ..provider.register import find_store
-from ..quantities import format_size
+from ..quantities import format_objects, format_size
 from ..translation import _
 from .data import Storage
 from .listing import Manifest
@@ -37,8 +37,8 @@ class DeletionPlan:
         objects, prefix = self.manifest.objects, self.manifest.prefix
         shown = ", ".join(each.key.removeprefix(prefix) for each in objects[:SHOWN_KEYS])
         more = _(" and {more:,} more").format(more=len(objects) - SHOWN_KEYS)
-        amount = _("{count:,} objects ({size}) below {uri}: {shown}{more}").format(
-            count=len(objects),
+        amount = _("{amount} ({size}) below {uri}: {shown}{more}").format(
+            amount=format_objects(len(objects)),
             size=format_size(self.manifest.nbytes),
             uri=self.manifest.uri,
             shown=shown,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import TypeAlias
 
 from ..errors import SkyCancelled
 from ..translation import _
@@ -17,8 +18,9 @@ from .errors import SkyChecksumMismatch, SkyStoreBusy
 from .file_parts import DONE_HEADER, SUM_HEADER, file_url
 from .part_worker import PartJob, PartOutcome, PartWorker
 from .parts import PART_SIZE, part_count, part_span
+from .peers import is_of_peer
 from .retries import backoff
-from .store import Checksums, PartRequest, Store, StoredObject
+from .store import Checksums, PartRequest, Span, Store, StoredObject
 
 CONCURRENCY = 8
 """Parts that are read at once: with parts of 16 MiB, 128 MiB of memory."""
@@ -28,6 +30,10 @@ READINGS = 3
 """Attempts for one object of which damaged bytes have come."""
 CANCEL_SECONDS = 0.25
 _PASSING = (SkyStoreBusy, SkyChecksumMismatch)
+
+
+ContentSums: TypeAlias = tuple[tuple[str, str], ...]
+"""Checksums of a whole content, in hexadecimal by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,12 @@ class DownloadPlan:
     """
 
     requests: tuple[PartRequest, ...]
-    sums: tuple[tuple[str, str], ...] = ()
+    sums: ContentSums = ()
+
+    @property
+    def is_of_peer(self) -> bool:
+        """Whether another machine is asked, and not the store."""
+        return any(map(is_of_peer, self.requests))
 
     @property
     def expires(self) -> float:
@@ -56,16 +67,28 @@ def plan_download(store: Store, found: StoredObject) -> DownloadPlan:
 
     Listings tell no checksum of objects of several parts, so that it is asked for.
     """
-    if not found.size:
+    return plan_parts(found.size, find_sums(store, found), partial(store.read, found))
+
+
+def plan_parts(
+    size: int, sums: ContentSums, request: Callable[[Span], PartRequest]
+) -> DownloadPlan:
+    """Return the plan of an object, whose parts are read by the requests of a function."""
+    if not size:
         return DownloadPlan(())
-    count = part_count(found.size, PART_SIZE)
+    numbers = range(1, part_count(size, PART_SIZE) + 1)
+    return DownloadPlan(
+        tuple(request(part_span(number, size, PART_SIZE)) for number in numbers), sums
+    )
+
+
+def find_sums(store: Store, found: StoredObject) -> ContentSums:
+    """Return the checksums of an object; its store is asked where the listing had none."""
     sums = found.sums or _sums_of_version(store, found)
-    if count > 1 and not sums:
+    if part_count(found.size, PART_SIZE) > 1 and not sums:
         there = store.stat(found.key)
         sums = there.sums if there.version == found.version else {}
-    spans = [part_span(number, found.size, PART_SIZE) for number in range(1, count + 1)]
-    known = tuple((name, sums[name]) for name in ("crc32c", "md5") if name in sums)
-    return DownloadPlan(tuple(store.read(found, span) for span in spans), known)
+    return tuple((name, sums[name]) for name in ("crc32c", "md5") if name in sums)
 
 
 def _sums_of_version(store: Store, found: StoredObject) -> Mapping[str, str]:

@@ -66,6 +66,10 @@ class SkyConnectionLost(SkyStoreBusy):
     """The host cannot be reached, or its answer broke off."""
 
 
+class SkyPeerLost(SkyStorageError):
+    """Another machine of the cluster cannot be reached, or does not have what it should."""
+
+
 class SkyCertificateRefused(SkyStorageError):
     """The certificate of a host is not valid for it, or nobody trusted has signed it."""
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..catalog.transfer import Duration
-from ..quantities import format_size
+from ..quantities import format_objects, format_size
 from ..tracker.transfer_rates import TransferRates
 from ..translation import _
 from .movers import CopyMover
@@ -67,10 +67,11 @@ class Estimate:
         return " → ".join(place or _("a place that is not known") for place in self.route)
 
     def __str__(self) -> str:
-        one = _("{nbytes} in 1 object, {way}: {rest}")
-        many = _("{nbytes} in {objects:,} objects, {way}: {rest}")
-        return (one if self.objects == 1 else many).format(
-            nbytes=format_size(self.nbytes), objects=self.objects, way=self.way, rest=self.price
+        return _("{nbytes} in {objects}, {way}: {rest}").format(
+            nbytes=format_size(self.nbytes),
+            objects=format_objects(self.objects),
+            way=self.way,
+            rest=self.price,
         )
 
     @property

@@ -70,6 +70,8 @@ class JournalEntry:
         Address of the store, and the key there.
     noted : float
         Unix time of the last sign of life of its process.
+    owner : str
+        That process.
     """
 
     target: str
@@ -79,6 +81,7 @@ class JournalEntry:
     store: str = ""
     key: str = ""
     noted: float = 0.0
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,19 @@ class Journal:
         """Remove an upload that was completed or aborted."""
         self._database.write(("DELETE FROM uploads WHERE target = ?", (target,)))
 
+    def set_aside(self, entry: JournalEntry) -> None:
+        """Keep the note of an upload without a name, when its object is written anew.
+
+        The request of a killed process may be on its way yet: whatever it begins is looked for
+        when leftovers are removed.
+        """
+        insert = "INSERT OR REPLACE INTO uploads VALUES (?, ?, '', ?, ?, ?, ?, ?)"
+        name, rest = f"{entry.target} {entry.noted}", (entry.noted, entry.store, entry.key)
+        self._database.write(
+            (insert, (name, entry.content, entry.part_size, entry.owner, *rest)),
+            ("DELETE FROM uploads WHERE target = ?", (entry.target,)),
+        )
+
     def renew(self) -> None:
         """Show that this process is at work."""
         values = (time.time(), self._owner)
@@ -195,13 +211,20 @@ class Journal:
         ]
 
     def abandoned_uploads(self) -> list[JournalEntry]:
-        """Return the uploads of processes that carry on no transfer, also those to be resumed."""
+        """Return the uploads of processes that carry on no transfer, also those to be resumed.
+
+        One without a name, which is found by its key, has to wait while another process writes it.
+        """
         running, __ = self._running()
-        rows = self._database.read("SELECT * FROM uploads")
+        abandoned, written = list[JournalEntry](), set[tuple[str, str]]()
+        for row in self._database.read("SELECT * FROM uploads"):
+            is_own = row["owner"] == self._owner
+            if row["owner"] not in running and (is_own or not _is_alive(row)):
+                abandoned.append(_entry(row))
+            else:
+                written.add((row["store"], row["key"]))
         return [
-            _entry(row)
-            for row in rows
-            if row["owner"] not in running and (row["owner"] == self._owner or not _is_alive(row))
+            each for each in abandoned if each.upload_id or (each.store, each.key) not in written
         ]
 
     def _running(self) -> tuple[set[str], list[sqlite3.Row]]:
@@ -252,7 +275,7 @@ def _token_of(pid: int) -> str:
 
 
 def _entry(row: sqlite3.Row) -> JournalEntry:
-    names = ("target", "content", "upload_id", "part_size", "store", "key", "beat")
+    names = ("target", "content", "upload_id", "part_size", "store", "key", "beat", "owner")
     return JournalEntry(*(row[name] for name in names))
 
 

@@ -170,8 +170,9 @@ def _nothing_below(store: Store, uri: StorageUri) -> SkyObjectMissing:
             _("{uri} is empty: 0 objects").format(uri=uri),
             hint=_("%sky storage cp ./data/ brings a folder there"),
         )
-    folder = uri.key.rstrip("/").rpartition("/")[0]
-    known = suggest(uri.key.rstrip("/"), _near_keys(store, f"{folder}/" if folder else ""))
+    if uri.is_local:
+        return _no_file(store, uri)
+    known = suggest(uri.key.rstrip("/"), _near_keys(store, _parent(uri)))
     return SkyObjectMissing(
         _("0 objects below {uri}").format(uri=uri),
         hint=known
@@ -181,6 +182,23 @@ def _nothing_below(store: Store, uri: StorageUri) -> SkyObjectMissing:
             "none; %sky storage ls {root} shows what is there"
         ).format(root=uri.root),
     )
+
+
+def _no_file(store: Store, uri: StorageUri) -> SkyObjectMissing:
+    """Return the error of a path of this machine at which there is no file."""
+    if uri.path.is_dir():
+        return SkyObjectMissing(_("there are no files in {path}").format(path=uri.path))
+    known = suggest(uri.path.name, [Path(key).name for key in _near_keys(store, _parent(uri))])
+    return SkyObjectMissing(
+        _("there is no file or folder {path}").format(path=uri.path),
+        hint=known if known.startswith("did you mean") else None,
+    )
+
+
+def _parent(uri: StorageUri) -> str:
+    """Return the key of the folder in which an address lies."""
+    folder = uri.key.rstrip("/").rpartition("/")[0]
+    return f"{folder}/" if folder else ""
 
 
 def _near_keys(store: Store, prefix: str) -> list[str]:

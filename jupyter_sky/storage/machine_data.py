@@ -19,7 +19,7 @@ from .cache import GROUP_OBJECTS, DatasetCache, Lease
 from .cached_files import remove_tree
 from .dataset import CachedObject, Dataset
 from .downloads import DownloadPlan, download_objects
-from .errors import SkyRequestExpired
+from .errors import SkyRequestExpired, SkyStorageError
 from .file_parts import file_url, file_version
 from .part_worker import PartOutcome
 from .parts import PART_SIZE, part_count, part_span
@@ -152,6 +152,7 @@ class Arrival(DataTask):
         self._cache, self._dataset, self.link, self._single = cache, dataset, link, single
         self.lease: Lease | None = None
         self._spool = cache.root / "objects" / f"partial-sent-{os.getpid()}-{id(self)}"
+        self._is_listed = self._has_lost_peer = False
         self._plans: dict[str, DownloadPlan] = {}
         self._wanted: dict[str, None] = {}
         self._missing: list[CachedObject] = []
@@ -161,19 +162,26 @@ class Arrival(DataTask):
         """Take the requests for the parts of objects, by identity."""
         with self._condition:
             for identity, plan in plans.items():
-                self._plans[identity] = plan
-                self._wanted.pop(identity, None)
+                if not (self._has_lost_peer and plan.is_of_peer):
+                    self._plans[identity] = plan
+                    self._wanted.pop(identity, None)
             self._condition.notify_all()
 
     def state(self) -> dict[str, Any]:
         """Return how far it is, and the objects whose requests it needs."""
         with self._condition:
             wanted = list(self._wanted)
-        known = {"wanted": wanted, "missing": sum(each.size for each in self._missing)}
+        known = {
+            "wanted": wanted,
+            "missing": sum(each.size for each in self._missing),
+            "listed": self._is_listed,
+            "lost_peer": self._has_lost_peer,
+        }
         return super().state() | known
 
     def _run(self) -> None:
         self._missing = self._cache.missing(self._dataset.objects)
+        self._is_listed = True
         self._positions = {each.identity: n for n, each in enumerate(self._missing)}
         self._want(self._missing[:ASKED_AHEAD])
         try:
@@ -208,8 +216,22 @@ class Arrival(DataTask):
             except SkyRequestExpired:  # clocks differ, or the line is slow: ask for new ones
                 self.done_bytes = before
                 self._want(objects)
+            except SkyStorageError:
+                if not any(plan.is_of_peer for plan in plans.values()):
+                    raise
+                self.done_bytes = before
+                self._leave_peer(objects)
         for each in objects:
             self._spooled(each.identity).unlink(missing_ok=True)
+
+    def _leave_peer(self, objects: Sequence[CachedObject]) -> None:
+        """Ask for requests to the store from now on: the other machine does not answer well."""
+        with self._condition:
+            self._has_lost_peer = True
+            dropped = [name for name, plan in self._plans.items() if plan.is_of_peer]
+            for identity in dropped:
+                del self._plans[identity]
+            self._wanted |= dict.fromkeys([*dropped, *(each.identity for each in objects)])
 
     def add_piece(self, identity: str, start: int, size: int, buffers: Iterable[Any]) -> None:
         """Take a piece of an object that the notebook's own machine holds, in order."""

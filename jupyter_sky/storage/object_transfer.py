@@ -201,11 +201,17 @@ def end_object(transfer: ObjectTransfer, target: Store, *, look: bool) -> Stored
     return written
 
 
-def look_again(upload: Upload | None, source: Store, key: str) -> StoredObject:
-    """Abort an upload and return the source as it is now, for a new beginning."""
-    if upload:
-        upload.abort()
-    return source.stat(key)
+def abort_upload(upload: Upload, journal: Journal | None, name: str) -> None:
+    """Abort an upload, and forget it only then: a killed process leaves none that is not noted.
+
+    Parameters
+    ----------
+    name
+        Target of the upload in the journal.
+    """
+    upload.abort()
+    if journal and upload.id:
+        journal.forget(name)
 
 
 def find_published(
@@ -252,7 +258,10 @@ def _take_over(
     if is_same and entry.upload_id and _resume(transfer, target, entry, condition):
         return True
     give_up(target, entry, transfer.item.key)
-    journal.forget(entry.target)
+    if entry.upload_id:
+        journal.forget(entry.target)
+    else:
+        journal.set_aside(entry)
     return False
 
 
@@ -281,7 +290,8 @@ def give_up(target: Store, entry: JournalEntry, key: str) -> None:
     """Abort an upload that an earlier process left, also one whose name it had not learned yet."""
     if not entry.upload_id:
         if isinstance(target, ListsUploads):
-            target.abort_uploads(key, entry.noted - CLOCK_SECONDS)
+            begun = entry.noted - CLOCK_SECONDS, entry.noted + CLOCK_SECONDS
+            target.abort_uploads(key, *begun)
         return
     size = 2 * entry.part_size  # of several parts, as every upload that has a name
     target.begin(key, size, part_size=entry.part_size, upload_id=entry.upload_id).abort()

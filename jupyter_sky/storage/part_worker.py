@@ -29,6 +29,7 @@ from .errors import (
     SkyTargetExists,
 )
 from .file_parts import read_file_part, write_file_part
+from .peers import is_of_peer, read_peer_part
 from .store import Checksums, PartRequest
 from .traffic import Tally
 
@@ -297,6 +298,8 @@ def read_part(
         The object is another one by now.
     SkyChecksumMismatch
         The store's checksum of the whole object came along, and differs.
+    SkyPeerLost
+        Another machine of the cluster cannot be read from.
     SkyConnectionLost
         The answer broke off; the same request may succeed later.
     """
@@ -309,6 +312,9 @@ def read_part(
 
         tally.received += request.span.size
         return read_ssh_part(request)
+    if is_of_peer(request):
+        tally.received += request.span.size
+        return read_peer_part(request, connections, into)
     answer = connections.request(
         request.method, request.url, request.headers, into=into, tally=tally
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -192,13 +193,13 @@ class S3Store:
         """Return the same bucket with other credentials."""
         return S3Store(self.uri, self._locate, signer, self.dialect, self._retries)
 
-    def abort_uploads(self, key: str, since: float) -> None:
-        """Abort the open uploads of a key that were begun at a unix time or later."""
+    def abort_uploads(self, key: str, since: float, until: float = math.inf) -> None:
+        """Abort the open uploads of a key that were begun between two unix times."""
         query, markers = {"uploads": "", "prefix": key, "encoding-type": "url"}, {}
         while True:
             page = parse_uploads(bytes(self.call("GET", "", query | markers).body))
             for name, upload_id, begun in page.uploads:
-                if name == key and begun >= since:
+                if name == key and since <= begun <= until:
                     S3Upload(self, key, 0, 1, ALWAYS, upload_id).abort()
             markers = page.markers
             if not markers:

@@ -198,7 +198,8 @@ class Scratch:
         address, question, options = text.partition("?")
         uri = StorageUri.parse(f"{address.rstrip('/')}/{question}{options}")
         there = place_of(self.open_store(uri), uri)
-        if there and there != place:
+        is_region = "/" in place  # machines of one's own have no store near them
+        if there and is_region and there != place:
             raise SkyUsageError(
                 _("Sky.scratch[{place!r}]: {uri} is in {there}").format(
                     place=place, uri=text, there=there

@@ -23,7 +23,7 @@ SECRET_PARAMETERS = {
     "sig",
     "x-goog-signature",
 }
-SECRET_HEADERS = {"authorization", "x-amz-security-token"}
+SECRET_HEADERS = {"authorization", "x-amz-security-token", "sky-peer-key"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,8 +344,8 @@ class LevelStore(Protocol):
 class ListsUploads(Protocol):
     """A store that keeps, and charges for, uploads that nobody has completed."""
 
-    def abort_uploads(self, key: str, since: float) -> None:
-        """Abort the open uploads of a key that were begun at a unix time or later."""
+    def abort_uploads(self, key: str, since: float, until: float = ...) -> None:
+        """Abort the open uploads of a key that were begun between two unix times."""
         ...
 
 

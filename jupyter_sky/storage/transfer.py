@@ -26,9 +26,9 @@ from .object_transfer import (
     RESTARTS,
     ObjectTransfer,
     TransferItem,
+    abort_upload,
     end_object,
     find_published,
-    look_again,
     open_object,
 )
 from .part_worker import NOTHING, PartOutcome
@@ -345,16 +345,21 @@ class Transfer:
     ) -> None:
         if isinstance(there, StoredObject):
             self._counters.bytes_done += transfer.size - transfer.done
-            self._publish(transfer, there)
+            # where another has written the same, the upload is still open
+            abort = transfer.upload.abort if transfer.upload else lambda: None
+            self._events.ask(abort, lambda __: self._publish(transfer, there))
         else:
             self._fail(transfer, error)
 
     def _restart(self, transfer: ObjectTransfer) -> None:
         self._counters.bytes_done -= transfer.done
         self._counters.bytes_total -= transfer.size
-        self._forget(transfer)
         self._ready = deque(other for other in self._ready if other is not transfer)
-        upload, transfer.upload = transfer.upload, None
+        abort = self._abort_of(transfer)
+
+        def work() -> StoredObject:
+            abort()
+            return self.source.stat(transfer.item.source.key)
 
         def then(source: Failable[StoredObject]) -> None:
             if isinstance(source, SkyStorageError):
@@ -364,7 +369,7 @@ class Transfer:
             self._counters.bytes_total += transfer.size
             self._waiting.appendleft(transfer)
 
-        self._events.ask(partial(look_again, upload, self.source, transfer.item.source.key), then)
+        self._events.ask(work, then)
 
     def _fail(self, transfer: ObjectTransfer, error: SkyStorageError) -> None:
         """Give up an object; the others go on."""
@@ -372,11 +377,17 @@ class Transfer:
         self._give_up(transfer)
 
     def _give_up(self, transfer: ObjectTransfer) -> None:
-        self._forget(transfer)
         transfer.missing.clear()
+        self._events.ask(self._abort_of(transfer), lambda __: None)
+
+    def _abort_of(self, transfer: ObjectTransfer) -> Callable[[], None]:
+        """Take the upload from an object; return the function that aborts it."""
+        self._uploading.pop(transfer.item.key, None)
         upload, transfer.upload = transfer.upload, None
-        if upload:
-            self._events.ask(upload.abort, lambda __: None)
+        if upload is None:
+            return lambda: None
+        name = self._record.target_name(transfer.item)
+        return partial(abort_upload, upload, self.journal, name)
 
     # -- end
 

@@ -170,7 +170,8 @@ def mounted(notebook: Notebook) -> list[str]:
 @pytest.mark.parametrize(
     ("option", "pieces"),
     [
-        ("{train}x", ["0 objects below", "did you mean"]),
+        ("{train}x", ["there is no file or folder", "did you mean"]),
+        ("{train}:in", ["there is no file or folder", "a path begins with ./ or /", ":./in"]),
         ("{train}:/sky-nowhere", ["absolute path on a machine of local", "./data/train"]),
         ("{train}:./taken.txt", ["there is a file at", "give another path"]),
         ("s9://b/x", ["no scheme that is known"]),

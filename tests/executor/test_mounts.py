@@ -12,6 +12,7 @@ from jupyter_sky.storage.mounts import missing_for_mounts
 from tests.conftest import Notebook, wait_until
 from tests.emulators.hosts import USABLE, SshHost
 from tests.emulators.object_store import ObjectStore
+from tests.emulators.object_store.azure_signatures import ACCOUNT
 
 pytestmark = [
     pytest.mark.slow,
@@ -45,12 +46,28 @@ def bucket() -> Iterator[ObjectStore]:
 
 
 @pytest.fixture(scope="module")
+def container() -> Iterator[ObjectStore]:
+    """A container of Azure."""
+    with ObjectStore("azure") as server:
+        server.create("bucket")
+        server.put("bucket", "set/a", b"of azure")
+        server.put("bucket", "set/sub/big", BIG[: 2**24])
+        yield server
+        assert not server.crashes, server.crashes[0]
+
+
+@pytest.fixture(scope="module")
 def notebook(
-    data_dir: Path, folder: Path, sky_env: dict[str, str], host: SshHost
+    data_dir: Path,
+    folder: Path,
+    sky_env: dict[str, str],
+    host: SshHost,
+    container: ObjectStore,
 ) -> Iterator[Notebook]:
     """A kernel with one machine in its pool."""
     (data_dir / "hosts.toml").write_text(host.toml("box", slots=2))
     keys = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "secret-of-the-test"}
+    keys |= {"AZURE_STORAGE_ACCOUNT": ACCOUNT, "AZURE_STORAGE_KEY": container.account.azure_key}
     made = Notebook(folder, {**sky_env, "SKY_DATA_DIR": str(data_dir), **keys}, "analysis.ipynb")
     yield made
     made.run("%sky down --all")
@@ -103,6 +120,18 @@ def test_requests_are_signed_while_the_cell_runs(
     )
     assert ran.stdout.split() == [hashlib.md5(BIG).hexdigest(), "True", "True"], ran
     assert len(mounts(host)) == 1, "the mount of the cell before is used again"
+
+
+def test_container_of_azure_is_mounted(notebook: Notebook, container: ObjectStore) -> None:
+    container.forget_counts()
+    address = f"az://{ACCOUNT}/bucket/set/?endpoint={container.url}"
+    ran = notebook.run(
+        f"%%sky --cloud ssh --mount {address}:./blobs\n"
+        "import hashlib; print(open('blobs/a').read())\n"
+        "print(hashlib.md5(open('blobs/sub/big', 'rb').read()).hexdigest())"
+    )
+    assert ran.stdout.splitlines() == ["of azure", hashlib.md5(BIG[: 2**24]).hexdigest()], ran
+    assert container.byte_counts()[1] < 1.01 * 2**24, "each byte is read once"
 
 
 def test_refusal_of_the_store_is_an_error_of_the_read_and_told(

@@ -93,14 +93,14 @@ def test_data_of_a_bucket_come_to_the_machine_once(
     assert "there already, 0 bytes moved" in second.status_line
 
 
-def test_each_of_several_machines_gets_them_by_itself(
+def test_second_machine_gets_them_from_that_which_has_them(
     notebook: Notebook, bucket: ObjectStore, hosts: list[SshHost]
 ) -> None:
     bucket.forget_counts()
     option = f"--data s3://bucket/set?endpoint={bucket.url}"
     ran = notebook.run(f"%%sky --cloud ssh --nodes 2 --cluster two {option}\n{SHOW}")
     assert ran.stdout.count("one 30000") == 2, ran
-    assert bucket.count("GET /bucket/set") == 2, "the machine of the first cell has them already"
+    assert bucket.count("GET /bucket/set") == 0, "the machine of the first cell has them already"
     assert list(map(cached, hosts)) == [2, 2]
     notebook.run("%sky down two")
 
@@ -119,7 +119,7 @@ def test_files_of_this_machine_go_to_several_nodes_by_scratch_once(
     )
     assert ran.stdout.count(hashlib.md5(BIG[::-1]).hexdigest()) == 2, ran
     assert len(BIG) <= bucket.byte_counts()[0] < 1.01 * len(BIG), "it is sent once"
-    assert 2 * len(BIG) <= bucket.byte_counts()[1] < 2.01 * len(BIG), "each node has read it"
+    assert len(BIG) <= bucket.byte_counts()[1] < 1.01 * len(BIG), "one node has read it"
     notebook.run("%sky down two\n%config Sky.scratch = {}")
 
 

@@ -77,7 +77,7 @@ def test_volumes_are_on_every_node_before_its_first_call(data: Path, tmp_path: P
 
 
 def test_data_that_are_not_there_fail_here(compute: Pool, tmp_path: Path) -> None:
-    with pytest.raises(SkyObjectMissing, match="0 objects below"):
+    with pytest.raises(SkyObjectMissing, match="there is no file or folder"):
         read(sky.Storage(f"{tmp_path}/none/"), "a") >> compute
 
 

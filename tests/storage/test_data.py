@@ -41,12 +41,12 @@ def test_list_of_a_level_does_not_enter_the_folders_before_it(
 def test_nothing_beside_a_folder_that_cannot_be_listed(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other/link").symlink_to("/usr")
-    with pytest.raises(SkyObjectMissing, match="0 objects below"):
+    with pytest.raises(SkyObjectMissing, match="there is no file or folder"):
         sky.Storage(tmp_path / "nothing").ls()
 
 
 def test_list_of_nothing(data: sky.Storage) -> None:
-    with pytest.raises(SkyObjectMissing, match="0 objects below"):
+    with pytest.raises(SkyObjectMissing, match="there is no file or folder"):
         data.ls("sup/")
 
 

@@ -176,6 +176,8 @@ def test_places_without_a_store_say_so(amazon: ObjectStore, notes: ScratchNotes)
     with pytest.raises(SkyUsageError, match=r"s3://bucket/ is in aws/us-east-1"):
         scratch_of(amazon, notes, **{"aws/eu-west-1": "s3://bucket/"}).prefix("aws/eu-west-1")
     assert notes.all() == []
+    uri = scratch_of(amazon, notes, ssh="s3://bucket/").prefix("ssh")
+    assert uri.bucket == "bucket", "machines of one's own have no region"
 
 
 @pytest.mark.parametrize("text", ["s3://mine/tmp{}", "s3://mine/tmp/{}", "s3://mine{}"])

@@ -21,9 +21,12 @@ from ...storage.machine_data import (
     file_facts,
     plan_from_json,
 )
+from ...storage.peers import PeerServer
 from ...storage.worker_process import MessageWorker, decode_request
 from ...translation import _
+from ..controller.agent_server import listen_address
 from .file_cache import cache_folder
+from .instance import instance_info
 from .mounts import EngineMounts
 
 
@@ -41,6 +44,7 @@ class EngineDatasets:
         self.cache = DatasetCache(cache_folder() / "data")
         self.mounts = EngineMounts(root, self.cache.root)
         self._tasks: dict[str, DataTask] = {}
+        self._peer_servers: dict[str, PeerServer] = {}
         self._arrived: dict[Path, Arrival] = {}
         self._before: dict[str, dict[str, tuple[int, str]]] = {}
         self._workers: dict[str, tuple[MessageWorker, deque[dict[str, Any]]]] = {}
@@ -56,12 +60,13 @@ class EngineDatasets:
 
     # -- data to this machine --------------------------------------------------------------------
 
-    def _step_begin(self, content: dict[str, Any], received: Sequence[Any]) -> None:
+    def _step_begin(self, content: dict[str, Any], received: Sequence[Any]) -> dict[str, Any]:
         dataset = _read_dataset(received)
         link = self.root / content["path"]
         task = Arrival(self.cache, dataset, link, content["single"], self.mounts.folder)
         self._tasks[content["id"]] = task
         task.start()
+        return {"cache": self.cache.name}
 
     def _step_requests(self, content: dict[str, Any], __: Sequence[Any]) -> None:
         plans = {
@@ -100,6 +105,23 @@ class EngineDatasets:
         task = self._tasks[content["id"]]
         assert isinstance(task, Arrival)
         return task
+
+    def _step_serve(self, content: dict[str, Any], received: Sequence[Any]) -> dict[str, Any]:
+        """Serve the objects of a dataset to the other machines of the cluster."""
+        info = instance_info()
+        address = info.peers[info.node].private_ip
+        objects = _read_dataset(received).objects
+        server = PeerServer(self.cache, objects, listen_address(address), address)
+        self._peer_servers[content["id"]] = server
+        return {"origin": server.origin, "key": server.key}
+
+    def _step_held(self, content: dict[str, Any], __: Sequence[Any]) -> dict[str, Any]:
+        """Return the objects, of some, that this machine serves now."""
+        return {"held": self._peer_servers[content["id"]].held(content["identities"])}
+
+    def _step_end_serve(self, content: dict[str, Any], __: Sequence[Any]) -> None:
+        if server := self._peer_servers.pop(content["id"], None):
+            server.close()
 
     def _step_mount(self, content: dict[str, Any], received: Sequence[Any]) -> dict[str, Any]:
         """Mount a dataset of a store."""

@@ -9,6 +9,7 @@ import site
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from ...errors import SkyUsageError
@@ -26,6 +27,8 @@ SKIPPED = {
     "node_modules",
 }
 
+PIECE_BYTES = 4 * 2**20
+"""Bytes of a file that are copied at a time."""
 SECRET_FOLDERS = {".aws", ".azure", ".docker", ".gcloud", ".gnupg", ".kube", ".ssh"}
 SECRET_FILES = (
     *(".env", ".env.*", "*.env", ".netrc", "_netrc", ".npmrc", ".pgpass", ".pypirc"),
@@ -203,6 +206,16 @@ class Workspace:
             for buffer in buffers:
                 file.write(buffer)
         path.chmod(mode)
+
+    def take(self, folder: str, manifest: dict[str, list]) -> None:
+        """Copy the missing files of a manifest from a folder below, and remove that link."""
+        source = self._resolve_inside(folder)
+        for name in self.missing(manifest):
+            with open(source / name, "rb") as file:
+                pieces = iter(partial(file.read, PIECE_BYTES), b"")
+                self.write(name, 0, manifest[name][2], pieces)
+            os.utime(self._resolve_inside(name), ns=(manifest[name][1], manifest[name][1]))
+        source.unlink(missing_ok=True)
 
     def apply_sync(
         self, manifest: dict[str, list], written: Iterable[str], paths: Iterable[str] = ()

@@ -364,6 +364,10 @@ class EngineNamespace:
     def _op_file(self, content: dict, received: list, *__: object) -> None:
         self.workspace.write(content["path"], content["start"], content["mode"], received)
 
+    def _op_take_files(self, content: dict, *__: object) -> None:
+        """Take files of a sync from a dataset that has been brought."""
+        self.workspace.take(content["folder"], content["manifest"])
+
     def _op_outgoing(self, content: dict, _received: list, buffers: list) -> dict:
         """Find or read files of this node; relative paths are those that cells use now."""
         reply, data = outgoing_files.answer(Path.cwd(), content)
