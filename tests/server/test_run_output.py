@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from jupyter_sky.executor.output_area import OutputArea
 from jupyter_sky.executor.untrusted_output import filter_entries
 from jupyter_sky.server import run_output
-from jupyter_sky.server.run_output import JournalCache, lines, outputs
+from jupyter_sky.server.run_output import JournalCache, lines
 
 
 def entry(kind: str, rank: int = 0, **content: Any) -> dict[str, Any]:
@@ -22,11 +23,11 @@ def text(said: str, rank: int = 0, name: str = "stdout") -> dict[str, Any]:
 
 
 def shown(*entries: dict[str, Any]) -> list[Any]:
-    return [out.get("text") or out.get("data") or out for out in outputs(entries).shown]
+    return [out.get("text") or out.get("data") or out for out in OutputArea.of(entries).shown]
 
 
 def test_text_of_one_stream_is_one_output() -> None:
-    found = outputs([text("a\n"), text("b"), text("!", name="stderr"), text("c")]).shown
+    found = OutputArea.of([text("a\n"), text("b"), text("!", name="stderr"), text("c")]).shown
     assert [(out["name"], out["text"]) for out in found] == [
         ("stdout", "a\nb"),
         ("stderr", "!"),
@@ -44,7 +45,7 @@ def test_lines_of_several_nodes_say_whose_they_are() -> None:
 
 def test_results_and_errors_are_outputs_of_a_notebook() -> None:
     traceback = ["Traceback", "ValueError: no"]
-    found = outputs(
+    found = OutputArea.of(
         [
             entry("execute_result", data={"text/plain": "42"}, metadata={}, execution_count=9),
             entry("error", ename="ValueError", evalue="no", traceback=traceback),
@@ -66,12 +67,12 @@ def test_updates_replace_and_clearing_clears() -> None:
     first = entry("display_data", data={"text/plain": "10 %"}, **bar)
     then = entry("update_display_data", data={"text/plain": "90 %"}, **bar)
     assert shown(first, text("a"), then) == [{"text/plain": "90 %"}, "a"]
-    (alone,) = outputs([then]).shown
+    (alone,) = OutputArea.of([then]).shown
     assert alone["output_type"] == "update_display_data", "what it replaces was answered before"
     assert alone["transient"] == {"display_id": "d1"}
-    cleared = outputs([text("old"), entry("clear_output", wait=False), text("new")])
+    cleared = OutputArea.of([text("old"), entry("clear_output", wait=False), text("new")])
     assert cleared.cleared and [out["text"] for out in cleared.shown] == ["new"]
-    waiting = outputs([text("old"), entry("clear_output", wait=True)])
+    waiting = OutputArea.of([text("old"), entry("clear_output", wait=True)])
     assert not waiting.cleared and [out["text"] for out in waiting.shown] == ["old"]
     waiting.add(text("new"))
     assert waiting.cleared and [out["text"] for out in waiting.shown] == ["new"]
@@ -150,6 +151,6 @@ def test_entries_of_untrusted_runs_are_text_and_pictures() -> None:
         {"type": "stream", "rank": 0, "content": {"name": "stdout", "text": "said"}},
         {"type": "execute_result", "rank": 0, "content": {"data": "nonsense"}},
     ]
-    shown = outputs(filter_entries(entries)).shown
+    shown = OutputArea.of(filter_entries(entries)).shown
     assert [out.get("data", out.get("text")) for out in shown] == [{"text/plain": "5"}, "said", {}]
     assert "script" not in str(shown) and "isolated" not in str(shown)
