@@ -18,6 +18,7 @@ from ..runs.events import Kind
 from ..runs.graph import RunGraph
 from ..runs.journal import RunJournal
 from ..runs.state import Phase, RunState, fold
+from ..store.atomic_file import write_atomically
 from ..translation import _
 from .cell_outputs import output_text
 from .results import RunResults
@@ -224,9 +225,8 @@ class PipelineRun:
                     note = {"output_type": "stream", "name": "stderr", "text": f"{words}\n"}
                     cell["outputs"].append(note)
         target = Path(path)
-        partial = target.with_name(f".{target.name}.partial")
-        partial.write_text(json.dumps(source, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        partial.replace(target)
+        text = json.dumps(source, indent=1, ensure_ascii=False) + "\n"
+        write_atomically(target, text.encode())
         return target
 
     def _check(self, task: str) -> None:
