@@ -24,7 +24,7 @@ from ..errors import (
     SkyUsageError,
 )
 from ..resources import format_run_time
-from ..store.store import RunRow
+from ..store.rows import RunRow, run_label
 from ..translation import _
 from .advice import mending_line
 from .cell_data import CellData
@@ -158,7 +158,7 @@ class SkyRun:
     @property
     def label(self) -> str:
         """Name of the run in messages."""
-        return self.name or f"cell {self.origin.number}"
+        return run_label(self.name, self.origin.number)
 
     @property
     def seconds(self) -> float:

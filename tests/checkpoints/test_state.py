@@ -19,9 +19,9 @@ from jupyter_sky.checkpoints.pace import Pace
 from jupyter_sky.checkpoints.places import FolderPlace, SaveNumber
 from jupyter_sky.checkpoints.resumable import resumable
 from jupyter_sky.checkpoints.state import CheckpointedState, checkpoint, checkpointed
-from jupyter_sky.engines.node.engine_process import ENGINE_VARIABLE
 from jupyter_sky.engines.node.notices import NOTICES_FILE, Notice, NoticeKind, start_watch
 from jupyter_sky.errors import SkyCheckpointError, SkyUsageError
+from jupyter_sky.remote.supervisor import ENGINE_VARIABLE
 
 
 class Clock:

@@ -24,7 +24,7 @@ from ipyparallel import error as ipp_error
 
 from ...errors import SkyClusterLost, SkyEngineLost, SkyError, SkyTimeout, SkyVersionError
 from ...translation import _
-from ..wire.messages import Content, Message
+from ..wire.messages import Content, Message, cell_label
 from .cell_execution import CellExecution
 from .client import REPLY_TIMEOUT_SECONDS, DirectClient, Sink
 
@@ -272,7 +272,7 @@ class ClusterConnection:
             "stop_on_error": False,  # one cell's error must not abort those queued behind it
         }
         cell = CellExecution(rank, msg_id, sink)
-        what = str(facts.get("name") or f"cell {facts.get('cell', '?')}")
+        what = cell_label(facts)
         self.record_use(what)
         client.sinks[msg_id] = cell.receive
         client.send_to_engine(
