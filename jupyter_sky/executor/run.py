@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..catalog.price_origin import describe_origin
 from ..cell_options.values import CellOptions
+from ..concurrency import result_within
 from ..engines.client.connection import wait_callback
 from ..errors import (
     SkyBudget,
     SkyCancelled,
     SkyError,
     SkyStoreError,
-    SkyTimeout,
     SkyUsageError,
 )
 from ..resources import format_run_time
@@ -117,16 +117,13 @@ class SkyRun:
         SkyTimeout
             It has not ended by then; it goes on.
         """
-        try:
-            return self._future.result(timeout)
-        except concurrent.futures.TimeoutError:
-            if self._future.done():
-                raise
-            raise SkyTimeout(
-                _("{label} is still {status} after {timeout:g} s").format(
-                    label=self.label, status=self.status, timeout=timeout
-                )
-            ) from None
+        return result_within(
+            self._future,
+            timeout,
+            lambda: _("{label} is still {status} after {timeout:g} s").format(
+                label=self.label, status=self.status, timeout=timeout
+            ),
+        )
 
     def done(self) -> bool:
         """Return whether the run has ended, with or without success."""
