@@ -51,7 +51,7 @@ class TaskCell:
 
 @dataclass(frozen=True, slots=True)
 class TaskBody:
-    """What a task runs, and what it needs.
+    """Code of a task, and its needs.
 
     Attributes
     ----------
