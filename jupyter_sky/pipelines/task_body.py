@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..cell_options.values import CellData, CellOptions, CellOutput, CellUpload
-from ..dag.dag import Dag, Task, TaskOutput
+from ..dag.dag import Dag
 from ..dag.graph import Data
+from ..dag.task import Task, TaskOutput
 from ..errors import SkyUsageError
 from ..runs.graph import RunGraph, RunTask
 from ..translation import _
