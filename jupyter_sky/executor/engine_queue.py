@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ..engines.client.connection import wait_callback
+from ..engines.client.waits import wait_callback
 from ..engines.controller.activity import notebook_name
 from ..errors import SkyError
 from ..translation import _

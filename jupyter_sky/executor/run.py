@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..catalog.price_origin import describe_origin
 from ..cell_options.values import CellOptions
 from ..concurrency import result_within
-from ..engines.client.connection import wait_callback
+from ..engines.client.waits import wait_callback
 from ..errors import (
     SkyBudget,
     SkyCancelled,
