@@ -49,10 +49,15 @@ def test_work_fails_with_its_own_error() -> None:
 
 def test_work_that_looks_at_it_learns_of_the_interrupt() -> None:
     stop = threading.Event()
-    threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
+
+    def work() -> None:
+        signal.raise_signal(signal.SIGINT)  # to the main thread, which waits
+        learned.append(stop.wait(30))
+
+    learned: list[bool] = []
     with pytest.raises(KeyboardInterrupt):
-        uninterruptible(lambda: stop.wait(30), stop=stop)
-    assert stop.is_set()
+        uninterruptible(work, stop=stop)
+    assert learned == [True]
 
 
 def test_error_of_the_meanwhile_stops_the_work_and_is_raised() -> None:
