@@ -158,7 +158,7 @@ def make_graph(dag: Dag, plan: Plan | None = None) -> RunGraph:
     ...     _ = first >> second
     >>> graph = make_graph(dag)
     >>> graph.tasks["second"].after, graph.tasks["second"].body["arguments"]
-    (('first',), ['first'])
+    (('first',), ('first',))
     """
     frozen = dag.freeze()
     names = [spec.name for spec in frozen.tasks]
