@@ -139,7 +139,7 @@ def test_unmonitored_connection_does_not_block_others(notebook: Notebook) -> Non
     )
     ran = notebook.run("%%sky -c second\n6 * 7", 60)
     assert ran.result == "42", ran.traceback
-    assert notebook.run("live.connection._monitor.closed").result == "True"
+    assert notebook.run("live.connection.disconnections._events.closed").result == "True"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere outputs go by loopback ports")
