@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from .checkpoints.leaving import leaving
     from .checkpoints.resumable import resumable
     from .checkpoints.state import checkpoint, checkpointed
-    from .dag.dag import Dag, Task
+    from .dag.dag import Dag
+    from .dag.task import Task
     from .engines.node.instance import InstanceInfo, instance_info, is_head
     from .errors import SkyError
     from .functions import plugins
@@ -83,7 +84,7 @@ _NAMES = {
     "Dag": "dag.dag",
     "Resources": "resources",
     "Storage": "storage.data",
-    "Task": "dag.dag",
+    "Task": "dag.task",
     "Compute": "functions.compute",
     "Consistency": "functions.shared.collections",
     "DEFAULT_IMAGE": "functions.image",

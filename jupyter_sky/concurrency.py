@@ -7,9 +7,40 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
+from .errors import SkyTimeout
+
 TICK_SECONDS = 0.1
 
 T = TypeVar("T")
+
+
+def result_within(future: Future[T], seconds: float | None, late: Callable[[], str]) -> T:
+    """Return the result of a future, or raise its error; after a timeout the work goes on.
+
+    Parameters
+    ----------
+    seconds
+        Longest wait; without a limit where it is None.
+    late
+        Returns the message of the timeout.
+
+    Raises
+    ------
+    SkyTimeout
+        There is no result by then.
+
+    Examples
+    --------
+    >>> result_within(Future(), 0.01, lambda: "it is not done after 0.01 s")
+    Traceback (most recent call last):
+    jupyter_sky.errors.SkyTimeout: it is not done after 0.01 s
+    """
+    try:
+        return future.result(seconds)
+    except TimeoutError:
+        if future.done():  # it has just ended, or the work itself in a timeout
+            return future.result()
+        raise SkyTimeout(late()) from None
 
 
 def run_abandonable(

@@ -77,24 +77,24 @@ def pipeline(notebook: str | Path, name: str | None = None, **parameters: Any) -
 
 
 def read_notebook(path: Path) -> tuple[dict[str, Any], Pipeline]:
-    """Return a notebook as JSON has it, and the graph of its cells.
+    """Return a notebook in format 4, and the graph of its cells.
 
     Raises
     ------
     SkyUsageError
         It is not a notebook, or cannot be read.
     """
-    import json
+    import nbformat
 
     from ..pipelines.cells import read_cells
     from ..pipelines.links import link_cells
 
     try:
-        source = json.loads(path.read_text(encoding="utf-8"))
+        source = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
         return source, link_cells(read_cells(source))
     except SkyError:
         raise
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, nbformat.ValidationError) as error:
         raise SkyUsageError(
             _("{path} cannot be read as a notebook: {error}").format(path=path, error=error)
         ) from None

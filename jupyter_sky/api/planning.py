@@ -119,7 +119,8 @@ def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
     >>> sky.plan(dag, minimize="time_then_cost", budget=50)  # doctest: +SKIP
     """
     from ..config.settings import Sky
-    from ..dag.dag import Dag, Task
+    from ..dag.dag import Dag
+    from ..dag.task import Task
     from ..executor.measured_data import take_measured_sizes
     from ..executor.request import apply_settings
     from ..optimizer.objectives import MARKET_SETTINGS, parse_request

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyStoreError
+from ..store.atomic_file import write_atomically
 from ..translation import _
 from . import schema as _schema
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = 1
+FILE_MODE = 0o644
+"""Permissions of the files: a catalog that was built for a wheel is everybody's to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ def _put(folder: Path, tables: Mapping[str, pa.Table], meta: PartMetadata) -> Pa
         },
         indent=1,
     )
-    _replace(folder / f"{meta.part}.json", (text + "\n").encode())
+    write_atomically(folder / f"{meta.part}.json", (text + "\n").encode(), mode=FILE_MODE)
     for old in folder.glob(f"{meta.part}-*.arrow"):
         # a reader that has an old file open keeps its contents
         if old.name not in names.values() and old.name.count("-") == meta.part.count("-") + 2:
@@ -177,24 +180,8 @@ def _write_table(folder: Path, part: str, name: str, rows: pa.Table) -> str:
         writer.write_table(rows.combine_chunks())
     data = sink.getvalue().to_pybytes()
     file = f"{part}-{name}-{hashlib.sha256(data).hexdigest()[:8]}.arrow"
-    _replace(folder / file, data)
+    write_atomically(folder / file, data, mode=FILE_MODE)
     return file
-
-
-def _replace(path: Path, data: bytes) -> None:
-    import tempfile
-
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def read_meta(path: Path) -> PartMetadata:

@@ -29,10 +29,8 @@ def keras(state: CheckpointedState, key: str = KEY) -> Any:
 
     Parameters
     ----------
-    state
-        State of `checkpointed`.
-    key
-        Name in the state.
+    state, key
+        State of `checkpointed`, and the name in it.
 
     Examples
     --------
@@ -81,10 +79,8 @@ def lightning(state: CheckpointedState, key: str = KEY) -> Any:
 
     Parameters
     ----------
-    state
-        State of `checkpointed`.
-    key
-        Name in the state.
+    state, key
+        State of `checkpointed`, and the name in it.
 
     Examples
     --------
@@ -126,10 +122,8 @@ def xgboost(state: CheckpointedState, key: str = KEY) -> Any:
 
     Parameters
     ----------
-    state
-        State of `checkpointed`.
-    key
-        Name in the state.
+    state, key
+        State of `checkpointed`, and the name in it.
 
     Examples
     --------
@@ -169,10 +163,8 @@ def partial_fit(
         Estimator with ``partial_fit``; that of the state goes on instead where there is one.
     batches
         Arguments of each call: ``X`` or ``(X, y)``.
-    state
-        State of `checkpointed`.
-    key
-        Name in the state.
+    state, key
+        State of `checkpointed`, and the name in it.
     **options
         Further arguments of each call, such as ``classes``.
 

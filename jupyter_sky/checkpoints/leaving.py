@@ -7,8 +7,8 @@ import os
 import time
 from pathlib import Path
 
-from ..engines.node.engine_process import ENGINE_VARIABLE
 from ..engines.node.notices import NOTICES_FILE, NoticeKind
+from ..remote.supervisor import ENGINE_VARIABLE
 
 
 def leaving() -> float | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 import psutil
 
 from ..errors import SkyCheckpointError, SkyError
+from ..store.atomic_file import atomic_file
 from ..translation import _
 from .save_format import PackedState, write_state
 
@@ -115,18 +116,11 @@ class FolderPlace:
         PlaceError
             The disk does not take it.
         """
-        partial = self.folder / f"{number.name}.{os.getpid()}.partial"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with partial.open("wb") as file:
+            with atomic_file(self.path(number)) as file:
                 write_state(packed, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, self.path(number))
-            _sync_folder(self.folder)
         except OSError as error:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
             raise PlaceError(
                 _("a save of {size:,} bytes does not fit in {folder}: {error}").format(
                     size=packed.size, folder=self.folder, error=error.strerror or error
@@ -142,17 +136,6 @@ class FolderPlace:
             match = _PARTIAL.fullmatch(path.name)
             if match and not psutil.pid_exists(int(match[1])):
                 path.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring a folder to the disk; a name that is not there after a power cut is no save."""
-    if os.name == "nt":  # folders cannot be opened there
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import threading
 import time
 
 from ..config.settings import Sky
-from ..errors import SkyError
+from ..errors import SkyBudget, SkyError, SkyStoreError
 from ..ledger import budget
 from ..ledger.budget import BudgetStatus
 from ..store.store import ClusterId, ClusterRow
@@ -99,6 +99,16 @@ class BudgetMonitor:
         if verdict.state == "over":
             raise budget.budget_error(verdict, what)
         return ""
+
+    def stop_reason(self, price: float | None, what: str) -> SkyBudget | None:
+        """Return the error of something that the day's budget ends; None while it may go on."""
+        try:
+            self.check_start(price, what)
+        except SkyBudget as over:
+            return over
+        except SkyStoreError:
+            pass  # the store is locked for a moment
+        return None
 
     def pop_notice(self) -> list[str]:
         """Return the warning about the budget: once when it runs short, once when it is spent."""

@@ -152,7 +152,7 @@ class ClusterHandle:
                     break
                 heard = beat = time.monotonic()  # nothing can be heard meanwhile
                 continue
-            if self.connection.was_cut():
+            if self.connection.disconnections.was_cut():
                 suspect = now + SUSPECT_SECONDS
             if now - beat < self._heartbeat_delay(beat):
                 if now < suspect and self._is_lost(silent=0.0):
@@ -166,11 +166,11 @@ class ClusterHandle:
             except Exception:
                 if self._closed.is_set() or self._is_lost(time.monotonic() - heard):
                     break
-        self.connection.stop_monitor()
+        self.connection.disconnections.close()
 
     def send_heartbeat(self, **more: Any) -> None:
         """Send a heartbeat to the controller: this notebook is connected, and what it runs."""
-        use = self.connection.describe_use()
+        use = self.connection.use.describe()
         if self.row.price:
             with contextlib.suppress(SkyError):  # a store that is locked: the old deadline stays
                 more["left"] = self.money_left()
@@ -180,7 +180,7 @@ class ClusterHandle:
 
     def _heartbeat_delay(self, last: float) -> float:
         """Return how long after the last heartbeat the next is due."""
-        used = self.connection.used_at
+        used = self.connection.use.used_at
         if used is not None and used > last and self.idleness.ends_soon(time.time()):
             return 0.0  # the controller must know before it is too late
         return min(HEARTBEAT_SECONDS, self.row.idle / 4)

@@ -19,7 +19,8 @@ from ..ledger import reservations
 from ..ledger.baseline import PendingBaseline
 from ..ledger.billing import cluster_price
 from ..offers import Offer
-from ..provisioner import Lease, Report, broker, provision, uninterruptible
+from ..provisioner import Lease, Report, broker, provision
+from ..provisioner.interrupts import AllowedInterrupts, HeldInterrupts
 from ..remote import processes
 from ..resources import parse_duration
 from ..store.store import ClusterRow
@@ -129,8 +130,6 @@ class _LaunchAttempt:
             _RUNNING_LAUNCHES.discard(self.order.token)
 
     def _launch(self) -> ClusterHandle:
-        # before the launch: whatever happens to this process, it is known what to look for
-        self.row = reservations.reserve(self.records.store, self.row)
         renewed = time.monotonic()
 
         def waiting(stage: str, detail: str) -> None:
@@ -144,16 +143,21 @@ class _LaunchAttempt:
                 if not self.records.store.renew_launch(self.row.id, time.time()):
                     raise self._was_abandoned()
 
-        try:
-            lease = provision(self.order, waiting, self._open_account)
-        except BaseException:
-            uninterruptible(self._close_account)
-            raise
-        try:
-            return self._connect(lease, waiting)
-        except BaseException:
-            uninterruptible(self._roll_back)
-            raise
+        with HeldInterrupts():
+            # before the launch: whatever happens to this process, it is known what to look for
+            self.row = reservations.reserve(self.records.store, self.row)
+            try:  # interrupts are allowed inside, where what has come up is given back
+                lease = provision(self.order, waiting, self._open_account)
+            except BaseException:
+                self._close_account()
+                raise
+            try:
+                with AllowedInterrupts():
+                    return self._connect(lease, waiting)
+            except BaseException:
+                with HeldInterrupts():
+                    self._roll_back()
+                raise
 
     def _close_account(self) -> None:
         """Close the account: its machines are gone, also such as were found only afterwards."""

@@ -10,7 +10,7 @@ from ..errors import SkyCancelled, SkyError, SkyTimeout
 from ..resources import format_duration
 from ..store.store import RunRow
 from ..translation import _
-from .engine_queue import UnbegunRun, label_of
+from .engine_queue import UnbegunRun
 from .run_monitor import ANSWER_SECONDS, describe_loss
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class EarlierRun:
 
     def __init__(self, session: Session, row: RunRow) -> None:
         self.session, self.id, self.name = session, row.run_id, row.name
-        self.label = label_of(row)
+        self.label = row.label
         self._row = row
         self._unbegun = UnbegunRun()
         self._stopped_at = 0.0

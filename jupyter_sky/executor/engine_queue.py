@@ -7,14 +7,13 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ..engines.client.connection import wait_callback
+from ..engines.client.waits import wait_callback
 from ..engines.controller.activity import notebook_name
 from ..errors import SkyError
 from ..translation import _
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
-    from ..store.store import RunRow
     from .cluster import ClusterHandle
     from .run import SkyRun
 
@@ -91,15 +90,8 @@ def describe_run(cluster: ClusterHandle, run_id: str) -> str:
     if row is None:  # a cell of another user's store, or one that has just begun
         return _("another cell")
     if row.notebook == cluster.notebook:
-        return label_of(row)
-    return _("{cell} of {notebook}").format(
-        cell=label_of(row), notebook=notebook_name(row.notebook)
-    )
-
-
-def label_of(row: RunRow) -> str:
-    """Return the name of a run in messages."""
-    return row.name or _("cell {number}").format(number=row.cell)
+        return row.label
+    return _("{cell} of {notebook}").format(cell=row.label, notebook=notebook_name(row.notebook))
 
 
 def describe_wait(cluster: ClusterHandle, ranks: Collection[int]) -> str:

@@ -1,4 +1,4 @@
-"""What ``%sky get`` names, brought to the notebook: variables, files and folders of a cluster."""
+"""Fetching by ``%sky get``: variables, files and folders of a cluster, to the notebook."""
 
 from __future__ import annotations
 

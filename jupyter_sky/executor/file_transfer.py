@@ -79,7 +79,7 @@ class FileSource:
     def send(self, do: str, path: str, **content: Any) -> Future:
         """Send a request; `receive` waits for the reply."""
         link = self.cluster.connection
-        link.record_use("files")
+        link.use.record("files")
         if self.rank:
             return link.send_value_request(self.rank, "outgoing", do=do, path=path, **content)
         return link.send_controller_request("outgoing", do=do, path=path, **content)

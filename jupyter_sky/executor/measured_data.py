@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ..dag.dag import Dag, Task, with_size
+from ..dag.dag import Dag
 from ..dag.graph import Data
+from ..dag.task import Task, with_size
 from ..errors import SkyUsageError
 from ..storage.data import usage_memory
 from ..storage.listing import Usage

@@ -13,7 +13,7 @@ from .cluster import ClusterHandle
 from .cluster_records import ClusterRecords
 from .display import Display
 from .earlier_run import describe_outputs
-from .engine_queue import UnbegunRun, label_of
+from .engine_queue import UnbegunRun
 from .relay import Relay
 from .run_monitor import ANSWER_SECONDS, describe_loss
 from .untrusted_output import InertDisplay, is_untrusted
@@ -79,7 +79,7 @@ def _replay_run(
             elif _has_ended(answer["status"], unbegun, cluster.connection):
                 break
             else:
-                wait(label_of(row))
+                wait(row.label)
                 time.sleep(0.1)
             if stopped_at and not warning and time.monotonic() - stopped_at > ANSWER_SECONDS:
                 warning = describe_loss(ranks)
@@ -100,7 +100,7 @@ def _replay_run(
     if stopped_at:
         raise KeyboardInterrupt
     left = describe_outputs(row) if answer["status"] == "ok" else ""
-    what, how = label_of(row), answer["status"].replace("unknown", "lost")
+    what, how = row.label, answer["status"].replace("unknown", "lost")
     how = f"{how}; {left}" if left else how
     if start >= ALL_SHOWN:
         return f"{what} went on while no kernel listened, shown at its own place; ended: {how}"

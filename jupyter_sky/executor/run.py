@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import math
 import threading
 import time
@@ -12,36 +11,33 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..catalog.price_origin import describe_origin
 from ..cell_options.values import CellOptions
-from ..engines.client.connection import wait_callback
+from ..engines.client.waits import wait_callback
 from ..errors import (
-    SkyBudget,
     SkyCancelled,
     SkyError,
-    SkyStoreError,
-    SkyTimeout,
     SkyUsageError,
 )
 from ..resources import format_run_time
-from ..store.store import RunRow
+from ..store.rows import run_label
 from ..translation import _
 from .advice import mending_line
 from .cell_data import CellData
 from .cell_recovery import CellRecovery
-from .cluster_records import describe_place
-from .display import Display, RunStatus, Stage
+from .display import Display, Stage
 from .engine_queue import QueueWatch
 from .failures import RemoteFailure
 from .inputs import collect_inputs
 from .payloads import filter_payload, first_payload
+from .pending_result import PendingResult
 from .preparation import check_input_sizes, describe_decisions, prepare_engines
 from .relay import Relay
 from .replay import replay_unfinished
 from .request import CellPosition, parse_ranks, with_settings
 from .results import ResultCollector
-from .run_monitor import TICK_SECONDS, MonitorCallbacks, RunMonitor
-from .run_record import RunRecord, recorded_code
+from .run_monitor import MonitorCallbacks, RunMonitor
+from .run_record import RunRecord, waiting_row
+from .status_line import StatusLine
 from .stop_requests import StopRequests
 from .transfer_progress import TransferReporter
 from .untrusted_output import InertDisplay, mark_untrusted
@@ -53,7 +49,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 
-class SkyRun:
+class SkyRun(PendingResult):
     """Run of a cell on a cluster, in the foreground or, with ``--bg``, in the background.
 
     Attributes
@@ -79,6 +75,7 @@ class SkyRun:
         origin: CellPosition,
         values: Mapping[str, Any] | None = None,
     ) -> None:
+        super().__init__()
         self.session, self.code, self.display = session, code, display
         self.options = with_settings(options, session.config)
         self.origin = origin
@@ -86,51 +83,21 @@ class SkyRun:
         self.values = session.namespace if values is None else values
         self.id = f"{int(time.time())}-{uuid.uuid4().hex[:8]}"
         self.name = options.name
-        self.status: Stage = "placing"
         self.started = time.time()
         self.cluster: ClusterHandle | None = None
         self.ranks: tuple[int, ...] = ()
         self.cells: list[CellExecution] = []
-        self.detail, self.warning, self.notes = "", "", list[str]()
+        self.warning = ""
         self.recovery = CellRecovery(self.options, self.id, Path(session.config.data_dir))
         self.limits = RunLimits(self.options.timeout, self.options.max_cost)
-        self.record = RunRecord(session.store, self._waiting_row())
+        row = waiting_row(self.id, session, self.options, origin, code, self.started)
+        self.record = RunRecord(session.store, row)
+        self.status_line = StatusLine(display, self.id, self.record, session.notebook_usd)
         self.stops = StopRequests(self.record)
         self._queue = QueueWatch(self)
         self._relay: Relay | None = None
-        self._shown_at = 0.0
-        self._shown: RunStatus | None = None
-        self._future: concurrent.futures.Future = concurrent.futures.Future()
 
     # -- for users -------------------------------------------------------------------------
-
-    def result(self, timeout: float | None = None) -> Any:
-        """Wait for the end and return the value of the last expression, or raise its error.
-
-        Parameters
-        ----------
-        timeout
-            Seconds to wait.
-
-        Raises
-        ------
-        SkyTimeout
-            It has not ended by then; it goes on.
-        """
-        try:
-            return self._future.result(timeout)
-        except concurrent.futures.TimeoutError:
-            if self._future.done():
-                raise
-            raise SkyTimeout(
-                _("{label} is still {status} after {timeout:g} s").format(
-                    label=self.label, status=self.status, timeout=timeout
-                )
-            ) from None
-
-    def done(self) -> bool:
-        """Return whether the run has ended, with or without success."""
-        return self._future.done()
 
     def cancel(self) -> None:
         """Interrupt it.
@@ -145,20 +112,20 @@ class SkyRun:
         """Return everything that it has printed so far, from the journal on the cluster."""
         return self.session.history.log_text(self.id)
 
-    def __await__(self) -> Any:
-        import asyncio
-
-        return asyncio.wrap_future(self._future).__await__()
-
     def __repr__(self) -> str:
         where = f" on {self.cluster.row.name}" if self.cluster else ""
         spent = format_run_time(*self.record.times(time.time()))
         return f"<{self.label}: {self.status} {spent}{where}>"
 
     @property
+    def status(self) -> Stage:
+        """Stage of the run."""
+        return self.status_line.stage
+
+    @property
     def label(self) -> str:
         """Name of the run in messages."""
-        return self.name or f"cell {self.origin.number}"
+        return run_label(self.name, self.origin.number)
 
     @property
     def seconds(self) -> float:
@@ -204,7 +171,7 @@ class SkyRun:
         self._settle_widgets()
         payloads = [filter_payload(reply.payload, self.trusted) for reply in replies]
         self.display.payload(first_payload(payloads))
-        self.notes += describe_decisions(sending, replies)
+        self.status_line.notes += describe_decisions(sending, replies)
         results = ResultCollector(
             placement, self.origin, self.label, self.session.namespace, self.trusted, reporter
         )
@@ -220,7 +187,7 @@ class SkyRun:
             try:
                 return self._run_once(self.recovery.prepare(sending), data)
             except SkyError as error:
-                self.notes.append(self.recovery.take_loss(error))
+                self.status_line.notes.append(self.recovery.take_loss(error))
                 self._leave_lost_cluster()
 
     def _run_once(self, sending: Sending, data: CellData) -> tuple[Placement, Replies]:
@@ -258,7 +225,7 @@ class SkyRun:
         connected = clusters.find_connected(options.resources, options.cluster)
         if connected is None:
             if note := clusters.second_cluster_note(options.resources, options.cluster):
-                self.notes.append(note)
+                self.status_line.notes.append(note)
                 self.show(self.status, force=True)  # before it costs anything
             # a launch takes its time, and can be seen and stopped from elsewhere
             self._write_record()
@@ -273,14 +240,14 @@ class SkyRun:
         self.cluster, notes = self.recovery.obtain(
             request, lambda request: clusters.obtain(request, self.report)
         )
-        self.notes += notes
+        self.status_line.notes += notes
         if self.cluster.awaits_replay:  # also where `%sky vars` has connected before
             self._replay_earlier(self.cluster)
         row = self.cluster.row
         self.limits.check_price(row)
         what = _("{label} was not started").format(label=self.label)
         if note := clusters.budget_monitor.check_start(row.price, what):
-            self.notes.append(note)
+            self.status_line.notes.append(note)
         self.ranks = tuple(parse_ranks(options.on, row.nodes))
         self.cluster.await_engines(self.ranks)
         return Placement(self.cluster, self.ranks)
@@ -293,7 +260,7 @@ class SkyRun:
             self.report("queued", ahead)
 
         records, config = self.session.clusters.records, self.session.config
-        self.notes += replay_unfinished(cluster, records, self.display, config, wait)
+        self.status_line.notes += replay_unfinished(cluster, records, self.display, config, wait)
         cluster.awaits_replay = False  # a replay that was stopped is gone on with by the next cell
 
     def _finish_with_error(self, error: BaseException) -> None:
@@ -303,13 +270,13 @@ class SkyRun:
         elif isinstance(error, KeyboardInterrupt):
             stage = "interrupted"
             if self.session.is_kernel_ending():  # then it was interrupted first
-                self.notes.append(self.stops.end_with_kernel())
+                self.status_line.notes.append(self.stops.end_with_kernel())
         else:
             stage = "failed"
         if isinstance(error, RemoteFailure):
             error.is_shown = error.is_shown_by_engine and self.origin.is_outermost
         self._end(stage)
-        if self._shown is not None or not isinstance(error, SkyUsageError):
+        if self.status_line.shown is not None or not isinstance(error, SkyUsageError):
             self._finish(stage)  # a request that cannot be read is no run
         if not self._future.done():
             self._future.set_exception(error)
@@ -343,7 +310,7 @@ class SkyRun:
         request = sending.request(origin.number, session.id, origin.history, self.trusted)
         request["error_shown_by"] = "engine" if origin.is_outermost else "notebook"
         code = self.origin.number_lines(self.code)
-        self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
+        self.status_line.enter("running")  # to be shown at once, and outputs below it
         self.record.begin(cluster.row, limit)
         if self.options.background:
             self.record.write("running")  # a process that follows this one asks for it by name
@@ -369,7 +336,7 @@ class SkyRun:
         config = self.session.config
         refuse_bytes = math.inf if self.options.yes else config.refuse_gb * 1e9
         return TransferReporter(
-            self.report, self.notes.append, config.announce_mb * 1e6, refuse_bytes
+            self.report, self.status_line.notes.append, config.announce_mb * 1e6, refuse_bytes
         )
 
     def _monitor_callbacks(self) -> MonitorCallbacks:
@@ -382,53 +349,25 @@ class SkyRun:
             show_running=self._show_running,
             show_interrupting=self._show_interrupting,
             record=self._write_record,
-            note=self.notes.append,
+            note=self.status_line.notes.append,
         )
 
     def _exceeded_limit(self) -> SkyError | None:
         """Return the error of a cell beyond its own limits or the day's budget."""
         assert self.cluster is not None
         monitor, price = self.session.clusters.budget_monitor, self.cluster.row.price
-        if error := self.limits.exceeded(self.label, self.seconds, self.record.spent_usd()):
+        what = _("{label} was stopped").format(label=self.label)
+        error = self.limits.exceeded(self.label, self.seconds, self.record.spent_usd())
+        error = error or monitor.stop_reason(price, what)
+        if error is not None:
             self._hide_final_error()
-            return error
-        try:
-            monitor.check_start(price, _("{label} was stopped").format(label=self.label))
-            if price:
-                self.notes += monitor.pop_notice()
-        except SkyBudget as over:
-            self._hide_final_error()
-            return over
-        except SkyStoreError:
-            pass  # it is locked for a moment
-        return None
+        elif price:
+            self.status_line.notes += monitor.pop_notice()
+        return error
 
     def _write_record(self) -> None:
         cluster = self.cluster.row.name if self.cluster else ""
         self.record.write(self.status, cluster, self.warning)
-
-    def _waiting_row(self) -> RunRow:
-        """Return the record of the run while it waits for a cluster."""
-        options = self.options
-        return RunRow(
-            run_id=self.id,
-            notebook=self.session.notebook,
-            session=self.session.id,
-            cell=self.origin.number,
-            name=self.name,
-            cluster="",
-            code=recorded_code(self.code),
-            price=None,
-            nodes=0,
-            started=self.started,
-            ended=None,
-            last_beat=self.started,
-            status="waiting",
-            shown=0,
-            cell_id=self.origin.cell_id,
-            stage=self.status,
-            outputs=",".join([*(output.name for output in options.outputs), *options.files]),
-        )
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -474,7 +413,7 @@ class SkyRun:
 
     def _check_stop_request(self) -> None:
         if note := self.stops.check():
-            self.notes.append(note)
+            self.status_line.notes.append(note)
 
     def _cancellation(self) -> SkyCancelled | None:
         error = self.stops.error(self.label)
@@ -483,34 +422,9 @@ class SkyRun:
         return error
 
     def show(self, stage: Stage, detail: str = "", force: bool = False) -> None:
-        """Show a stage in the status line, at most once a second while it does not change."""
-        now = time.monotonic()
-        if not force and stage == self.status and now - self._shown_at < TICK_SECONDS * 0.9:
-            return
-        self.status, self.detail, self._shown_at = stage, detail, now
-        row = self.cluster.row if self.cluster else None
-        if self.cluster is not None and (why := self.cluster.connection.down_reason()):
-            detail = _("reconnecting: {why}").format(why=why)
-        elif self.cluster is not None:
-            detail = self.cluster.notices.describe(time.time()) or detail
-        seconds, boot = self.record.times(time.time())
-        self._shown = RunStatus(
-            stage=stage,
-            seconds=seconds,
-            boot=boot,
-            cluster=row.name if row else None,
-            place=describe_place(row) if row else None,
-            price=row.price if row else None,
-            cell_usd=self.record.spent_usd() if row else None,
-            notebook_usd=self.session.notebook_usd() if row else None,
-            detail=detail,
-            notes=tuple(self.notes),
-            run_id=self.id,
-            warning=self.warning if stage == "interrupting" else "",
-            price_from=describe_origin(row.price_source, row.price_date).text if row else "",
-        )
-        self.display.status(self._shown)
-        if self._relay is not None:
+        """Show a stage in the status line, and the outputs that wait for it."""
+        is_shown = self.status_line.show(stage, self.cluster, detail, self.warning, force)
+        if is_shown and self._relay is not None:
             self._relay.release()
 
     def _show_interrupting(self, warning: str) -> None:
@@ -524,12 +438,12 @@ class SkyRun:
     def _keep_status_alive(self) -> None:
         """Keep the status line alive while an engine is waited for before the cell itself."""
         behind = self._queue.describe_ahead()
-        self.report("queued" if behind else "syncing", behind or self.detail)
+        self.report("queued" if behind else "syncing", behind or self.status_line.detail)
 
     def _finish(self, stage: Stage) -> None:
         """Show the last state, and after it the remaining outputs."""
         self.show(stage, force=True)
         if self._relay is not None:
             self._relay.finish()
-        if self.cluster is not None and self._shown is not None:
-            self.cluster.idleness.remember(self.display, self._shown)
+        if self.cluster is not None and self.status_line.shown is not None:
+            self.cluster.idleness.remember(self.display, self.status_line.shown)

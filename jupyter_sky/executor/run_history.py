@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..engines.controller.journal import Journal
 from ..errors import SkyUsageError
 from ..store.store import RunRow, Store
 from ..translation import _
+from .output_area import Entry, entry_text
 
 if TYPE_CHECKING:
     from .cluster import ClusterHandle
@@ -65,7 +66,7 @@ class RunHistory:
             )
         return matching[0]
 
-    def read_journal(self, run_id: str, start: int = 0) -> tuple[list[dict[str, Any]], int]:
+    def read_journal(self, run_id: str, start: int = 0) -> tuple[list[Entry], int]:
         """Return some entries of a run's journal from a number on, and the number of the next.
 
         They come from the cluster or, when it has ended, from its remains.
@@ -98,21 +99,19 @@ class RunHistory:
         """Return the file of a run's journal on this machine, if there is one."""
         return next(self._data_dir.glob(f"*/*/journal/{run_id}.jsonl"), None)
 
+    def read_all(self, run_id: str) -> Iterator[Entry]:
+        """Yield all entries of a run's journal.
+
+        Raises
+        ------
+        SkyError
+            The journal is no longer kept, or its cluster is lost meanwhile.
+        """
+        entries, following = self.read_journal(run_id)
+        while entries:
+            yield from entries
+            entries, following = self.read_journal(run_id, following)
+
     def log_text(self, run_id: str) -> str:
         """Return everything that a run has printed, as text."""
-        entries, following = self.read_journal(run_id)
-        found = entries
-        while entries:
-            entries, following = self.read_journal(run_id, following)
-            found += entries
-        return "".join(map(_entry_text, found))
-
-
-def _entry_text(entry: dict[str, Any]) -> str:
-    content = entry["content"]
-    if entry["type"] == "stream":
-        return content["text"]
-    if entry["type"] == "error":
-        return "\n".join(content.get("traceback", [])) + "\n"
-    text = content.get("data", {}).get("text/plain")
-    return f"{text}\n" if text else ""
+        return "".join(map(entry_text, self.read_all(run_id)))

@@ -103,7 +103,7 @@ class RunMonitor:
         self.stopped_at = 0.0
         self.interrupted_cells: set[int] = set()
         self.warning = ""
-        """What a further request to stop would lose; empty as long as it has no effect."""
+        """Loss by a further request to stop; empty as long as it has no effect."""
         self._requests = 0
 
     @contextlib.contextmanager

@@ -7,13 +7,19 @@ import json
 import re
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from ..cell_options.values import CellOptions
 from ..errors import SkyError
 from ..ledger.lines import run_usd
 from ..remote import processes
 from ..store.run_records import MAX_CODE_CHARACTERS
 from ..store.store import ClusterRow, RunRow, Store
 from .display import Stage
+from .request import CellPosition
+
+if TYPE_CHECKING:
+    from .session import Session
 
 CODE_CHARACTERS = 200
 """Length of the code in a record, unless its first telling line comes later."""
@@ -41,6 +47,36 @@ def recorded_code(code: str) -> str:
         if not re.match(r"\s*($|[%#!]|import\s|from\s|[\w,.\s]*\)?$)", line):
             break
     return code[: min(max(CODE_CHARACTERS, end), MAX_CODE_CHARACTERS)].rstrip("\n")
+
+
+def waiting_row(
+    run_id: str,
+    session: Session,
+    options: CellOptions,
+    origin: CellPosition,
+    code: str,
+    started: float,
+) -> RunRow:
+    """Return the record of a run while it waits for a cluster."""
+    return RunRow(
+        run_id=run_id,
+        notebook=session.notebook,
+        session=session.id,
+        cell=origin.number,
+        name=options.name,
+        cluster="",
+        code=recorded_code(code),
+        price=None,
+        nodes=0,
+        started=started,
+        ended=None,
+        last_beat=started,
+        status="waiting",
+        shown=0,
+        cell_id=origin.cell_id,
+        stage="placing",
+        outputs=",".join([*(output.name for output in options.outputs), *options.files]),
+    )
 
 
 class RunRecord:

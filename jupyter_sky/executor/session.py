@@ -113,7 +113,7 @@ class Session:
         Inputs are looked up in `values` where given, else among the notebook's variables.
         """
         run = SkyRun(self, code, options, display or NoDisplay(), origin or CellPosition(0), values)
-        run.notes += self._new_notices()
+        run.status_line.notes += self._new_notices()
         if run.name:
             self.named[run.name] = run
         if run.name or options.background:

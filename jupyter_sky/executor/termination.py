@@ -140,9 +140,7 @@ def _list_candidates(clusters: ClusterRegistry) -> list[EndCandidate]:
 
 def _make_candidate(clusters: ClusterRegistry, row: ClusterRow) -> EndCandidate:
     users = [
-        _("{name} of {notebook}").format(
-            name=run.name or f"cell {run.cell}", notebook=notebook_name(run.notebook)
-        )
+        _("{name} of {notebook}").format(name=run.label, notebook=notebook_name(run.notebook))
         for run in clusters.store.runs(cluster=row.name, status="running", limit=None)
         if run.started >= row.created and run.notebook != clusters.notebook
     ]

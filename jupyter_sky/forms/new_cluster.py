@@ -34,7 +34,7 @@ def cluster_fields() -> tuple[Field, ...]:
     Examples
     --------
     >>> [field.label for field in cluster_fields()][-2:]
-    ['Disk (GiB)', 'Intel SGX']
+    ['Intel SGX', 'Service']
     """
     common, others = list[Field](), list[Field]()
     for field in schema():

@@ -85,7 +85,7 @@ class PoolMembers:
                     joining=bool(prepare),
                 )
             self.clusters.append(cluster)
-            cluster.connection.pools.append(self._use)
+            cluster.connection.use.pools.append(self._use)
         cluster.notices.listeners.append(lambda notices: self._set_aside(cluster, notices))
         if prepare is not None:
             try:
@@ -142,8 +142,8 @@ class PoolMembers:
 
     def forget_use(self, cluster: ClusterHandle) -> None:
         """Let a cluster end whatever this pool does."""
-        if self._use in cluster.connection.pools:
-            cluster.connection.pools.remove(self._use)
+        if self._use in cluster.connection.use.pools:
+            cluster.connection.use.pools.remove(self._use)
 
     def drain(self, cluster: ClusterHandle) -> None:
         """Send no more calls to the nodes of a cluster; those that run there go on."""
@@ -164,7 +164,7 @@ class PoolMembers:
     def record_use(self) -> None:
         """Record on all clusters that calls use them."""
         for cluster in list(self.clusters):
-            cluster.connection.record_use("a call")
+            cluster.connection.use.record("a call")
 
     def replace_engine(self, node: PoolNode) -> None:
         """Wait, in a thread, until a node whose engine has died has another."""

@@ -191,8 +191,7 @@ def forecast(
         queued = run.stage == "queued"
         elapsed = 0.0 if queued else now - run.started
         seconds, why = remaining(elapsed, lasted.get(run.code, ()), run.allowed)
-        label = run.name or f"cell {run.cell}"
-        words.append(f"{label}: {why}")
+        words.append(f"{run.label}: {why}")
         if seconds is None:
             return CostForecast(cluster.name, 0.0 if interval.price == 0 else None, None, words[-1])
         left = left + seconds if queued else max(left, seconds)

@@ -73,7 +73,8 @@ def plan(dag: str | None, **settings: Any) -> Any:
 
 def _find_variable(name: str) -> Any:
     """Return a graph or a task of the notebook by the name of its variable."""
-    from ..dag.dag import Dag, Task
+    from ..dag.dag import Dag
+    from ..dag.task import Task
     from ..executor import session as sessions
     from ..resources import Resources
 

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..dag.dag import Dag, Task
+from ..dag.dag import Dag
 from ..dag.graph import Graph, TaskSpec
+from ..dag.task import Task
 from ..errors import SkyUsageError, suggest
 from ..quantities import format_duration, parse_duration, parse_usd
 from ..resources import Resources

@@ -20,8 +20,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ..dag.dag import Dag, Task
+from ..dag.dag import Dag
 from ..dag.graph import Data, Graph
+from ..dag.task import Task
 from ..errors import SkyError, SkyNoPlan, SkyStoreError, SkyTimeout, SkyUsageError
 from ..offers import Offer
 from ..preemption.priors import Beliefs

@@ -10,7 +10,8 @@ from typing import Any
 
 from ..cell_options.parsing import parse_cell_line
 from ..cell_options.values import CellOutput
-from ..dag.dag import Dag, Task
+from ..dag.dag import Dag
+from ..dag.task import Task
 from ..errors import SkyUsageError, suggest
 from ..resources import Resources
 from ..runs.graph import RunGraph, RunTask

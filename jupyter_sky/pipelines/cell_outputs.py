@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-_DISPLAYS = ("display_data", "update_display_data", "execute_result")
+from ..executor.output_area import Entry, OutputArea, output_data
 
 
-def notebook_outputs(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def notebook_outputs(entries: Iterable[Entry]) -> list[dict[str, Any]]:
     """Return the outputs of a cell.
 
     Parameters
@@ -22,47 +22,20 @@ def notebook_outputs(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any
     >>> notebook_outputs(said)
     [{'output_type': 'stream', 'name': 'stdout', 'text': 'ab'}]
     """
-    outputs: list[dict[str, Any]] = []
-    named: dict[str, list[dict[str, Any]]] = {}
-    clears_next = False
-    for entry in entries:
-        kind, content = entry["type"], entry["content"]
-        if kind == "clear_output":
-            clears_next = bool(content.get("wait"))
-            if not clears_next:
-                outputs.clear()
-            continue
-        if kind == "update_display_data":
-            for output in named.get(_display_id(content), ()):
-                output |= {"data": content["data"], "metadata": content.get("metadata", {})}
-            continue
-        if kind not in ("stream", "error", *_DISPLAYS):
-            continue
-        if clears_next:
-            outputs.clear()
-            clears_next = False
-        last = outputs[-1] if outputs else {}
-        if kind == "stream" and last.get("name") == content["name"]:
-            last["text"] += content["text"]
-            continue
-        outputs.append(_output(kind, content))
-        named.setdefault(_display_id(content), []).append(outputs[-1])
-    return outputs
+    shown = _CellOutputs.of(entries).shown
+    return [{key: output[key] for key in output if key != "transient"} for output in shown]
 
 
-def _display_id(content: Mapping[str, Any]) -> str:
-    return str((content.get("transient") or {}).get("display_id", ""))
+class _CellOutputs(OutputArea):
+    """Outputs of a cell from its begin: an update without its display was cleared away."""
 
+    def add_result(self, content: Mapping[str, Any]) -> None:
+        """Show the value of the last expression, whose cell has no number."""
+        result = {"output_type": "execute_result", **output_data(content), "execution_count": None}
+        self.shown.append(result)
 
-def _output(kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    if kind == "stream":
-        return {"output_type": "stream", "name": content["name"], "text": content["text"]}
-    if kind == "error":
-        names = ("ename", "evalue", "traceback")
-        return {"output_type": "error", **{name: content[name] for name in names}}
-    shown = {"data": content["data"], "metadata": content.get("metadata", {})}
-    number = {"execution_count": None} if kind == "execute_result" else {}
-    return {"output_type": kind, **shown, **number}
+    def add_unmatched_update(self, content: Mapping[str, Any]) -> None:
+        """Leave the update out."""
 
 
 def output_text(outputs: Iterable[Mapping[str, Any]]) -> str:

@@ -98,7 +98,7 @@ def read_cells(notebook: Mapping[str, Any]) -> tuple[PipelineCell, ...]:
     Parameters
     ----------
     notebook
-        As JSON has it, of format 4.
+        In format 4, as nbformat reads it.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def read_cells(notebook: Mapping[str, Any]) -> tuple[PipelineCell, ...]:
 
 
 def _read_cell(number: int, cell: Mapping[str, Any]) -> PipelineCell:
-    source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
+    source = cell["source"]
     first, __, rest = source.lstrip().partition("\n")
     line = _SKY_LINE.fullmatch(first.strip())
     options = _parse_options(number, line[1]) if line else None

@@ -1,4 +1,4 @@
-"""What identifies the result of a task: its code, inputs, packages, files and parameters.
+"""Identity of the result of a task: its code, inputs, packages, files and parameters.
 
 The machine, its region, its price and the time are no part of it. A result is used again only
 where every part is known to be equal; a part that cannot be computed makes a task uncached, it is

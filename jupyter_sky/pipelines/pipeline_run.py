@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -11,13 +10,15 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import SkyCancelled, SkyError, SkyTimeout, SkyUsageError, suggest
+from ..concurrency import result_within
+from ..errors import SkyCancelled, SkyError, SkyUsageError, suggest
 from ..executor.session import Session
 from ..runs.controller import Controller
 from ..runs.events import Kind
 from ..runs.graph import RunGraph
 from ..runs.journal import RunJournal
 from ..runs.state import Phase, RunState, fold
+from ..store.atomic_file import write_atomically
 from ..translation import _
 from .cell_outputs import output_text
 from .results import RunResults
@@ -111,16 +112,13 @@ class PipelineRun:
         SkyError
             A task has failed.
         """
-        try:
-            state = self._ended.result(timeout)
-        except TimeoutError:
-            if self._ended.done():
-                raise
-            raise SkyTimeout(
-                _("run {name} has not ended after {timeout:g} s").format(
-                    name=self.name, timeout=timeout
-                )
-            ) from None
+        state = result_within(
+            self._ended,
+            timeout,
+            lambda: _("run {name} has not ended after {timeout:g} s").format(
+                name=self.name, timeout=timeout
+            ),
+        )
         for name, task in state.tasks.items():
             if task.phase is Phase.FAILED:
                 raise SkyError(
@@ -207,6 +205,8 @@ class PipelineRun:
         SkyUsageError
             The run is not that of a notebook.
         """
+        import nbformat
+
         source = self._settings.get("source")
         if source is None:
             raise SkyUsageError(_("run {name} is not that of a notebook").format(name=self.name))
@@ -224,9 +224,8 @@ class PipelineRun:
                     note = {"output_type": "stream", "name": "stderr", "text": f"{words}\n"}
                     cell["outputs"].append(note)
         target = Path(path)
-        partial = target.with_name(f".{target.name}.partial")
-        partial.write_text(json.dumps(source, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        partial.replace(target)
+        text = nbformat.writes(nbformat.from_dict(source))
+        write_atomically(target, f"{text}\n".encode())
         return target
 
     def _check(self, task: str) -> None:

@@ -63,7 +63,7 @@ def pin(needs: tuple[Resources, ...], offer: Offer) -> Resources:
 
     Examples
     --------
-    >>> offer = Offer("aws", "us-east-1", "us-east-1a", "t3.nano", 2, 0.5, price=0.01, spot=True)
+    >>> offer = Offer("aws", "us-east-1", "t3.nano", 2, 0.5, zone="us-east-1a", spot=True)
     >>> pin((Resources.parse(cpus="2+"),), offer).command_line()
     '--cpus 2+ --cloud aws --region us-east-1 --zone us-east-1a --instance-type t3.nano --spot'
     """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from ..store.atomic_file import write_atomically
 
 
 class RunResults:
@@ -60,12 +60,4 @@ class RunResults:
 
     def _write(self, path: Path, data: bytes) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        partial = self._folder / f".{path.name}-{uuid.uuid4().hex[:8]}.partial"
-        try:
-            with partial.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_atomically(path, data)

@@ -18,6 +18,7 @@ from ..cell_options.parsing import parse_cell_line
 from ..cell_options.values import CellInput, CellOptions
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost, SkyUnreachable, SkyUsageError
 from ..executor.earlier_run import EarlierRun
+from ..executor.output_area import Entry
 from ..executor.request import CellPosition
 from ..executor.run import SkyRun
 from ..executor.session import Session
@@ -191,12 +192,10 @@ class SessionWorld:
 
     def _keep_outputs(self, task: str, run: SkyRun | EarlierRun) -> list[dict[str, Any]]:
         """Keep what an attempt has shown, as long as its cluster has it."""
-        entries: list[dict[str, Any]] = []
-        with suppress(SkyError):
-            found, following = self._session.history.read_journal(run.id)
-            while found:
-                entries += found
-                found, following = self._session.history.read_journal(run.id, following)
+        entries: list[Entry] = []
+        with suppress(SkyError):  # what came before the error stays
+            for entry in self._session.history.read_all(run.id):
+                entries.append(entry)
         outputs = notebook_outputs(entries)
         self._results.save_outputs(task, outputs)
         return outputs

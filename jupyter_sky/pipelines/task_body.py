@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..cell_options.values import CellData, CellOptions, CellOutput, CellUpload
-from ..dag.dag import Dag, Task, TaskOutput
+from ..dag.dag import Dag
 from ..dag.graph import Data
+from ..dag.task import Task, TaskOutput
 from ..errors import SkyUsageError
 from ..runs.graph import RunGraph, RunTask
 from ..translation import _
@@ -51,7 +52,7 @@ class TaskCell:
 
 @dataclass(frozen=True, slots=True)
 class TaskBody:
-    """What a task runs, and what it needs.
+    """Code of a task, and its needs.
 
     Attributes
     ----------
@@ -157,7 +158,7 @@ def make_graph(dag: Dag, plan: Plan | None = None) -> RunGraph:
     ...     _ = first >> second
     >>> graph = make_graph(dag)
     >>> graph.tasks["second"].after, graph.tasks["second"].body["arguments"]
-    (('first',), ['first'])
+    (('first',), ('first',))
     """
     frozen = dag.freeze()
     names = [spec.name for spec in frozen.tasks]

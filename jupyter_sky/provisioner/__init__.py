@@ -10,7 +10,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,12 +33,12 @@ from ..provider.register import find_facts
 from ..resources import format_duration
 from ..tracker import Place
 from ..translation import _
+from .interrupts import AllowedInterrupts, HeldInterrupts, uninterruptible
 from .launch_stages import LaunchStages
 from .package_archive import prebuild
 from .ssh_launch import STAGES, start_cluster
 
 START_SECONDS = 120.0
-TICK_SECONDS = 0.1
 
 _CAUSES: dict[type[SkyError], str] = {
     SkyNoCapacity: "capacity",
@@ -165,28 +164,36 @@ def _bring_up(order: LaunchRequest, report: Report, launched: OnLaunched) -> Lea
 
     if isinstance(cloud, SshAccessibleCloud):
         prebuild()  # while they boot
-    try:
-        uninterruptible(launch, lambda: report("booting", ""), stop)
-        config = {
-            "cluster": order.cluster,
-            "nodes": order.resources.nodes,
-            "idle": order.idle,
-            "gpus": [order.offer.gpu or "", order.offer.gpu_count],
-            "notice_service": _notice_service(order.offer),
-        }
-        if isinstance(cloud, SshAccessibleCloud):
-            connection = _start_over_ssh(cloud, machines, config, report, since)
-        else:
-            connection = _start_locally(cloud, machines, config, report)
-        # here, where an interrupt still gives back what has come up
-        seconds = time.monotonic() - begun
-        uninterruptible(lambda: record_observation("launched", order.offer, seconds=seconds))
-    except BaseException as error:
-        if machines and isinstance(error, SkyError):
-            error.machines_came_up = True
-        uninterruptible(lambda: cloud.terminate([machine.id for machine in machines]))
-        raise
-    return Lease(order, tuple(machines), connection)
+    with HeldInterrupts():
+        try:
+            with AllowedInterrupts():
+                uninterruptible(launch, lambda: report("booting", ""), stop)
+                connection = _start_controller(cloud, order, machines, report, since)
+            seconds = time.monotonic() - begun
+            record_observation("launched", order.offer, seconds=seconds)
+            return Lease(order, tuple(machines), connection)
+        except BaseException as error:
+            if machines and isinstance(error, SkyError):
+                error.machines_came_up = True
+            with HeldInterrupts():
+                cloud.terminate([machine.id for machine in machines])
+            raise
+
+
+def _start_controller(
+    cloud: Cloud, order: LaunchRequest, machines: list[Machine], report: Report, since: float
+) -> Path:
+    """Start the controller on machines; return its connection file."""
+    config = {
+        "cluster": order.cluster,
+        "nodes": order.resources.nodes,
+        "idle": order.idle,
+        "gpus": [order.offer.gpu or "", order.offer.gpu_count],
+        "notice_service": _notice_service(order.offer),
+    }
+    if isinstance(cloud, SshAccessibleCloud):
+        return _start_over_ssh(cloud, machines, config, report, since)
+    return _start_locally(cloud, machines, config, report)
 
 
 def _notice_service(offer: Offer) -> str:
@@ -214,59 +221,14 @@ def _start_locally(
 ) -> Path:
     """Start the controller on this machine; return its connection file."""
     host = cloud.host(machines)
-    uninterruptible(
-        lambda: host.start("jupyter_sky.engines.controller.controller", config | host.limits)
-    )
+    with HeldInterrupts():
+        host.start("jupyter_sky.engines.controller.controller", config | host.limits)
 
     def alive() -> None:
         report("booting", "")
         check_alive(cloud, machines, config["cluster"])
 
     return host.await_connection(START_SECONDS, alive)
-
-
-def uninterruptible(
-    work: Callable[[], object],
-    meanwhile: Callable[[], object] | None = None,
-    stop: threading.Event | None = None,
-) -> None:
-    """Run a function to its end, and let an interrupt through only then.
-
-    An interrupt in the middle of a launch would lose track of what has been launched.
-
-    Parameters
-    ----------
-    meanwhile
-        Called about ten times a second; what it raises counts as an interrupt.
-    stop
-        Set when an interrupt has come: work that looks at it may undo what it did and end early.
-    """
-    outcome: Future[object] = Future()
-
-    def go() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    thread = threading.Thread(target=go, name="sky-uninterruptible", daemon=True)
-    interrupt: BaseException | None = None
-    try:
-        thread.start()
-    except KeyboardInterrupt as error:
-        interrupt = error
-    while not outcome.done():
-        try:
-            wait([outcome], timeout=TICK_SECONDS)
-            if interrupt is None and meanwhile is not None and not outcome.done():
-                meanwhile()
-        except BaseException as error:
-            interrupt = error
-            if stop is not None:
-                stop.set()
-    if interrupt is not None:
-        raise interrupt
-    outcome.result()
 
 
 def check_alive(cloud: Cloud, machines: list[Machine], cluster: str) -> None:

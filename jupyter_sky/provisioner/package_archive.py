@@ -26,6 +26,7 @@ from ..clouds.ssh_slot import Slot, slot_error
 from ..errors import SkyBootstrapError
 from ..remote.environment_spec import environment_spec, package_archive
 from ..remote.ssh_address import Address
+from ..store.atomic_file import write_atomically
 from .uv import run_uv
 
 KEPT_ARCHIVES = 4
@@ -62,10 +63,9 @@ def build_archive(node: Slot) -> Path:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for old in sorted(folder.glob("*.tar.*"), key=os.path.getmtime)[:-KEPT_ARCHIVES]:
                 old.unlink(missing_ok=True)  # those that were not used for longest
-            partial = path.with_name(f"{os.getpid()}.partial")
             data = _pack(node, spec.requirements, not node.packages)
-            partial.write_bytes(_compress(data) if node.zstd else gzip.compress(data, 6))
-            partial.replace(path)
+            packed = _compress(data) if node.zstd else gzip.compress(data, 6)
+            write_atomically(path, packed, durable=False)
         os.utime(path)
         return path
 

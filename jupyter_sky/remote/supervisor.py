@@ -24,6 +24,11 @@ from pathlib import Path
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MNT_DETACH = 2
 GRACE_SECONDS = 3.0
+ENGINE_VARIABLE = "JUPYTER_SKY_ENGINE"
+"""Environment variable of an engine and its descendants: the folder of its cluster, and a number.
+
+It marks the processes that are killed with the engine.
+"""
 
 
 def prctl(option: int, value: int) -> None:

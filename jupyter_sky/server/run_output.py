@@ -1,25 +1,22 @@
-"""Printed output of a run, from its journal: as outputs of a notebook, or as lines of a log."""
+"""Journals of runs as growing files, and their entries as lines of a log."""
 
 from __future__ import annotations
 
 import json
-import re
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-Entry = dict[str, Any]
+from ..executor.output_area import Entry, entry_text, split_lines
 
 INDEX_INTERVAL_BYTES = 2**18
 MAX_RESPONSE_BYTES = 2**20
 """About how much of a journal is answered at once: the rest comes with the next question."""
 MAX_CACHED_FILES = 64
-
-_TEXT_STREAMS = re.compile(r"(?<=\n)")
 
 
 @dataclass(slots=True)
@@ -91,101 +88,6 @@ class JournalCache:
                 return [], start
 
 
-# -- as outputs --------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class OutputArea:
-    """Outputs as a notebook keeps them, made of entries of a journal in their order.
-
-    Attributes
-    ----------
-    cleared : bool
-        Whether the cell has cleared what it had shown before the first of these.
-    """
-
-    is_multi_rank: bool = False
-    shown: list[dict[str, Any]] = field(default_factory=list)
-    cleared: bool = False
-    _clearing: bool = False
-    _open: int | None = None
-
-    def add(self, entry: Entry) -> None:
-        """Show one entry."""
-        kind, content = entry["type"], entry.get("content", {})
-        if kind == "clear_output":
-            self._clear(content)
-            return
-        if self._clearing and kind in ("stream", "display_data", "execute_result", "error"):
-            self._clear({})
-        if kind == "stream":
-            self._stream(entry["rank"], content["name"], content["text"])
-        elif kind == "error":
-            named = {key: content.get(key, "") for key in ("ename", "evalue")}
-            lines = content.get("traceback", [])
-            self.shown.append({"output_type": "error", **named, "traceback": lines})
-        elif kind == "update_display_data":
-            self._update(content)
-        elif kind in ("display_data", "execute_result"):
-            # its count is the engine's own, not the notebook's
-            self.shown.append({"output_type": "display_data", **_data(content)})
-
-    def _clear(self, content: dict[str, Any]) -> None:
-        self._clearing = bool(content.get("wait"))
-        if not self._clearing:
-            self.shown.clear()
-            self.cleared = True
-
-    def _stream(self, rank: int, name: str, text: str) -> None:
-        last = self.shown[-1] if self.shown else {}
-        if self.is_multi_rank:
-            text = self._prefixed(rank, text, last.get("name") == name)
-        if last.get("output_type") == "stream" and last["name"] == name:
-            last["text"] += text
-        else:
-            self.shown.append({"output_type": "stream", "name": name, "text": text})
-
-    def _prefixed(self, rank: int, text: str, continues: bool) -> str:
-        """Begin each line with the rank of its engine."""
-        own = continues and self._open == rank
-        cut = continues and self._open not in (None, rank)
-        lines = [line for line in _TEXT_STREAMS.split(text) if line]
-        marked = [line if own and not i else f"[{rank}] {line}" for i, line in enumerate(lines)]
-        self._open = None if text.endswith("\n") else rank
-        return "".join(["\n" if cut else "", *marked])
-
-    def _update(self, content: dict[str, Any]) -> None:
-        """Replace outputs of the same display id; those before the first entry are not here."""
-        name = content.get("transient", {}).get("display_id")
-        found = [out for out in self.shown if out.get("transient", {}).get("display_id") == name]
-        for out in found:
-            out |= _data(content)
-        if not found:
-            self.shown.append({"output_type": "update_display_data", **_data(content)})
-
-
-def _data(content: dict[str, Any]) -> dict[str, Any]:
-    kept = {"data": content.get("data", {}), "metadata": content.get("metadata", {})}
-    name = content.get("transient", {}).get("display_id")
-    return kept | ({"transient": {"display_id": name}} if name else {})
-
-
-def outputs(entries: Iterable[Entry]) -> OutputArea:
-    """Return entries as outputs; where several nodes print, each line begins with its rank.
-
-    Examples
-    --------
-    >>> entry = {"type": "stream", "rank": 0, "content": {"name": "stdout", "text": "a"}}
-    >>> outputs([entry, entry]).shown
-    [{'output_type': 'stream', 'name': 'stdout', 'text': 'aa'}]
-    """
-    listed = list(entries)
-    found = OutputArea(len({entry["rank"] for entry in listed if entry["type"] == "stream"}) > 1)
-    for entry in listed:
-        found.add(entry)
-    return found
-
-
 # -- as a log ----------------------------------------------------------------------------------
 
 
@@ -201,17 +103,12 @@ def lines(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """
     found = []
     for entry in entries:
-        stream, text = _text(entry)
-        said = {"rank": entry.get("rank", 0), "stream": stream, "at": entry.get("time")}
-        found += [said | {"text": line} for line in _TEXT_STREAMS.split(text) if line]
+        label = {"rank": entry.get("rank", 0), "stream": _stream(entry), "at": entry.get("time")}
+        found += [label | {"text": line} for line in split_lines(entry_text(entry))]
     return found
 
 
-def _text(entry: Entry) -> tuple[str, str]:
-    kind, content = entry["type"], entry.get("content", {})
-    if kind == "stream":
-        return content["name"], content["text"]
-    if kind == "error":
-        return "error", "\n".join(content.get("traceback", [])) + "\n"
-    text = content.get("data", {}).get("text/plain", "")
-    return "result", f"{text}\n" if text else ""
+def _stream(entry: Entry) -> str:
+    if entry["type"] == "stream":
+        return entry["content"]["name"]
+    return "error" if entry["type"] == "error" else "result"

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyError
+from ..executor.output_area import Entry, OutputArea
 from ..translation import _
 from .handler import NotFound, SkyHandler, StateConflict, authorized
-from .run_output import Entry, lines, outputs
+from .run_output import lines
 
 if TYPE_CHECKING:
     from ..store.store import RunRow
@@ -151,7 +152,7 @@ def get_outputs(service: SkyService, run_id: str, since: int) -> dict[str, Any]:
     entries, following = read_journal(service, row, since)
     if not Sky.load().trust or is_untrusted(service.session.store, run_id):
         entries = filter_entries(entries)
-    found = outputs(entries)
+    found = OutputArea.of(entries)
     return {
         "outputs": found.shown,
         "cleared": found.cleared,

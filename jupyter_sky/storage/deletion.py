@@ -1,4 +1,4 @@
-"""What a deletion would remove, and what it costs to keep."""
+"""Objects that a deletion would remove, and the cost of keeping them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from .uri import StorageUri
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What was removed.
+    """Removed remains of interrupted transfers.
 
     Attributes
     ----------

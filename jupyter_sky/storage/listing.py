@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..errors import suggest
 from ..quantities import format_size
+from ..store.atomic_file import write_atomically
 from ..translation import _
 from .dataset import CachedObject, Dataset, object_identity
 from .errors import SkyObjectArchived, SkyObjectMissing, SkyStorageError
@@ -322,10 +323,8 @@ class UsageMemory:
             time.time() if now is None else now,
         )
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._path(manifest.uri)
-        partial = path.with_suffix(f".{time.monotonic_ns()}")
-        partial.write_text(json.dumps(asdict(usage)))
-        partial.replace(path)
+        data = json.dumps(asdict(usage)).encode()
+        write_atomically(self._path(manifest.uri), data, durable=False)
         return usage
 
     def forget(self, uri: StorageUri) -> None:

@@ -14,15 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..remote.supervisor import unmount_below
+from ..remote.supervisor import ENGINE_VARIABLE, unmount_below
 from ..translation import _
 from .dataset import Dataset
 from .errors import SkyStorageError
 from .signed_windows import Window
 
 COMMAND = (sys.executable, "-m", "jupyter_sky.storage.mount_process")
-ENGINE_VARIABLE = "JUPYTER_SKY_ENGINE"
-"""Marks the processes that are killed with an engine; this one ends by itself, and unmounts."""
 MOUNT_SECONDS = 20.0
 DEVICE = Path("/dev/fuse")
 
@@ -79,6 +77,7 @@ class Mount:
         self._lock = threading.Lock()
         self._mounted = threading.Event()
         path.mkdir(mode=0o700, parents=True)
+        # the process is not killed with its engine: it ends by itself, and unmounts
         environment = {name: text for name, text in os.environ.items() if name != ENGINE_VARIABLE}
         self._process = subprocess.Popen(
             [*command],

@@ -11,7 +11,7 @@ from .store import Store, StoredObject
 
 
 class PublishedObjects:
-    """What one transfer has published; without a journal it is forgotten with the process.
+    """Objects that one transfer has published; without a journal known to this process only.
 
     Parameters
     ----------

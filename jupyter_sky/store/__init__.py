@@ -1,1 +1,1 @@
-"""Database of clusters, runs and costs, shared by the processes of a user."""
+"""Database of clusters, runs and costs of a user, and files that readers see whole."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..remote.processes import is_alive
+from ..translation import _
 
 LIVE_STATES = ("starting", "up")
 """States of clusters that may have machines; a name has one live cluster at most."""
@@ -113,6 +114,17 @@ class SpendRow:
     at: float
 
 
+def run_label(name: str | None, cell: int) -> str:
+    """Return the name of a run in messages: its own, else that of its cell.
+
+    Examples
+    --------
+    >>> run_label("train", 7), run_label(None, 7)
+    ('train', 'cell 7')
+    """
+    return name or _("cell {number}").format(number=cell)
+
+
 @dataclass(frozen=True, slots=True)
 class RunRow:
     """One run of a cell on a cluster."""
@@ -140,6 +152,11 @@ class RunRow:
     waited: float = 0.0  # seconds from the begin of its cell until it was sent
     stops: int = 0  # times that it was asked to stop
     warning: str = ""  # why it does not stop, and what a second request would lose
+
+    @property
+    def label(self) -> str:
+        """Name of the run in messages."""
+        return run_label(self.name, self.cell)
 
     def is_monitored(self, now: float | None = None) -> bool:
         """Return whether the process that watches it lives."""

@@ -49,7 +49,7 @@ class Log(str):
         """Read the log of a run."""
         log = cls(history.log_text(run.run_id))
         log.history, log.run = history, run
-        log.caption = _("log of {name}").format(name=run.name or f"cell {run.cell}")
+        log.caption = _("log of {name}").format(name=run.label)
         return log
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:

@@ -20,28 +20,10 @@ from jupyter_sky.runs import controller as controller_module  # noqa: E402
 from jupyter_sky.runs.controller import Controller  # noqa: E402
 from jupyter_sky.runs.graph import RunGraph, RunTask  # noqa: E402
 from jupyter_sky.runs.journal import RunJournal  # noqa: E402
-from tests.runs.pretended_world import PretendedWorld  # noqa: E402
+from tests.runs.pretended_world import DIAMOND, Clock, PretendedWorld  # noqa: E402
 
-DIAMOND = (
-    RunTask("prepare"),
-    RunTask("left", ("prepare",), retries=1),
-    RunTask("right", ("prepare",)),
-    RunTask("join", ("left", "right")),
-    RunTask("report", ("join",)),
-)
 EXPECTED = {"prepare": 1, "left": 2, "right": 1, "join": 2, "report": 1}
 """Attempts where an attempt of left ends with an error, and one of join with its cluster."""
-
-
-class _Clock:
-    """Time that passes only when it is looked at: delays cost nothing."""
-
-    def __init__(self) -> None:
-        self._now = 0.0
-
-    def __call__(self) -> float:
-        self._now += 1.0
-        return self._now
 
 
 def main(quick: bool = False) -> dict[str, float]:
@@ -60,7 +42,7 @@ def controller_time(count: int) -> float:
         journal = RunJournal(Path(folder, "runs.db"))
         journal.add("bag", RunGraph(RunTask(f"t{n}") for n in range(count)), {}, 0.0)
         began = time.process_time()
-        asyncio.run(Controller(journal, "bag", world, _Clock()).run())
+        asyncio.run(Controller(journal, "bag", world, Clock()).run())
         return (time.process_time() - began) / count * 1000
 
 
@@ -118,7 +100,7 @@ def _run(place: Path, at_point: Callable[[str], None] = lambda name: None) -> No
     journal = RunJournal(place / "runs.db")
     if not journal.names():
         journal.add("r", RunGraph(DIAMOND), {}, 0.0)
-    state = asyncio.run(Controller(journal, "r", world, _Clock(), at_point).run())
+    state = asyncio.run(Controller(journal, "r", world, Clock(), at_point).run())
     assert all(str(task.phase) == "succeeded" for task in state.tasks.values())
 
 

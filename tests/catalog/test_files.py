@@ -74,14 +74,14 @@ def test_mismatched_tables_change_nothing(tmp_path, tables, message):
 
 
 def test_two_that_write_one_part_leave_it_whole(tmp_path, monkeypatch):
-    replace, written = files._replace, threading.Event()
+    write_file, written = files.write_atomically, threading.Event()
 
-    def slow(path, data):
+    def slow(path, data, **options):
         mine = threading.current_thread().name
         if path.name == "aws.json" and mine == "first":
             other.start()
             written.wait(0.5)  # long enough for the other's table, if nothing keeps it away
-        replace(path, data)
+        write_file(path, data, **options)
         if mine == "second" and path.suffix == ".arrow":
             written.set()
             first.join(5)
@@ -89,7 +89,7 @@ def test_two_that_write_one_part_leave_it_whole(tmp_path, monkeypatch):
     def write(vcpus):
         files.write(tmp_path, {"offers": offers(vcpus=[vcpus])}, PartMetadata("aws", ("aws",)))
 
-    monkeypatch.setattr(files, "_replace", slow)
+    monkeypatch.setattr(files, "write_atomically", slow)
     first = threading.Thread(target=write, args=(2,), name="first")
     other = threading.Thread(target=write, args=(4,), name="second")
     first.start()

@@ -16,7 +16,6 @@ from jupyter_sky.clouds import LaunchRequest, get
 from jupyter_sky.clouds.local import _environment, machine_size
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyUnreachable
-from jupyter_sky.provisioner import uninterruptible
 from jupyter_sky.remote import processes
 from jupyter_sky.resources import Resources
 from tests.conftest import Notebook, part, processes_of, wait_until
@@ -147,24 +146,6 @@ def test_old_journals_are_deleted_and_live_ones_kept(root: Path) -> None:
     cloud.launch(order("new"))
     cloud.launch(order("newer"))
     assert sorted(path.name for path in root.iterdir()) == ["new", "newer"]
-
-
-def test_an_interrupt_waits_for_what_must_be_whole(root: Path) -> None:
-    import _thread
-    import threading
-
-    done = []
-
-    def work() -> None:
-        time.sleep(0.5)
-        done.append(True)
-
-    threading.Timer(0.1, _thread.interrupt_main).start()
-    with pytest.raises(KeyboardInterrupt):
-        uninterruptible(work)
-    assert done
-    with pytest.raises(ZeroDivisionError):
-        uninterruptible(lambda: 1 / 0)
 
 
 def test_engines_do_not_inherit_what_is_not_theirs(

@@ -17,6 +17,7 @@ import pytest
 from jupyter_sky.engines.controller.cluster_engines import ClusterEngines, EngineRecord
 from jupyter_sky.engines.controller.controller import ClusterController
 from jupyter_sky.engines.node.current_cell import CurrentCellFile
+from jupyter_sky.remote.supervisor import ENGINE_VARIABLE
 from tests.conftest import wait_until
 
 BUSY_SCRIPT = """
@@ -47,8 +48,8 @@ class ScriptedController:
 
     def spawn(self, rank: int, loaded: bool = False) -> EngineRecord:
         with self.log.open("ab") as log:
-            mark = f"JUPYTER_SKY_ENGINE={self.log.parent}"
-            env = os.environ | dict([mark.split("=")])
+            mark = f"{ENGINE_VARIABLE}={self.log.parent}"
+            env = os.environ | {ENGINE_VARIABLE: str(self.log.parent)}
             command = [sys.executable, "-c", self.script, str(self.log)]
             process = subprocess.Popen(
                 command, env=env, stdout=log, stderr=log, start_new_session=True

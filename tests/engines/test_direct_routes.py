@@ -130,7 +130,7 @@ def test_unmonitored_connection_does_not_block_others(notebook: Notebook) -> Non
     assert notebook.run("%%sky -c first\n1;").status == "ok"
     notebook.run(
         "live = sessions.current().clusters.connected['first']\n"
-        "live._closed.set(); live.connection.stop_monitor()\n"
+        "live._closed.set(); live.connection.disconnections.close()\n"
         "import time, psutil; time.sleep(0.5)\n"
         "from pathlib import Path; folder = str(Path(live.row.connection['file']).parents[1])\n"
         "for process in psutil.process_iter():\n"
@@ -139,7 +139,7 @@ def test_unmonitored_connection_does_not_block_others(notebook: Notebook) -> Non
     )
     ran = notebook.run("%%sky -c second\n6 * 7", 60)
     assert ran.result == "42", ran.traceback
-    assert notebook.run("live.connection._monitor.closed").result == "True"
+    assert notebook.run("live.connection.disconnections._events.closed").result == "True"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere outputs go by loopback ports")

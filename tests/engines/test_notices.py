@@ -11,7 +11,6 @@ import pytest
 
 from jupyter_sky.checkpoints.leaving import leaving
 from jupyter_sky.engines.node import notices
-from jupyter_sky.engines.node.engine_process import ENGINE_VARIABLE
 from jupyter_sky.engines.node.notices import (
     AwsNotices,
     AzureNotices,
@@ -23,6 +22,7 @@ from jupyter_sky.engines.node.notices import (
 )
 from jupyter_sky.engines.wire.messages import NoticeRecord
 from jupyter_sky.provider.facts import BUILT_IN, CloudFacts
+from jupyter_sky.remote.supervisor import ENGINE_VARIABLE
 from tests.emulators.metadata import Metadata, start_server
 
 SERVICES: dict[str, Callable[[str], NoticeService]] = {

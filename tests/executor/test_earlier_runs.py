@@ -38,10 +38,10 @@ def test_a_cell_behind_a_run_that_goes_on_says_so_and_can_be_stopped(
     store = Store.open(data_dir)
 
     def recorded() -> list[str]:
-        return [run.run_id for run in store.runs(unsent=True) if run.status == "waiting"]
+        rows = store.runs(unsent=True)
+        return [row.run_id for row in rows if (row.status, row.stage) == ("waiting", "queued")]
 
-    wait_until(recorded, 5)
-    assert store.runs(unsent=True)[0].stage == "queued"
+    wait_until(recorded, 20)
     store.request_stop(recorded()[0], "in the browser")
     assert notebook.collect(sent, 20).ename == "SkyCancelled"
     assert notebook.run("import jupyter_sky as sky\nsky.run('endless').done()").result == "False"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.conftest import Notebook
 
@@ -22,19 +22,12 @@ def _loaded(notebook: Notebook) -> Iterator[None]:
 
 
 def _write(folder: Path, *sources: str, tags: dict[int, list[str]] | None = None) -> str:
-    cells: list[dict[str, Any]] = [
-        {
-            "cell_type": "code",
-            "id": f"c{number}",
-            "source": source,
-            "metadata": {"tags": (tags or {}).get(number, [])},
-            "outputs": [],
-            "execution_count": None,
-        }
+    cells = [
+        new_code_cell(source, id=f"c{number}", metadata={"tags": (tags or {}).get(number, [])})
         for number, source in enumerate(sources, 1)
     ]
     path = folder / "work.ipynb"
-    path.write_text(json.dumps({"cells": cells, "nbformat": 4, "nbformat_minor": 5}))
+    nbformat.write(new_notebook(cells=cells), path)
     return repr(str(path))
 
 
@@ -63,7 +56,7 @@ def test_a_notebook_gives_what_running_all_cells_gives(notebook: Notebook, tmp_p
     assert notebook.run("sky.status().rows").result == "()"
     written = tmp_path / "out.ipynb"
     assert notebook.run(f"run.save_notebook('{written}')").status == "ok"
-    cells = json.loads(written.read_text())["cells"]
+    cells = nbformat.read(written, as_version=4).cells
     assert [cell["source"] for cell in cells] == list(CELLS)
     said = [output["text"] for output in cells[7]["outputs"] + cells[8]["outputs"]]
     assert said == ["38\n", "39\n"] and cells[4]["outputs"] == []
@@ -94,7 +87,7 @@ def test_a_cell_that_fails_is_shown_in_its_place(notebook: Notebook, tmp_path: P
     assert "task bad has failed: ZeroDivisionError" in ran.evalue
     written = tmp_path / "out.ipynb"
     notebook.run(f"run.save_notebook('{written}')")
-    bad, after = json.loads(written.read_text())["cells"]
+    bad, after = nbformat.read(written, as_version=4).cells
     assert [output["output_type"] for output in bad["outputs"]] == ["stream", "error", "stream"]
     assert bad["outputs"][1]["ename"] == "ZeroDivisionError"
     assert after["outputs"][0]["text"] == "skipped: bad\n"
@@ -103,9 +96,10 @@ def test_a_cell_that_fails_is_shown_in_its_place(notebook: Notebook, tmp_path: P
 
 
 def test_a_file_that_is_no_notebook(notebook: Notebook, tmp_path: Path) -> None:
-    (tmp_path / "a.ipynb").write_text("{")
-    assert "cannot be read" in notebook.run(f"sky.pipeline('{tmp_path}/a.ipynb')").evalue
-    assert "cannot be read" in notebook.run(f"sky.pipeline('{tmp_path}/b.ipynb')").evalue
+    for number, text in enumerate(("{", "[]", "{}", '{"nbformat": 4}', '{"nbformat": 9}')):
+        (tmp_path / f"{number}.ipynb").write_text(text)
+        assert "cannot be read" in notebook.run(f"sky.pipeline('{tmp_path}/{number}.ipynb')").evalue
+    assert "cannot be read" in notebook.run(f"sky.pipeline('{tmp_path}/missing.ipynb')").evalue
 
 
 def test_the_verb_shows_plans_and_runs(notebook: Notebook, tmp_path: Path) -> None:
@@ -117,7 +111,7 @@ def test_the_verb_shows_plans_and_runs(notebook: Notebook, tmp_path: Path) -> No
     out = tmp_path / "out.ipynb"
     ran = notebook.run(f"%sky pipeline run {path} -p factor=5 --name verb -o {out}", 170)
     assert "left: running" in ran.stdout and "cell9: succeeded" in ran.stdout, ran.stdout
-    cells = json.loads(out.read_text())["cells"]
+    cells = nbformat.read(out, as_version=4).cells
     assert cells[7]["outputs"][0]["text"] == "95\n"
     assert "95" in notebook.run("%sky pipeline logs verb cell8").stdout
     listed = notebook.run("print(sky.api.pipelines.runs())").stdout

@@ -36,6 +36,25 @@ CREATE TABLE IF NOT EXISTS attempt (task TEXT, number INT, token TEXT, ended TEX
 CREATE TABLE IF NOT EXISTS result (task TEXT PRIMARY KEY);
 """
 
+DIAMOND = (
+    RunTask("prepare"),
+    RunTask("left", ("prepare",), retries=1),
+    RunTask("right", ("prepare",)),
+    RunTask("join", ("left", "right")),
+    RunTask("report", ("join",)),
+)
+
+
+class Clock:
+    """Time that passes only when it is looked at: delays cost nothing."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
 
 class PretendedWorld:
     """Clouds, engines and a store of results in one file.

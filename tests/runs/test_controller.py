@@ -19,26 +19,7 @@ from jupyter_sky.runs.graph import RunGraph, RunTask
 from jupyter_sky.runs.journal import RunJournal
 from jupyter_sky.runs.state import Phase, RunState, fold
 
-from .pretended_world import PretendedWorld
-
-DIAMOND = (
-    RunTask("prepare"),
-    RunTask("left", ("prepare",), retries=1),
-    RunTask("right", ("prepare",)),
-    RunTask("join", ("left", "right")),
-    RunTask("report", ("join",)),
-)
-
-
-class Clock:
-    """Time that passes only when it is looked at."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        self.now += 1.0
-        return self.now
+from .pretended_world import DIAMOND, Clock, PretendedWorld
 
 
 @pytest.fixture(autouse=True)

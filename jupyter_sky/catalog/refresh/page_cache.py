@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from ...store.atomic_file import write_atomically
 
 _FORMAT = 1  # raised when what the sources keep changes its meaning
 KEEP_HOURS = 6.0
@@ -93,16 +94,10 @@ class PageCache:
             "records": page.records,
         }
         path = self._folder(name) / f"{number:05}.json.gz"
-        temporary = None
-        try:
+        data = gzip.compress(json.dumps(kept).encode(), compresslevel=1)
+        with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".page")
-            with os.fdopen(handle, "wb") as file:
-                file.write(gzip.compress(json.dumps(kept).encode(), compresslevel=1))
-            os.replace(temporary, path)
-        except OSError:
-            if temporary is not None:
-                Path(temporary).unlink(missing_ok=True)
+            write_atomically(path, data, durable=False)
 
     def drop(self, name: str) -> None:
         """Forget the pages of one list."""

@@ -8,34 +8,31 @@ linear in what a cell prints, and memory is constant.
 from __future__ import annotations
 
 import json
-import math
 import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-import zmq
 from ipyparallel import error as ipp_error
 
 from ...errors import SkyClusterLost, SkyEngineLost, SkyError, SkyTimeout, SkyVersionError
 from ...translation import _
-from ..wire.messages import Content, Message
+from ..wire.messages import Content, Message, cell_label
 from .cell_execution import CellExecution
 from .client import REPLY_TIMEOUT_SECONDS, DirectClient, Sink
+from .cluster_use import ClusterUse
+from .disconnections import DisconnectionMonitor
+from .waits import wait_result
 
 OUTPUT_CHECK_SECONDS = 5.0
 INTERNAL_OPS = ("ping", "packed")
 """Requests that this package sends by itself: they are no use of the cluster."""
 MAX_ENDED_SINKS = 500
 """Number of ended cells that still receive what their threads print."""
-wait_callback: ContextVar[Callable[[], None] | None] = ContextVar("meanwhile", default=None)
-"""Function that is called periodically while waiting; it may raise to end the wait."""
-WAIT_CALLBACK_SECONDS = 0.25
 
 
 class ClusterConnection:
@@ -68,20 +65,15 @@ class ClusterConnection:
         self.client = _open_client(cluster, connection_file, timeout)
         # both are kept short by us, not by ipyparallel, which never forgets a message's id
         self.client.history = _EmptyList()
-        self.client.on_widget = lambda: self.record_use("a widget")
+        self.use = ClusterUse()
+        self.client.on_widget = lambda: self.use.record("a widget")
         self._lost = threading.Event()
         self.lost_reason = ""
         """Sentence that the cluster is lost, and why; empty until it is declared so."""
         self._loss: tuple[type[SkyError], str | None, bool] = (SkyClusterLost, None, False)
         self._waiting: set[Future] = set()
-        self._requests: set[Future] = set()
-        self.used_at: float | None = None
-        """Time of this notebook's last use of the cluster, by the monotonic clock."""
-        self.used_for = ""
-        self.pools: list[Callable[[], str]] = []
-        """Functions that name the current use of a pool of nodes; empty when there is none."""
         self._verified_outputs: set[bytes] = set()
-        self._monitor = self._open_monitor()
+        self.disconnections = DisconnectionMonitor(self.client)
         try:
             self.hello = self.ask_controller("hello")
             _check_python(cluster, self.hello["python"])
@@ -155,20 +147,6 @@ class ClusterConnection:
                 )
             )
         return reply
-
-    # -- use of the cluster ------------------------------------------------------------------------
-
-    def record_use(self, what: str) -> None:
-        """Note that this notebook uses the cluster: that keeps it up for its idle limit."""
-        self.used_at, self.used_for = time.monotonic(), what
-
-    def describe_use(self) -> Content:
-        """Return the use that this notebook makes of the cluster, for its next heartbeat."""
-        going_on = [uses for pool in list(self.pools) if (uses := pool())]
-        if self._requests:
-            going_on.append("variables")
-        ago = None if self.used_at is None else time.monotonic() - self.used_at
-        return {"ago": ago, "what": self.used_for, "uses": ", ".join(dict.fromkeys(going_on))}
 
     # -- the engines -----------------------------------------------------------------------
 
@@ -272,8 +250,8 @@ class ClusterConnection:
             "stop_on_error": False,  # one cell's error must not abort those queued behind it
         }
         cell = CellExecution(rank, msg_id, sink)
-        what = str(facts.get("name") or f"cell {facts.get('cell', '?')}")
-        self.record_use(what)
+        what = cell_label(facts)
+        self.use.record(what)
         client.sinks[msg_id] = cell.receive
         client.send_to_engine(
             self._ident(rank).decode(),
@@ -283,7 +261,7 @@ class ClusterConnection:
             metadata={"sky": request},
             message_future_hook=cell.set_futures,
         )
-        cell.reply.add_done_callback(lambda __: self.record_use(what))
+        cell.reply.add_done_callback(lambda __: self.use.record(what))
         return cell
 
     def send_value_request(
@@ -299,14 +277,8 @@ class ClusterConnection:
             engine, "sky_value", {"op": op, **content}, header=header, buffers=buffers
         )
         if op not in INTERNAL_OPS:
-            self._requests.add(future)
-            self.record_use("variables")
-            future.add_done_callback(self._end_request)
+            self.use.record_until_done("variables", future)
         return future
-
-    def _end_request(self, request: Future) -> None:
-        self._requests.discard(request)
-        self.record_use("variables")
 
     def ask_engine(self, rank: int, op: str, **content: Any) -> Content:
         """Send a ``sky_value`` request and wait for its content."""
@@ -369,7 +341,7 @@ class ClusterConnection:
         if not future.done():
             self._waiting.add(future)
             try:
-                return _wait_interruptibly(future, timeout)
+                return wait_result(future, timeout)
             except FutureTimeout:
                 if future.done():
                     raise
@@ -413,37 +385,6 @@ class ClusterConnection:
         """Whether the cluster has been declared lost."""
         return self._lost.is_set()
 
-    # -- the connection ------------------------------------------------------------------------
-
-    def _open_monitor(self) -> Any:
-        """Return a monitor socket for disconnections."""
-        socket = self.client.query_socket
-        return self.client.run_in_loop(lambda: socket.get_monitor_socket(zmq.EVENT_DISCONNECTED))
-
-    def was_cut(self) -> bool:
-        """Return whether the connection was cut since the last call; for one thread only."""
-        was_cut = False
-        while self._monitor.poll(0):
-            self._monitor.recv_multipart()
-            was_cut = True
-        return was_cut
-
-    def stop_monitor(self) -> None:
-        """Close the monitor of disconnections."""
-        socket, monitor = self.client.query_socket, self._monitor
-
-        def end() -> None:
-            # first: ZeroMQ's own thread, which all connections of this process share, would wait
-            # for ever for somebody to take word of the next cut
-            if not socket.closed:
-                socket.disable_monitor()
-            monitor.close(linger=0)
-
-        if self.client.is_closed:
-            end()
-        else:
-            self.client.call_soon(end)
-
     def close(self) -> None:
         """Close the sockets; the cluster goes on."""
         self.client.close(linger=0)
@@ -470,22 +411,6 @@ def _open_client(
                 cluster=cluster, error=error
             )
         ) from error
-
-
-def _wait_interruptibly(future: Future, timeout: float | None) -> Any:
-    """Wait for a result, running the wait callback now and then."""
-    callback = wait_callback.get()
-    if callback is None:
-        return future.result(timeout)
-    deadline = time.monotonic() + (math.inf if timeout is None else timeout)
-    while True:
-        left = deadline - time.monotonic()
-        try:
-            return future.result(max(min(left, WAIT_CALLBACK_SECONDS), 0))
-        except FutureTimeout:
-            if future.done() or left <= WAIT_CALLBACK_SECONDS:
-                raise
-            callback()
 
 
 class _EmptyList(list):

@@ -31,7 +31,7 @@ from ..node.engine_process import load_config
 from ..node.keepalive import KeepAlive
 from ..node.metrics import PERIOD_SECONDS, MetricsHistory, NodeMetrics
 from ..node.overlay import FOLDER, PackageOverlay
-from ..wire.messages import CellFacts, ClusterConfig, Content, Message, NoticeRecord
+from ..wire.messages import CellFacts, ClusterConfig, Content, Message, NoticeRecord, cell_label
 from .activity import Activity, notebook_name
 from .cluster_engines import ClusterEngines
 from .deadline import BUDGET_SPENT_REASON, Deadline
@@ -156,10 +156,10 @@ class ClusterController:
         running = dict(self.runs.running())
         self.journal.flush(running.keys())
         for run in running.values():
-            self.activity.record_use(_cell_label(run.facts), now)
+            self.activity.record_use(_describe_cell(run.facts), now)
         if self._last_output is not None:  # a cell that is shorter than a tick is not seen running
             at, facts = self._last_output
-            self.activity.record_use(_cell_label(facts), at)
+            self.activity.record_use(_describe_cell(facts), at)
             self._last_output = None
         for login in self._logins.poll(now):
             self.activity.record_use(str(login), now - login.idle)
@@ -174,7 +174,7 @@ class ClusterController:
 
     def _describe_use(self) -> Content:
         """Return current uses, last use and idle time left."""
-        cells = [_cell_label(run.facts) for _, run in self.runs.running()]
+        cells = [_describe_cell(run.facts) for _, run in self.runs.running()]
         shells = [str(login) for login in self._logins.current if login.idle <= LOGIN_POLL_SECONDS]
         return self.activity.report(time.monotonic(), cells, shells)
 
@@ -362,10 +362,9 @@ class ClusterController:
         return reply | {"buffers": data}
 
 
-def _cell_label(facts: CellFacts) -> str:
-    """Return a label of a cell and its notebook."""
-    what = facts.get("name") or f"cell {facts.get('cell', '?')}"
-    notebook = facts.get("notebook")
+def _describe_cell(facts: CellFacts) -> str:
+    """Return the name of a cell and of its notebook."""
+    what, notebook = cell_label(facts), facts.get("notebook")
     return f"{what} of {notebook_name(notebook)}" if notebook else what
 
 

@@ -6,8 +6,6 @@ The controller imports this module when its engines are starting: the imports ta
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import secrets
 import signal
 import threading
@@ -16,6 +14,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ...remote.supervisor import write_private
 from ..node.lazy_imports import gc_disabled
 from ..wire.messages import NOTICE_MESSAGE, Message
 from ..wire.output_queues import BOUNDED_READER, QUEUED_MESSAGES, WAITING_PUBLISHER, bound
@@ -154,10 +153,7 @@ class SkyController(controller_app.IPController):
         """Write a connection file whole and private from its first byte: it has the key."""
         name = "engine.json" if "engine" in fname else "client.json"
         path = self.controller.directory / "security" / name
-        partial = path.with_suffix(".partial")
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-            json.dump(cdict, file)
-        partial.replace(path)
+        write_private(path, cdict)
         if name == "engine.json":
             self.controller.publish_controller()
 

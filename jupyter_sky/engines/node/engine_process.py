@@ -13,12 +13,9 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from ...remote.supervisor import PR_SET_PDEATHSIG, prctl
+from ...remote.supervisor import ENGINE_VARIABLE, PR_SET_PDEATHSIG, prctl
 from ..wire.messages import ClusterConfig
 from . import current_cell
-
-ENGINE_VARIABLE = "JUPYTER_SKY_ENGINE"
-"""Environment variable of an engine: the folder of its cluster, and a number."""
 
 
 def load_config(path: Path) -> ClusterConfig:

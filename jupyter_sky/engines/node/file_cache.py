@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ...errors import SkyBootstrapError
+from ...store.atomic_file import write_atomically
 from ...translation import _
 
 FileEntries = Mapping[str, Sequence]
@@ -134,9 +135,7 @@ def store_contents(contents: Mapping[str, bytes]) -> None:
     for name, data in contents.items():
         if _hash(data).hexdigest() != name:
             raise _changed()
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-            file.write(data)
-        os.replace(file.name, folder / name)
+        write_atomically(folder / name, data, durable=False)
 
 
 class FileReceiver:

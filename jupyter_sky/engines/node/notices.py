@@ -46,7 +46,7 @@ AZURE_EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
 
 
 class NoticeKind(Enum):
-    """What is going to happen to a machine."""
+    """Event that a cloud announces for a machine."""
 
     PREEMPT = "preempt"
     """It is taken away."""

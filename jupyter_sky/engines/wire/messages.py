@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 Message = dict[str, Any]
@@ -97,6 +98,17 @@ class CellFacts(TypedDict):
     notebook: NotRequired[str]
     limit: NotRequired[float | None]
     call: NotRequired[bool]
+
+
+def cell_label(facts: Mapping[str, Any]) -> str:
+    """Return the name of a cell by its `CellFacts`, in the words of controllers: English.
+
+    Examples
+    --------
+    >>> cell_label({"cell": 7}), cell_label({"cell": 7, "name": "train"})
+    ('cell 7', 'train')
+    """
+    return str(facts.get("name") or f"cell {facts.get('cell', '?')}")
 
 
 class GpuSample(TypedDict):

@@ -1,0 +1,58 @@
+"""Launches that are interrupted when their machines have just come up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from jupyter_sky.config.settings import Sky
+from jupyter_sky.executor.cluster_launch import _LaunchAttempt
+from jupyter_sky.executor.clusters import ClusterRegistry
+from jupyter_sky.executor.values import ClusterRequest
+from jupyter_sky.provisioner import _bring_up, provision
+from jupyter_sky.resources import Resources
+from jupyter_sky.store.store import Store
+from tests.conftest import nothing_left
+from tests.provisioner.interrupting import interrupt_at
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterRegistry]:
+    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    Sky.clear_instance()
+    store = Store.open(tmp_path)
+    clusters = ClusterRegistry(store, "a.ipynb", "session")
+    yield clusters
+    clusters.budget_monitor.close()
+    store.close()
+    Sky.clear_instance()
+
+
+@pytest.mark.timeout(400)
+def test_no_step_after_the_start_leaves_a_machine(
+    registry: ClusterRegistry, tmp_path: Path
+) -> None:
+    traced = [_LaunchAttempt._launch.__code__, provision.__code__, _bring_up.__code__]
+    for step in count():
+        name = f"late{step}"
+
+        def is_up(name: str = name) -> bool:
+            return any(tmp_path.glob(f"local/{name}-*/security/client.json"))
+
+        request = ClusterRequest(Resources(clouds=("local",)), name)
+        try:
+            with interrupt_at(step, lambda frame: frame.f_code in traced, is_up):
+                registry.launch(request, lambda stage, detail: None)
+        except KeyboardInterrupt:
+            if name not in registry.connected:  # else it came when the launch had ended
+                assert registry.store.live_clusters() == [], step
+                nothing_left(tmp_path, 20.0)
+                continue
+        break
+    registry.terminate(name)
+    assert step > 5, "the interrupts came too late"
