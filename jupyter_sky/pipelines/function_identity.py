@@ -233,6 +233,7 @@ def _function_parts(function: FunctionType, references: References) -> dict[str,
                 references.modules.add(str(each.argval))
     space = function.__globals__
     read = {name: space[name] for name in sorted(names) if name in space}
+    read = {name: value for name, value in read.items() if value is not function}
     read = {name: value for name, value in read.items() if not _is_of_shell(name, value)}
     if results := read.keys() & _SHELL_RESULTS:
         raise ValueError(_("{name} is what other cells have given").format(name=min(results)))

@@ -154,6 +154,7 @@ class Reuse:
                 needed.add(name)
                 if self._results is None or self._results.find(name) is None:
                     waiting += self._graph.tasks[name].after
+                    waiting += self._identity(name).tasks.values()
         found: dict[str, Freshness] = {}
         for name in self._graph.tasks:
             if name in needed:
