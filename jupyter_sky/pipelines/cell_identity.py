@@ -46,25 +46,28 @@ def cell_identity(
     trees = [body, *read.trees]
     options = cell.options or CellOptions()
     found, folder = find_modules(_imported(trees)), Path.cwd()
-    texts = {text for tree in trees for text in constants_of(tree)} | read.texts
+    texts = {text for tree in trees for text in constants_of(tree)} | set(read.texts.values())
     # what comes from stores and from --sync is known: paths below it may be made by the code
     brings = options.data or options.mounts or options.sync
     problem = (
         found.problem
         or _read_results(cell)
         or _unpinned(options)
-        or ("" if brings else unknown_read(trees, folder))
+        or ("" if brings else unknown_read(trees, folder, read.texts))
     )
-    sent = {text: str(folder / text.partition(":")[0]) for text in options.sync}
+    made = [str(folder / path) for path in options.files]
+    files = named_files(texts, folder)
+    files = {name: path for name, path in files.items() if path not in made}
+    files |= {path: str(folder / path) for path in options.sync}
     return TaskIdentity(
         code_identity(cell.body),
         read.definitions,
         read.parameters | _options(options),
         found.packages,
         found.modules,
-        named_files(texts, folder) | sent,
+        files,
         tuple(data.uri for data in (*options.data, *options.mounts)),
-        (*(upload.uri for upload in options.uploads), *(str(folder / f) for f in options.files)),
+        (*(upload.uri for upload in options.uploads), *made),
         {name: (producer, name) for name, producer in values.items()},
         _left_variables(pipeline, cell, values),
         problem,
@@ -83,14 +86,14 @@ class _ReadDefinitions:
     trees
         The statements.
     texts
-        Texts among the parameters.
+        Parameters that are texts.
     """
 
     def __init__(self) -> None:
         self.definitions: dict[str, str] = {}
         self.parameters: dict[str, str] = {}
         self.trees: list[ast.AST] = []
-        self.texts: set[str] = set()
+        self.texts: dict[str, str] = {}
 
 
 def _read_definitions(
@@ -113,7 +116,7 @@ def _read_definitions(
         seen.add(name)
         if name in given:
             read.parameters[name] = json.dumps(given[name], sort_keys=True)
-            read.texts |= {given[name]} if isinstance(given[name], str) else set()
+            read.texts |= {name: given[name]} if isinstance(given[name], str) else {}
             continue
         found = statements[name]
         read.definitions[name] = digest_of(" ".join(map(tree_identity, found)).encode())

@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from ..translation import _
 
@@ -89,7 +90,9 @@ def constants_of(tree: ast.AST) -> set[str]:
     }
 
 
-def unknown_read(trees: Iterable[ast.AST], folder: Path) -> str:
+def unknown_read(
+    trees: Iterable[ast.AST], folder: Path, given: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Return the first read in code of which nothing is known before; empty without one.
 
     Parameters
@@ -98,6 +101,8 @@ def unknown_read(trees: Iterable[ast.AST], folder: Path) -> str:
         Code of a task and of its definitions.
     folder
         To which paths are relative.
+    given
+        Texts that names are bound to before the code.
 
     Examples
     --------
@@ -107,7 +112,7 @@ def unknown_read(trees: Iterable[ast.AST], folder: Path) -> str:
     ''
     """
     trees = list(trees)
-    texts = _named_texts(trees)
+    texts = {**given, **_named_texts(trees, given)}
     for tree in trees:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and _is_unknown(node, texts, folder):
@@ -117,12 +122,13 @@ def unknown_read(trees: Iterable[ast.AST], folder: Path) -> str:
     return ""
 
 
-def _named_texts(trees: Iterable[ast.AST]) -> dict[str, str | None]:
+def _named_texts(trees: Iterable[ast.AST], given: Mapping[str, str]) -> dict[str, str | None]:
     """Return the texts that names are bound to; None for names that are bound otherwise too."""
     texts: dict[str, str | None] = {}
     for name, value in _bindings(trees):
-        is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
-        texts[name] = value.value if is_text and name not in texts else None  # type: ignore
+        text = value.value if isinstance(value, ast.Constant) else None
+        is_only = isinstance(text, str) and name not in texts and name not in given
+        texts[name] = str(text) if is_only else None
     return texts
 
 
