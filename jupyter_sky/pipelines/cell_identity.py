@@ -10,13 +10,19 @@ from typing import Any
 
 from ..cell_options.values import CellOptions
 from ..executor.cell_names import is_result, read_names, reads_all_results
-from ..executor.magic_code import to_plain_python
+from ..executor.magic_code import parse_cell, to_plain_python
 from ..translation import _
 from .cells import Kind, PipelineCell
 from .file_reads import constants_of, named_files, unknown_read
 from .identity import TaskIdentity, code_identity, digest_of, tree_identity
 from .links import LinkKind, Pipeline
 from .module_identity import find_modules
+
+_SETTERS = frozenset(
+    "basicConfig chdir filterwarnings manual_seed putenv seed setLevel set_default_dtype "
+    "set_option set_options set_printoptions set_seed set_theme setlocale simplefilter use".split()
+)
+"""Functions of common libraries that set something for a whole process, such as a seed."""
 
 
 def cell_identity(
@@ -195,8 +201,8 @@ def _left_variables(
 ) -> dict[str, str]:
     """Return the tasks whose variables a cell finds on its engine.
 
-    On the engine of the kernel's cells values are shared: what one of them changes in place may be
-    seen by all later ones, also under another name.
+    On the engine of the kernel's cells values are shared: what one of them changes in place, or
+    sets for the whole process, may be seen by all later ones, also under another name.
     """
     links = [link for link in pipeline.links if link.consumer == cell.name]
     left = {
@@ -206,10 +212,15 @@ def _left_variables(
     }
     if cell.options is None:
         lane = [task for task in pipeline.tasks if task.options is None]
-        before = lane[: lane.index(cell)]
-        left |= {
-            f"{one.name}: " + ", ".join(sorted(one.changes)): one.name
-            for one in before
-            if one.changes
-        }
+        for one in lane[: lane.index(cell)]:
+            if changed := sorted(one.changes) or _process_settings(one):
+                left[f"{one.name}: {', '.join(changed)}"] = one.name
     return left
+
+
+def _process_settings(cell: PipelineCell) -> list[str]:
+    """Return the functions that a cell calls to set something for its whole process."""
+    tree = parse_cell(cell.body)
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree else []
+    names = {getattr(function, "attr", getattr(function, "id", "")) for function in calls}
+    return sorted(names & _SETTERS)

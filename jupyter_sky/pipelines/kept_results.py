@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..executor.stored_values import StoredValue
-from ..store.database import Database
+from ..store.database import Database, Statement
 from ..translation import _
 from .content import product_version
 from .identity import TaskKey, digest_of
@@ -33,10 +33,12 @@ YOUNG_SECONDS = 3600.0
 _MIGRATIONS = (
     """
     CREATE TABLE result (
-        key TEXT PRIMARY KEY, parts TEXT NOT NULL, origin TEXT NOT NULL, task TEXT NOT NULL,
-        stored TEXT NOT NULL, used REAL NOT NULL
-    );
-    CREATE INDEX result_task ON result (origin, task, used);
+        key TEXT PRIMARY KEY, stored TEXT NOT NULL, used REAL NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE latest (
+        origin TEXT NOT NULL, task TEXT NOT NULL, parts TEXT NOT NULL, used REAL NOT NULL,
+        PRIMARY KEY (origin, task)
+    ) WITHOUT ROWID;
     CREATE TABLE file (digest TEXT PRIMARY KEY, bytes INTEGER NOT NULL, used REAL NOT NULL);
     """,
 )
@@ -158,9 +160,10 @@ class KeptResults:
         origin, task
             Notebook or graph, and the name of the task in it: of which `latest` is asked.
         """
-        row = (key.digest, json.dumps(key.to_json()), origin, task, json.dumps(result.to_json()))
-        statement = "INSERT OR REPLACE INTO result VALUES (?, ?, ?, ?, ?, ?)"
-        self._db.write((statement, (*row, time.time())))
+        row = (key.digest, json.dumps(result.to_json()), time.time())
+        self._db.write(
+            ("INSERT OR REPLACE INTO result VALUES (?, ?, ?)", row), _latest(key, origin, task)
+        )
 
     def find(self, key: TaskKey) -> TaskResult | None:
         """Return the result that is kept of a key; None without one."""
@@ -168,18 +171,18 @@ class KeptResults:
         return TaskResult.from_json(json.loads(rows[0]["stored"])) if rows else None
 
     def latest(self, origin: str, task: str) -> TaskKey | None:
-        """Return the key of the last kept result of a task; None without one."""
+        """Return the key of the last result that a task gave or took; None without one."""
         rows = self._db.read(
-            "SELECT parts FROM result WHERE origin = ? AND task = ? ORDER BY used DESC LIMIT 1",
-            (origin, task),
+            "SELECT parts FROM latest WHERE origin = ? AND task = ?", (origin, task)
         )
         return TaskKey.from_json(json.loads(rows[0]["parts"])) if rows else None
 
-    def note_use(self, key: TaskKey, result: TaskResult) -> None:
-        """Note that a result is used: what was not used for longest is removed first."""
+    def note_use(self, key: TaskKey, result: TaskResult, origin: str, task: str) -> None:
+        """Note that a task takes a result: what was not used for longest is removed first."""
         now = time.time()
         digests = [*result.values.values(), result.outputs]
         self._db.write(
+            _latest(key, origin, task),
             ("UPDATE result SET used = ? WHERE key = ?", (now, key.digest)),
             *(("UPDATE file SET used = ? WHERE digest = ?", (now, each)) for each in digests),
         )
@@ -239,9 +242,15 @@ class KeptResults:
                 self._path(digest).unlink(missing_ok=True)
         self._db.write(
             ("DELETE FROM result WHERE used < ?", (now - KEEP_SECONDS,)),
+            ("DELETE FROM latest WHERE used < ?", (now - KEEP_SECONDS,)),
             *(("DELETE FROM file WHERE digest = ?", (digest,)) for digest in removed),
         )
         return len(removed)
+
+
+def _latest(key: TaskKey, origin: str, task: str) -> Statement:
+    row = (origin, task, json.dumps(key.to_json()), time.time())
+    return "INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?)", row
 
 
 def _hash() -> Any:

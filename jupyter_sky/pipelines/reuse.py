@@ -87,7 +87,7 @@ class Reuse:
             if name == task or is_taken:
                 self._results.save_key(name, each.key)
             if is_taken and each.key is not None and each.result is not None:
-                self._kept.note_use(each.key, each.result)
+                self._kept.note_use(each.key, each.result, self._origin, name)
                 self._results.adopt(name, each.result)
         return decided
 
@@ -136,13 +136,14 @@ class Reuse:
 
     @cached_property
     def _followers(self) -> Mapping[str, tuple[str, ...]]:
-        """Tasks that run on the engine of each, for the variables there."""
+        """Tasks that find variables on their engine which each, or one that follows it, leaves."""
+        needed: dict[str, set[str]] = {}
         followers: dict[str, list[str]] = {name: [] for name in self._graph.tasks}
-        for name, task in self._graph.tasks.items():
-            before = str(task.body.get("kept_by", ""))
-            while before:
-                followers[before].append(name)
-                before = str(self._graph.tasks[before].body.get("kept_by", ""))
+        for name in self._graph.tasks:
+            before = set(self._identity(name).tasks.values())
+            needed[name] = before.union(*(needed[each] for each in before))
+            for each in needed[name]:
+                followers[each].append(name)
         return {name: tuple(found) for name, found in followers.items()}
 
     def _judge(self, tasks: Iterable[str]) -> dict[str, Freshness]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from jupyter_sky.dag.dag import Dag, Task
+from jupyter_sky.pipelines.function_identity import function_identity
 from jupyter_sky.pipelines.identity import TaskKey
 from jupyter_sky.pipelines.kept_results import KEEP_SECONDS, YOUNG_SECONDS, KeptResults, TaskResult
 
@@ -127,12 +129,12 @@ LANE = (
 )
 
 
-def test_cells_of_the_kernel_run_with_all_before_one_that_runs(runs: KeptRuns) -> None:
+def test_cells_of_the_kernel_run_with_those_whose_variables_they_need(runs: KeptRuns) -> None:
     lane = ["cell2", "cell3", "cell4", "fit", "cell6", "cell7"]
     assert runs.cells(*LANE) == lane
     assert runs.cells(*LANE) == []
     edited = [cell.replace("print(model)", "print(model, 1)") for cell in LANE]
-    assert runs.cells(*edited) == ["cell2", "cell3", "cell4", "cell6"]
+    assert runs.cells(*edited) == ["cell2", "cell3", "cell6"], "and not cell4"
     assert runs.why["cell6"] == "code" and runs.why["cell2"] == "cell6 needs its variables"
     assert runs.cells(*edited) == []
 
@@ -144,6 +146,14 @@ def test_a_change_in_place_counts_for_all_later_cells_of_the_kernel(runs: KeptRu
     assert ran == ["cell2", "cell3", "cell4", "fit", "cell6", "cell7"]
     assert runs.why["cell3"] == "code" and runs.why["fit"] == "input rows"
     assert "input cell3: rows" in runs.why["cell7"]
+
+
+def test_a_seed_counts_for_all_later_cells_of_the_kernel(runs: KeptRuns) -> None:
+    cells = "n = 1", "import random; random.seed(1)", "x = random.random()", "print(x)"
+    assert runs.cells(*cells) == ["cell2", "cell3", "cell4"] and runs.cells(*cells) == []
+    cells = (cells[0], cells[1].replace("1", "2"), *cells[2:])
+    assert runs.cells(*cells) == ["cell2", "cell3", "cell4"]
+    assert runs.why["cell4"] == "input x, input cell2: seed"
 
 
 # -- files, modules, packages ----------------------------------------------------------------------
@@ -257,11 +267,7 @@ def test_functions_are_identified_by_what_they_read(runs: KeptRuns) -> None:
 
 
 def test_a_function_that_cannot_be_identified_runs_each_time(runs: KeptRuns) -> None:
-    import threading
-
     lock = threading.Lock()
-    from jupyter_sky.pipelines.function_identity import function_identity
-
     assert "cannot pickle" in function_identity(lambda: lock).problem
     assert (
         "reads what is not known" in function_identity(lambda path: Path(path).read_text()).problem
@@ -304,8 +310,8 @@ def test_what_was_not_used_for_longest_is_removed_first(kept: KeptResults) -> No
     keys = [TaskKey(str(number)) for number in range(3)]
     for key, result in zip(keys, results, strict=True):
         kept.keep(key, result, "book", "a")
-        kept.note_use(key, result)
-    kept.note_use(keys[0], results[0])
+        kept.note_use(key, result, "book", "a")
+    kept.note_use(keys[0], results[0], "book", "a")
     later = time.time() + 2 * YOUNG_SECONDS
     assert kept.sweep(set, time.time(), most=0) == 0, "all are young"
     assert kept.sweep(set, later, most=300) == 0
