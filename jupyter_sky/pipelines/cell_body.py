@@ -48,6 +48,8 @@ class CellBody:
         Names that other tasks may read.
     stores
         Address of each value that stays in a store, by its name.
+    folder
+        Folder of this machine in which it works; empty for that of its cluster.
     kept_by
         Task on whose cluster it must run, for the variables there; empty for any cluster.
     """
@@ -62,6 +64,7 @@ class CellBody:
     reads: Mapping[str, str] | None = None
     gives: tuple[str, ...] = ()
     stores: Mapping[str, str] | None = None
+    folder: str = ""
     kept_by: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -89,6 +92,8 @@ class CellBody:
         before = (
             [f"for _name in {self.hidden!r}: globals().pop(_name, None)"] if self.hidden else []
         )
+        if self.folder:
+            before.append(f"__import__('os').chdir({self.folder!r})")
         before += [self.definitions] if self.definitions else []
         before += [
             f"{part.name} = ({part.expression})"
@@ -179,6 +184,7 @@ def _make_task(pipeline: Pipeline, cell: PipelineCell, parameters: Mapping[str, 
         reads,
         tuple(sorted(read | given)),
         {output.name: _address(output) for output in outputs if output.uri},
+        "" if cell.options else str(Path.cwd()),
         kept[-1] if kept else "",
     )
     after = tuple(dict.fromkeys(link.producer for link in links))

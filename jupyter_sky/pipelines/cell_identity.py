@@ -13,7 +13,7 @@ from ..executor.cell_names import is_result, read_names, reads_all_results
 from ..executor.magic_code import parse_cell, to_plain_python
 from ..translation import _
 from .cells import Kind, PipelineCell
-from .file_reads import constants_of, named_files, unknown_read
+from .file_reads import constants_of, named_files, unknown_read, written_files
 from .identity import TaskIdentity, code_identity, digest_of, tree_identity
 from .links import LinkKind, Pipeline
 from .module_identity import find_modules
@@ -62,6 +62,8 @@ def cell_identity(
         or ("" if brings else unknown_read(trees, folder, read.texts))
     )
     made = [str(folder / path) for path in options.files]
+    if cell.options is None:  # of the kernel: it works in this folder
+        made += sorted(written_files(trees, folder, read.texts))
     files = named_files(texts, folder)
     files = {name: path for name, path in files.items() if path not in made}
     files |= {path: str(folder / path) for path in options.sync}

@@ -31,6 +31,8 @@ ASKERS = frozenset(
 """Functions that ask a server."""
 CLIENTS = frozenset({"requests", "httpx"})
 """Modules whose functions ask a server."""
+WRITERS = frozenset("imsave imwrite save savefig savetxt savez".split())
+"""Functions and methods that write the file that they are given, besides those named ``to_...``."""
 READERS = OPENERS | LISTERS | ASKERS | CLIENTS | {"load"}
 """Names without which code reads nothing that is known here."""
 LONGEST_PATH = 4096
@@ -122,6 +124,45 @@ def unknown_read(
     return ""
 
 
+def written_files(
+    trees: Iterable[ast.AST], folder: Path, given: Mapping[str, str] = MappingProxyType({})
+) -> set[str]:
+    """Return the absolute paths of the files that code writes and does not read.
+
+    Parameters
+    ----------
+    trees, folder, given
+        As `unknown_read` has them.
+
+    Examples
+    --------
+    >>> code = ast.parse("table.to_csv('a.csv'); open('b', 'w'); open('c')")
+    >>> sorted(written_files([code], Path("/")))
+    ['/a.csv', '/b']
+    """
+    trees = list(trees)
+    texts = {**given, **_named_texts(trees, given)}
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    written = {text for call in calls if (text := _text(_target(call), texts))}
+    others = [call for call in calls if _target(call) is None and _called(call) in OPENERS]
+    read = {text for call in others if call.args and (text := _text(call.args[0], texts))}
+    return {str(folder / text) for text in written - read}
+
+
+def _called(call: ast.Call) -> str:
+    function = call.func
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+
+
+def _target(call: ast.Call) -> ast.expr | None:
+    """Return the path that a call writes anew; None where it writes none."""
+    name = _called(call)
+    if name in ("write_text", "write_bytes") and isinstance(call.func, ast.Attribute):
+        return call.func.value
+    is_writer = name in WRITERS or name.startswith("to_") or _mode(call)[:1] in ("w", "x")
+    return call.args[0] if is_writer and call.args else None
+
+
 def _named_texts(trees: Iterable[ast.AST], given: Mapping[str, str]) -> dict[str, str | None]:
     """Return the texts that names are bound to; None for names that are bound otherwise too."""
     texts: dict[str, str | None] = {}
@@ -148,8 +189,7 @@ def _bindings(trees: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr | None]]
 
 
 def _is_unknown(call: ast.Call, texts: Mapping[str, str | None], folder: Path) -> bool:
-    function = call.func
-    name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+    function, name = call.func, _called(call)
     root = _root(function) if isinstance(function, ast.Attribute) else ""
     if (
         name in ASKERS
@@ -159,7 +199,7 @@ def _is_unknown(call: ast.Call, texts: Mapping[str, str | None], folder: Path) -
         return True
     if name == "load" and root in LOADERS:
         return not _is_known(call.args[0] if call.args else None, texts, folder)
-    if name not in OPENERS or _writes(call, name):
+    if name not in OPENERS or (_mode(call)[:1] in ("w", "x", "a") and "+" not in _mode(call)):
         return False
     if name in ("read_text", "read_bytes") or (name == "open" and _is_method_of_path(function)):
         assert isinstance(function, ast.Attribute)
@@ -178,17 +218,24 @@ def _root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _writes(call: ast.Call, name: str) -> bool:
-    if name != "open":
-        return False
+def _mode(call: ast.Call) -> str:
+    """Return the mode in which a call opens a file; empty for other calls and unknown modes."""
+    if _called(call) != "open":
+        return ""
     modes = [part.value for part in call.keywords if part.arg == "mode"]
     modes += call.args[:1] if _is_method_of_path(call.func) else call.args[1:2]
     found = [mode.value for mode in modes if isinstance(mode, ast.Constant)]
-    return any(isinstance(m, str) and m[:1] in tuple("wxa") and "+" not in m for m in found)
+    return found[0] if found and isinstance(found[0], str) else ""
 
 
 def _is_known(argument: ast.expr | None, texts: Mapping[str, str | None], folder: Path) -> bool:
     """Whether an argument is the path of a file that is here."""
+    text = _text(argument, texts)
+    return bool(text) and not _ADDRESS.match(text) and (folder / text).is_file()
+
+
+def _text(argument: ast.expr | None, texts: Mapping[str, str | None]) -> str:
+    """Return the text of a path; empty where it is not in the code."""
     if isinstance(argument, ast.Call) and len(argument.args) == 1:  # Path("a.csv")
         argument = argument.args[0]
     text: object = None
@@ -196,6 +243,4 @@ def _is_known(argument: ast.expr | None, texts: Mapping[str, str | None], folder
         text = argument.value
     elif isinstance(argument, ast.Name):
         text = texts.get(argument.id)
-    if not isinstance(text, str) or _ADDRESS.match(text):
-        return False
-    return (folder / text).is_file()
+    return text if isinstance(text, str) else ""

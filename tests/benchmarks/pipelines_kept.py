@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -119,7 +120,7 @@ def _appended(number: int, text: str) -> Callable[[Project], Project]:
 
 def _add_code(add: Callable[..., None], n: int) -> None:
     """Add edits of code, definitions and parameters; those of each round give other values."""
-    add("code, equal value", lambda p: p.edit(4, "x >= 0", f"x >= 0 > {-n - 1}"), {"prep"})
+    add("code, equal value", lambda p: p.edit(4, " if ", f" if {n + 1} and "), {"prep"})
     add(
         "code of fit",
         lambda p: p.edit(5, "note = ", f"note = {n + 5} + "),
@@ -208,7 +209,7 @@ def cache_hit_ms(count: int) -> float:
 
     with sky.Dag("chain") as dag:
         tasks = [sky.Task(f"t{n}", run=lambda *values: values) for n in range(count)]
-        for one, other in zip(tasks, tasks[1:], strict=False):
+        for one, other in itertools.pairwise(tasks):
             _ = one >> other
     graph: RunGraph = make_graph(dag)
     with tempfile.TemporaryDirectory() as folder:

@@ -299,6 +299,15 @@ def test_a_file_that_a_task_made_must_be_as_it_left_it(runs: KeptRuns) -> None:
     assert runs.cells(*cells) == []
 
 
+def test_a_file_that_a_cell_of_the_kernel_writes_is_no_input(runs: KeptRuns) -> None:
+    cells = "x = 1", "with open('out.txt', 'w') as file: file.write('1')"
+    assert runs.cells(*cells) == ["cell2"] and runs.cells(*cells) == []
+    Path("out.txt").unlink()
+    assert runs.cells(*cells) == ["cell2"]
+    assert runs.why["cell2"].endswith("out.txt is not as it left it")
+    assert runs.cells(*cells) == []
+
+
 @pytest.fixture
 def kept(tmp_path: Path) -> KeptResults:
     return KeptResults(tmp_path)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded(notebook: Notebook) -> Iterator[None]:
-    assert notebook.run("import jupyter_sky as sky, time").status == "ok"
+    assert notebook.run("import jupyter_sky as sky, os, time").status == "ok"
     yield
     notebook.run("%sky down --all --yes")
 
@@ -96,6 +96,25 @@ def test_an_edit_while_it_runs_is_of_the_next_run(notebook: Notebook, tmp_path: 
     assert notebook.run("run.wait(100).result('slow', 'x')", 120).result == "1"
     assert _ran(notebook, f"sky.pipeline({path}, name='edited')") == "['slow', 'cell2']"
     assert notebook.run("run.result('slow', 'x')").result == "2"
+
+
+def test_a_cell_of_the_kernel_works_in_the_folder_of_the_run(
+    notebook: Notebook, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    notebook.run(f"old = os.getcwd()\nos.chdir({str(data)!r})")
+    try:
+        (data / "rows.txt").write_text("5")
+        path = write_notebook(tmp_path, "with open('rows.txt') as file: print(file.read())")
+        assert _ran(notebook, f"sky.pipeline({path}, name='reads')") == "['cell1']"
+        assert notebook.run("print(run.logs('cell1'))").stdout == "5\n\n"
+        assert _ran(notebook, f"sky.pipeline({path}, name='reads2')") == "[]"
+        (data / "rows.txt").write_text("6")
+        assert _ran(notebook, f"sky.pipeline({path}, name='reads3')") == "['cell1']"
+        assert notebook.run("run.why('cell1')").result == "'file rows.txt'"
+    finally:
+        notebook.run("os.chdir(old)")
 
 
 def test_a_value_in_a_store_is_known_by_its_version(notebook: Notebook, tmp_path: Path) -> None:
