@@ -53,7 +53,9 @@ def run_graph(
     return start_run(_sessions.current(), pinned, name, plan, origin=origin, fresh=fresh)
 
 
-def pipeline(notebook: str | Path, name: str | None = None, **parameters: Any) -> PipelineRun:
+def pipeline(
+    notebook: str | Path, name: str | None = None, fresh: bool = False, **parameters: Any
+) -> PipelineRun:
     """Run the cells of a notebook as a graph: those that do not need each other side by side.
 
     A cell whose code, inputs, packages, files and parameters are those of an earlier run does not
@@ -68,6 +70,8 @@ def pipeline(notebook: str | Path, name: str | None = None, **parameters: Any) -
         needs them.
     name
         Of the run; that of the notebook with the time unless given.
+    fresh
+        Run every cell, whatever is kept.
     **parameters
         Values in place of those of the cell tagged ``parameters``.
 
@@ -85,7 +89,7 @@ def pipeline(notebook: str | Path, name: str | None = None, **parameters: Any) -
     --------
     >>> sky.pipeline("train.ipynb", lr=0.01).wait()  # doctest: +SKIP
     """
-    return start_notebook(Path(notebook), name, parameters)
+    return start_notebook(Path(notebook), name, parameters, fresh)
 
 
 def read_notebook(path: Path) -> tuple[dict[str, Any], Pipeline]:

@@ -46,12 +46,12 @@ def cell_identity(
     """
     try:
         body = ast.parse(to_plain_python(cell.body))
+        read = _read_definitions(pipeline, cell, parameters)
     except SyntaxError:
-        return TaskIdentity(problem=_("its code has errors"))
-    read = _read_definitions(pipeline, cell, parameters)
+        return TaskIdentity(problem=_("its code, or that of a cell that it reads, has errors"))
     trees = [body, *read.trees]
     options = cell.options or CellOptions()
-    found, folder = find_modules(_imported(trees)), Path.cwd()
+    found, folder = find_modules(_imported(trees), options.pip), Path.cwd()
     texts = {text for tree in trees for text in constants_of(tree)} | set(read.texts.values())
     # what comes from stores and from --sync is known: paths below it may be made by the code
     brings = options.data or options.mounts or options.sync

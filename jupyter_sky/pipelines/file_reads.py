@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from ..executor.magic_code import shell_call
 from ..translation import _
 
 OPENERS = frozenset(
@@ -117,11 +118,30 @@ def unknown_read(
     texts = {**given, **_named_texts(trees, given)}
     for tree in trees:
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and _is_unknown(node, texts, folder):
+            if isinstance(node, ast.Call) and (
+                _is_unknown(node, texts, folder) or any(map(asks_network, _command_of(node)))
+            ):
                 words = ast.unparse(node)
                 shown = words if len(words) <= 60 else f"{words[:57]}..."
                 return _("{call} reads what is not known before").format(call=shown)
     return ""
+
+
+def asks_network(command: str) -> bool:
+    """Return whether a command names an address.
+
+    Examples
+    --------
+    >>> asks_network("curl https://example.org"), asks_network("sort a.csv")
+    (True, False)
+    """
+    return any(_ADDRESS.match(word) for word in _words(command))
+
+
+def _command_of(call: ast.Call) -> list[str]:
+    """Return the texts of a call that runs a command or magic of the notebook."""
+    method, texts = shell_call(call) or ("", [])
+    return texts if method in ("system", "getoutput", "run_cell_magic", "run_line_magic") else []
 
 
 def written_files(

@@ -11,6 +11,7 @@ from importlib import metadata
 
 from ..functions.local_modules import imports_of_files, is_local_module, module_tree
 from ..package_sync.plan import distributions_of, editable_owner
+from ..remote.package_names import normalized_name
 from ..translation import _
 from .identity import digest_of, tree_identity
 
@@ -43,8 +44,16 @@ class ImportedModules:
         return words.format(name=self.unknown[0])
 
 
-def find_modules(names: Iterable[str]) -> ImportedModules:
+def find_modules(names: Iterable[str], installed: Iterable[str] = ()) -> ImportedModules:
     """Return what modules of the given names are here; those of Python itself are left out.
+
+    Parameters
+    ----------
+    names
+        As in ``import``.
+    installed
+        Packages with their versions that are installed for the task, such as ``torch==2.5``: their
+        modules need not be here.
 
     Examples
     --------
@@ -56,6 +65,7 @@ def find_modules(names: Iterable[str]) -> ImportedModules:
     modules: set[str] = set()
     unknown: set[str] = set()
     waiting = {name.partition(".")[0] for name in names}
+    named = {normalized_name(text).replace("-", "_") for text in installed}
     seen = {*sys.stdlib_module_names, "__main__", ""}
     waiting = {name.partition(".")[0] for name in names}
     while waiting := waiting - seen:
@@ -67,7 +77,7 @@ def find_modules(names: Iterable[str]) -> ImportedModules:
             waiting |= imports_of_files(tree)
         elif owner := distributions_of([name]).get(name):
             packages[owner] = metadata.version(owner)
-        else:
+        elif name.lower() not in named:
             unknown.add(name)
     return ImportedModules(
         dict(sorted(packages.items())), tuple(sorted(modules)), tuple(sorted(unknown))

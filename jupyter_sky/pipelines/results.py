@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +58,12 @@ class RunResults:
             if name not in handles
         }
         result = TaskResult(digests, handles, **facts)
-        self._write(f"{task}.result.json", result.to_json())
+        self._write(f"{task}.result.json", result.to_json(), durable=True)
         return result
 
     def adopt(self, task: str, result: TaskResult) -> None:
         """Take a result that an earlier run has made, with what it has shown."""
-        if result.outputs:
-            self.save_outputs(task, json.loads(self._kept.read_file(result.outputs)))
-        self._write(f"{task}.result.json", result.to_json())
+        self._write(f"{task}.result.json", result.to_json(), durable=True)
 
     def load(self, task: str, name: str = "") -> Any:
         """Return a value of a task that has ended well.
@@ -100,13 +99,17 @@ class RunResults:
 
     def outputs(self, task: str) -> list[dict[str, Any]] | None:
         """Return the outputs of the last attempt of a task that has ended; None before."""
+        result = self.find(task)
+        if result is not None and result.outputs:
+            with suppress(FileNotFoundError):  # removed since
+                return json.loads(self._kept.read_file(result.outputs))
         return self._read(f"{task}.outputs.json")
 
     def used_files(self) -> set[str]:
         """Return the digests of the files that the results name."""
         paths = self._folder.glob("*.result.json")
         results = [TaskResult.from_json(json.loads(path.read_text())) for path in paths]
-        return {digest for result in results for digest in result.values.values()}
+        return {each for result in results for each in (*result.values.values(), result.outputs)}
 
     def _read(self, name: str) -> Any:
         try:
@@ -114,14 +117,16 @@ class RunResults:
         except FileNotFoundError:
             return None
 
-    def _write(self, name: str, data: Any) -> None:
+    def _write(self, name: str, data: Any, durable: bool = False) -> None:
+        """Write a file; where it is durable, a power cut cannot take it back."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = self._folder / f".{name}-{uuid.uuid4().hex[:8]}.partial"
         try:
             with partial.open("x", encoding="utf-8") as file:
                 json.dump(data, file)
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
             partial.replace(self._folder / name)
         finally:
             partial.unlink(missing_ok=True)

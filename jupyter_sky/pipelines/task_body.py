@@ -16,7 +16,7 @@ from ..dag.graph import Data
 from ..errors import SkyUsageError
 from ..runs.graph import RunGraph, RunTask
 from ..translation import _
-from .file_reads import named_files
+from .file_reads import asks_network, named_files
 from .function_identity import function_identity
 from .identity import TaskIdentity, digest_of
 
@@ -210,10 +210,9 @@ def _identity(task: Task, body: TaskBody) -> TaskIdentity:
     if body.function:
         found = function_identity(task.run, reads_stores=bool(body.inputs))
     else:
-        folder = Path.cwd()
-        found = TaskIdentity(
-            digest_of(body.command.encode()), paths=named_files([body.command], folder)
-        )
+        network = _("its command asks the network") if asks_network(body.command) else ""
+        files = named_files([body.command], Path.cwd())
+        found = TaskIdentity(_command_identity(body.command), paths=files, problem=network)
     return replace(
         found,
         parameters={"outputs": json.dumps(body.outputs)} if body.outputs else {},
@@ -221,6 +220,14 @@ def _identity(task: Task, body: TaskBody) -> TaskIdentity:
         products=body.outputs,
         values={producer: (producer, "") for producer in body.arguments},
     )
+
+
+def _command_identity(command: str) -> str:
+    """Return the digest of a command, without its lines that are remarks."""
+    lines = [line.rstrip() for line in command.splitlines()]
+    if "<<" not in command:  # a line of a text in it may begin so, too
+        lines = [line for line in lines if line and not line.lstrip().startswith("#")]
+    return digest_of("\n".join(lines).encode())
 
 
 def _pickled(task: Task) -> str:

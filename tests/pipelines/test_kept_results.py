@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from jupyter_sky.dag.dag import Dag, Task
 from jupyter_sky.pipelines.function_identity import function_identity
 from jupyter_sky.pipelines.identity import TaskKey
 from jupyter_sky.pipelines.kept_results import KEEP_SECONDS, YOUNG_SECONDS, KeptResults, TaskResult
+from jupyter_sky.pipelines.task_body import make_graph
 
 from .kept_runs import KeptRuns, notebook_graph
 
@@ -333,4 +335,29 @@ def test_what_was_not_used_for_longest_is_removed_first(kept: KeptResults) -> No
 
 def test_a_cell_with_errors_has_no_key() -> None:
     graph = notebook_graph(["x = 1", "%%sky --name a\ny = ("])
-    assert graph.tasks["a"].body["identity"]["problem"] == "its code has errors"
+    assert graph.tasks["a"].body["identity"]["problem"] == (
+        "its code, or that of a cell that it reads, has errors"
+    )
+
+
+def test_a_module_that_is_installed_for_the_task_need_not_be_here(runs: KeptRuns) -> None:
+    cell = "%%sky --name a -o y\ny = 1\nif not y: import nowhere"
+    runs.cells("x = 1", cell)
+    assert runs.why["a"] == "module nowhere is not here: its version is not known"
+    pinned = cell.replace("--name a", "--name a --pip nowhere==2.5")
+    assert runs.cells("x = 1", pinned) == ["a"] and runs.cells("x = 1", pinned) == []
+    assert runs.cells("x = 1", pinned.replace("2.5", "2.6")) == ["a"]
+    assert runs.why["a"] == "parameter --pip"
+
+
+def test_commands_are_identified_by_their_text_and_files(runs: KeptRuns) -> None:
+    def body(command: str) -> dict[str, Any]:
+        with Dag() as dag:
+            Task("a", run=command)
+        return dict(make_graph(dag).tasks["a"].body["identity"])
+
+    Path("words.txt").write_text("a")
+    assert body("# count\nwc -l words.txt\n") == body("wc -l words.txt")
+    assert list(body("wc -l words.txt")["paths"]) == ["words.txt"]
+    assert body("cat <<E\n# a\nE")["code"] != body("cat <<E\n# b\nE")["code"]
+    assert body("curl https://example.org")["problem"] == "its command asks the network"
