@@ -1,7 +1,8 @@
 """Runs of graphs: their controller's time, its ends at every step, and a kernel that is killed.
 
-``stale_wrong`` counts tasks that ran or were skipped wrongly after ``stale_edits`` edits of a notebook
-and its files, in real runs; ``cache_hit_ms`` is the time in which a kept result is found and taken.
+``stale_wrong`` counts tasks that ran or were skipped wrongly after ``stale_edits`` edits of a
+notebook and its files, in real runs; ``cache_hit_ms`` is the time in which a kept result is found
+and taken.
 """
 
 from __future__ import annotations
