@@ -15,15 +15,6 @@ from .declaration import verb
 if TYPE_CHECKING:
     from ..pipelines.pipeline_run import PipelineRun
 
-_NOTEBOOK = word("NOTEBOOK", "Notebook; it is not changed.", "path", parse_path)
-_RUN = word("NAME", "Name of the run.")
-_MINIMIZE = option("--minimize", "GOAL", "cost, time, time_then_cost, carbon.", "--minimize time")
-_DEADLINE = option("--deadline", "TIME", "Longest time that it may take.", "--deadline 3h")
-_BUDGET = option("--budget", "USD", "Most USD that it may cost.", "--budget 20")
-_OUTPUT = option(
-    "-o --output", "FILE", "Write the outputs there.", "-o out.ipynb", "path", parse_path
-)
-
 
 def parse_parameters(text: str, name: str) -> dict[str, Any]:
     """Return the values that ``lr=0.1,epochs=3`` gives; a word without quotes is text.
@@ -53,6 +44,24 @@ def _read_value(node: ast.expr) -> Any:
     return node.id if isinstance(node, ast.Name) else ast.literal_eval(node)
 
 
+_NOTEBOOK = word("NOTEBOOK", "Notebook; it is not changed.", "path", parse_path)
+_RUN = word("NAME", "Name of the run.")
+_MINIMIZE = option("--minimize", "GOAL", "cost, time, time_then_cost, carbon.", "--minimize time")
+_DEADLINE = option("--deadline", "TIME", "Longest time that it may take.", "--deadline 3h")
+_BUDGET = option("--budget", "USD", "Most USD that it may cost.", "--budget 20")
+_PARAMETERS = option(
+    "-p --parameters",
+    "NAME=VALUE",
+    "Values of its parameters.",
+    "-p lr=0.1",
+    "",
+    parse_parameters,
+)
+_OUTPUT = option(
+    "-o --output", "FILE", "Write the outputs there.", "-o out.ipynb", "path", parse_path
+)
+
+
 @verb("pipeline", "pipeline")
 def list_runs() -> Any:
     """Show the runs of graphs, with the states of their tasks."""
@@ -61,21 +70,24 @@ def list_runs() -> Any:
     return runs()
 
 
-@verb("pipeline show", "pipeline show train.ipynb", _NOTEBOOK, needs_session=False)
-def show_pipeline(notebook: Path) -> Any:
-    """Show the tasks of a notebook, what each waits for, and what may be wrong."""
-    from ..api.pipelines import read_notebook
+@verb("pipeline show", "pipeline show train.ipynb", _NOTEBOOK, _PARAMETERS, needs_session=False)
+def show_pipeline(notebook: Path, parameters: dict[str, Any] | None) -> Any:
+    """Show the tasks of a notebook: what each waits for, whether it runs, and what is wrong."""
+    from ..api.pipelines import preview_notebook, read_notebook
 
     __, found = read_notebook(notebook)
     for finding in found.findings:
         print(f"{finding.text}; {finding.hint}")
+    is_wrong = not found.tasks or any(finding.is_error for finding in found.findings)
+    results = {} if is_wrong else preview_notebook(found, notebook, parameters or {})
     rows = []
     for cell in found.tasks:
         links = [link for link in found.links if link.consumer == cell.name]
         before = dict.fromkeys(link.producer for link in links)
         reads = dict.fromkeys(link.name for link in links if link.name)
-        rows.append((cell.name, cell.number, str(cell.kind), ", ".join(before), ", ".join(reads)))
-    columns = (_("task"), _("cell"), _("kind"), _("after"), _("reads"))
+        names = (cell.name, cell.number, str(cell.kind), ", ".join(before), ", ".join(reads))
+        rows.append((*names, results.get(cell.name, "")))
+    columns = (_("task"), _("cell"), _("kind"), _("after"), _("reads"), _("result"))
     return Table(_("Tasks of {notebook}").format(notebook=notebook.name), columns, tuple(rows))
 
 
@@ -98,15 +110,9 @@ def plan_pipeline(notebook: Path, **limits: str | None) -> Any:
     "pipeline run",
     "pipeline run train.ipynb -p lr=0.1 -o out.ipynb",
     _NOTEBOOK,
-    option(
-        "-p --parameters",
-        "NAME=VALUE",
-        "Values of its parameters.",
-        "-p lr=0.1",
-        "",
-        parse_parameters,
-    ),
+    _PARAMETERS,
     option("--name", "NAME", "Name of the run.", "--name nightly"),
+    option("--fresh", "", "Run every task, whatever is kept of earlier runs."),
     _OUTPUT,
     _MINIMIZE,
     _DEADLINE,
@@ -116,13 +122,15 @@ def run_pipeline(
     notebook: Path,
     parameters: dict[str, Any] | None,
     name: str | None,
+    fresh: bool,
     output: Path | None,
     **limits: str | None,
 ) -> Any:
-    """Run a notebook as a graph, and say what becomes of its tasks."""
+    """Run the tasks of a notebook whose results are not kept, and say what becomes of each."""
     from ..api.pipelines import start_notebook
 
-    return _follow(start_notebook(notebook, name, parameters or {}, **_given(limits)), output)
+    run = start_notebook(notebook, name, parameters or {}, fresh, **_given(limits))
+    return _follow(run, output)
 
 
 @verb("pipeline resume", "pipeline resume nightly", _RUN, _OUTPUT)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import keyword
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from ..cell_options.parsing import parse_cell_line
-from ..cell_options.values import CellOutput
+from ..cell_options.values import SCRATCH, CellOutput
 from ..dag.dag import Dag
 from ..dag.task import Task
 from ..errors import SkyUsageError, suggest
+from ..executor.stored_values import output_uri
 from ..resources import Resources
 from ..runs.graph import RunGraph, RunTask
 from ..translation import _
+from .cell_identity import cell_identity
 from .cells import Kind, PipelineCell
 from .links import LinkKind, Pipeline
-from .placing import pin
 from .task_body import LoadValue, TaskCell
 
 _BLANK = "\n" * 8
@@ -45,6 +47,10 @@ class CellBody:
         Producer of each name that it reads from another task.
     gives
         Names that other tasks may read.
+    stores
+        Address of each value that stays in a store, by its name.
+    folder
+        Folder of this machine in which it works; empty for that of its cluster.
     kept_by
         Task on whose cluster it must run, for the variables there; empty for any cluster.
     """
@@ -58,6 +64,8 @@ class CellBody:
     hidden: tuple[str, ...] = ()
     reads: Mapping[str, str] | None = None
     gives: tuple[str, ...] = ()
+    stores: Mapping[str, str] | None = None
+    folder: str = ""
     kept_by: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -67,21 +75,26 @@ class CellBody:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CellBody:
         """Return the body of what `to_json` gave."""
-        fields: dict[str, Any] = {key: value for key, value in data.items() if key != "kind"}
-        fields |= {name: tuple(data[name]) for name in ("hidden", "gives")}
-        return cls(**fields)
+        names = {each.name for each in fields(cls)}
+        known = {name: value for name, value in data.items() if name in names}
+        known |= {name: tuple(data[name]) for name in ("hidden", "gives")}
+        return cls(**known)
 
     def as_cell(self, task: str, result: str, load: LoadValue) -> TaskCell:
         """Return the cell that runs it; its values stay in a dict under the name `result`.
+
+        One that goes to a store is given back apart, under that name with its own behind it.
 
         Definitions and inputs have a cell of their own before it, so that lines in tracebacks are
         those of the notebook.
         """
         options = parse_cell_line(self.line)
-        values = {name: load(producer)[name] for name, producer in (self.reads or {}).items()}
+        values = {name: load(producer, name) for name, producer in (self.reads or {}).items()}
         before = (
             [f"for _name in {self.hidden!r}: globals().pop(_name, None)"] if self.hidden else []
         )
+        if self.folder:
+            before.append(f"__import__('os').chdir({self.folder!r})")
         before += [self.definitions] if self.definitions else []
         before += [
             f"{part.name} = ({part.expression})"
@@ -89,17 +102,18 @@ class CellBody:
             if part.name != part.expression
         ]
         is_magic = self.code.lstrip().startswith("%%")
-        given = ", ".join(f"{name!r}: {name}" for name in self.gives)
+        stores = {} if is_magic else dict(self.stores or {})
+        given = ", ".join(f"{name!r}: {name}" for name in self.gives if name not in stores)
         after = "" if is_magic else f"{_BLANK}{result} = {{{given}}}"
+        after += "".join(f"\n{result}_{name} = {name}" for name in stores)
         outputs = () if is_magic else (CellOutput(result),)
+        outputs += tuple(CellOutput(f"{result}_{name}", True, uri) for name, uri in stores.items())
         options = replace(options, resources=Resources(), inputs=(), outputs=outputs, auto=False)
         above = (f"%%sky {self.line}".rstrip(),) if self.has_line else ()
         return TaskCell(self.code + after, options, values, "\n".join(before), above)
 
 
-def make_notebook_graph(
-    pipeline: Pipeline, parameters: Mapping[str, Any], plan: Any = None
-) -> RunGraph:
+def make_notebook_graph(pipeline: Pipeline, parameters: Mapping[str, Any]) -> RunGraph:
     """Return what is to be run for the cells of a notebook.
 
     Parameters
@@ -108,8 +122,6 @@ def make_notebook_graph(
         Its cells and links.
     parameters
         Values in place of those of the cell that is tagged ``parameters``.
-    plan
-        Offers of the tasks, by name; None before they are planned.
 
     Raises
     ------
@@ -122,7 +134,7 @@ def make_notebook_graph(
     if not pipeline.tasks:
         raise SkyUsageError(_("no cell of the notebook is to be run"))
     _check_parameters(pipeline, parameters)
-    return RunGraph(_make_task(pipeline, cell, parameters, plan) for cell in pipeline.tasks)
+    return RunGraph(_make_task(pipeline, cell, parameters) for cell in pipeline.tasks)
 
 
 def _check_parameters(pipeline: Pipeline, parameters: Mapping[str, Any]) -> None:
@@ -144,9 +156,7 @@ def _check_parameters(pipeline: Pipeline, parameters: Mapping[str, Any]) -> None
             ) from None
 
 
-def _make_task(
-    pipeline: Pipeline, cell: PipelineCell, parameters: Mapping[str, Any], plan: Any
-) -> RunTask:
+def _make_task(pipeline: Pipeline, cell: PipelineCell, parameters: Mapping[str, Any]) -> RunTask:
     links = [link for link in pipeline.links if link.consumer == cell.name]
     kept = [link.producer for link in links if link.kind is not LinkKind.DATA]
     lane = {task.name for task in pipeline.tasks if task.options is None}
@@ -161,11 +171,12 @@ def _make_task(
         for link in pipeline.links
         if link.producer == cell.name and link.kind is LinkKind.DATA and link.consumer not in stays
     }
-    given = {output.name for output in cell.options.outputs} if cell.options else set()
-    need = _need(cell)
+    outputs = cell.options.outputs if cell.options else ()
+    given = {output.name for output in outputs}
+    need = _need(cell).command_line()
     body = CellBody(
-        (pin((need,), plan[cell.name].offer) if plan else need).command_line(),
-        need.command_line(),
+        need,
+        need,
         cell.line,
         cell.options is not None,
         cell.body,
@@ -173,10 +184,18 @@ def _make_task(
         () if kept else tuple(sorted(_names_of_others(pipeline, cell))),
         reads,
         tuple(sorted(read | given)),
+        {output.name: _address(output) for output in outputs if output.uri},
+        "" if cell.options else str(Path.cwd()),
         kept[-1] if kept else "",
     )
     after = tuple(dict.fromkeys(link.producer for link in links))
-    return RunTask(cell.name, after, body=body.to_json())
+    identity = cell_identity(pipeline, cell, parameters, reads).to_json()
+    return RunTask(cell.name, after, body=body.to_json() | {"identity": identity})
+
+
+def _address(output: CellOutput) -> str:
+    """Return where a value is stored, under its own name."""
+    return output.uri if output.uri == SCRATCH else str(output_uri(output, Path.cwd()))
 
 
 def _need(cell: PipelineCell) -> Resources:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.conftest import Notebook
+
+from .notebook_files import write_notebook
 
 pytestmark = pytest.mark.slow
 
@@ -19,16 +20,6 @@ pytestmark = pytest.mark.slow
 def _loaded(notebook: Notebook) -> Iterator[None]:
     assert notebook.run("import jupyter_sky as sky").status == "ok"
     yield
-
-
-def _write(folder: Path, *sources: str, tags: dict[int, list[str]] | None = None) -> str:
-    cells = [
-        new_code_cell(source, id=f"c{number}", metadata={"tags": (tags or {}).get(number, [])})
-        for number, source in enumerate(sources, 1)
-    ]
-    path = folder / "work.ipynb"
-    nbformat.write(new_notebook(cells=cells), path)
-    return repr(str(path))
 
 
 CELLS = (
@@ -45,7 +36,7 @@ CELLS = (
 
 
 def test_a_notebook_gives_what_running_all_cells_gives(notebook: Notebook, tmp_path: Path) -> None:
-    path = _write(tmp_path, *CELLS, tags={1: ["parameters"]})
+    path = write_notebook(tmp_path, *CELLS, tags={1: ["parameters"]})
     ran = notebook.run(f"run = sky.pipeline({path}, name='book').wait(150)\nrun.status()", 170)
     assert ran.status == "ok", ran.traceback
     assert set(eval(ran.result).values()) == {"succeeded"}
@@ -76,13 +67,13 @@ def test_a_notebook_gives_what_running_all_cells_gives(notebook: Notebook, tmp_p
 def test_notebooks_that_cannot_be_run(
     notebook: Notebook, tmp_path: Path, cells: tuple[str, ...], call: str, message: str
 ) -> None:
-    path = _write(tmp_path, *cells, tags={1: ["parameters"]} if cells is CELLS else None)
+    path = write_notebook(tmp_path, *cells, tags={1: ["parameters"]} if cells is CELLS else None)
     ran = notebook.run(f"sky.pipeline({path}, {call})")
     assert ran.ename == "SkyUsageError" and message in ran.evalue, ran.evalue
 
 
 def test_a_cell_that_fails_is_shown_in_its_place(notebook: Notebook, tmp_path: Path) -> None:
-    path = _write(tmp_path, "%%sky --name bad -o x\nprint('first')\nx = 1 / 0", "print(x)")
+    path = write_notebook(tmp_path, "%%sky --name bad -o x\nprint('first')\nx = 1 / 0", "print(x)")
     ran = notebook.run(f"run = sky.pipeline({path}, name='bad')\nrun.wait(100)", 120)
     assert "task bad has failed: ZeroDivisionError" in ran.evalue
     written = tmp_path / "out.ipynb"
@@ -103,7 +94,7 @@ def test_a_file_that_is_no_notebook(notebook: Notebook, tmp_path: Path) -> None:
 
 
 def test_the_verb_shows_plans_and_runs(notebook: Notebook, tmp_path: Path) -> None:
-    path = eval(_write(tmp_path, *CELLS, tags={1: ["parameters"]}))
+    path = eval(write_notebook(tmp_path, *CELLS, tags={1: ["parameters"]}))
     shown = notebook.run(f"print(get_ipython().run_line_magic('sky', 'pipeline show {path}'))")
     assert "left" in shown.stdout and "big, small" in shown.stdout, shown.stdout
     plan = notebook.run(f"%sky pipeline plan {path}")
