@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .task_names import plain_name
+
 
 class RunResults:
     """Values and outputs of one run; each file is complete or absent.
@@ -46,17 +48,17 @@ class RunResults:
 
     def save_outputs(self, task: str, outputs: Sequence[dict[str, Any]]) -> None:
         """Keep the outputs of the last attempt of a task, as notebooks have them."""
-        self._write(self._folder / f"{task}.outputs.json", json.dumps(outputs).encode())
+        self._write(self._folder / f"{plain_name(task)}.outputs.json", json.dumps(outputs).encode())
 
     def outputs(self, task: str) -> list[dict[str, Any]] | None:
         """Return the outputs of the last attempt of a task that has ended; None before."""
         try:
-            return json.loads((self._folder / f"{task}.outputs.json").read_text())
+            return json.loads((self._folder / f"{plain_name(task)}.outputs.json").read_text())
         except FileNotFoundError:
             return None
 
     def _value_path(self, task: str) -> Path:
-        return self._folder / f"{task}.pickle"
+        return self._folder / f"{plain_name(task)}.pickle"
 
     def _write(self, path: Path, data: bytes) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
