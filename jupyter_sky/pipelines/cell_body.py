@@ -256,6 +256,6 @@ def make_notebook_dag(pipeline: Pipeline, name: str, parameters: Mapping[str, An
         for cell in pipeline.tasks:
             for place, task in enumerate(tasks[cell.name]):
                 if (earlier := place - _at_once(pipeline, cell)) >= 0:
-                    dag.add_edge(tasks[cell.name][earlier], task, 0.0)
-                    dag.same_cluster(tasks[cell.name][earlier], task)
+                    # its cluster is up; to plan the same cluster for both takes quadratic time
+                    dag.add_edge(tasks[cell.name][earlier], task.set_spin_up(0.0), 0.0)
     return dag

@@ -31,7 +31,9 @@ class TaskReport:
     seconds, usd
         Of its last attempt, so far; None before it has begun.
     planned_seconds, planned_usd
-        By the plan; None where no time of the task is known.
+        By the plan; None for a task that is not in it.
+    is_assumed
+        Whether the plan knew no time of the task and took an hour.
     """
 
     name: str
@@ -42,6 +44,7 @@ class TaskReport:
     usd: float | None
     planned_seconds: float | None
     planned_usd: float | None
+    is_assumed: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return values of JSON; what is not known is left out."""
@@ -53,6 +56,7 @@ class TaskReport:
             "usd": self.usd,
             "planned_seconds": self.planned_seconds,
             "planned_usd": self.planned_usd,
+            "is_assumed": self.is_assumed or None,
         }
         return {name: value for name, value in values.items() if value is not None}
 
@@ -90,7 +94,6 @@ def report_tasks(
             cluster = state.clusters.get(state.placement.get(name, ""))
             usd = seconds / 3600 * hourly_price(cluster.token) if cluster else None
         one = planned.get(name)
-        is_known = one is not None and not one.assumed
         reports.append(
             TaskReport(
                 name,
@@ -99,8 +102,9 @@ def report_tasks(
                 one.offer.place if one else "",
                 seconds,
                 usd,
-                one.hours * 3600 if one and is_known else None,
-                one.usd if one and is_known else None,
+                one.hours * 3600 if one else None,
+                one.usd if one else None,
+                one.assumed if one else False,
             )
         )
     return tuple(reports)
@@ -135,7 +139,7 @@ def make_table(
     for report in reports:
         usd += report.usd or 0.0
         ended += report.phase.is_final
-        assumed += report.planned_seconds is None
+        assumed += report.is_assumed
         state = f"{report.phase} ({report.reason})" if report.reason else str(report.phase)
         rows.append(
             (
@@ -151,10 +155,12 @@ def make_table(
     title = _("Run {run}: {ended} of {count} tasks have ended; {time}, ${usd:.2f}").format(
         run=run, ended=ended, count=len(rows), time=format_duration(elapsed_seconds), usd=usd
     )
-    note = ""
-    if assumed < len(rows):
-        note = _("planned as a whole: {time}, ${usd:.2f}").format(
-            time=format_duration(plan.hours * 3600), usd=plan.usd
+    note = _("planned as a whole: {time}, ${usd:.2f}").format(
+        time=format_duration(plan.hours * 3600), usd=plan.usd
+    )
+    if assumed:
+        note += _("; an hour is assumed for each of {count} tasks whose time is not known").format(
+            count=assumed
         )
     columns = (
         *(_("task"), _("state"), _("time"), _("planned time")),

@@ -68,23 +68,27 @@ def test_time_and_cost_so_far_stand_beside_those_of_the_plan() -> None:
     assert (load.phase, load.seconds, load.usd) == (Phase.SUCCEEDED, 36.0, 0.02)
     assert (load.planned_seconds, load.planned_usd) == (72.0, 0.03)
     assert (fit.phase, fit.seconds, fit.usd) == (Phase.RUNNING, 100.0, pytest.approx(0.1))
-    assert (fit.planned_seconds, fit.place) == (None, OFFER.place), "an assumed hour is no plan"
+    assert (fit.planned_seconds, fit.is_assumed, fit.place) == (3600.0, True, OFFER.place)
     assert (show.phase, show.seconds, show.usd, show.place) == (Phase.WAITING, None, None, "")
+    assert show.planned_seconds is None
 
 
 def test_the_table_adds_up() -> None:
     table = make_table("nightly", _reports(now=251.0), _plan(), 151.0)
     assert table.title == "Run nightly: 1 of 3 tasks have ended; 2:31, $0.12"
     assert table.rows[0][:6] == ("load", "succeeded", "0:36", "1:12", "$0.0200", "$0.0300")
-    assert table.rows[1][:6] == ("fit", "running", "1:40", "", "$0.10", "")
-    assert table.note == "planned as a whole: 2:00:00, $3.50"
+    assert table.rows[1][:6] == ("fit", "running", "1:40", "1:00:00", "$0.10", "$1.20")
+    assert table.note == (
+        "planned as a whole: 2:00:00, $3.50; "
+        "an hour is assumed for each of 1 tasks whose time is not known"
+    )
 
 
 def test_graphs_are_written_as_json_and_as_yaml(tmp_path: Path) -> None:
     described = describe_graph("nightly", GRAPH, {"load": 2}, _reports(now=251.0))
     load, fit, __ = described["tasks"]
     assert (load["cell"], load["resources"], load["state"]) == (2, "--cpus 2", "succeeded")
-    assert fit["after"] == ["load"] and "planned_usd" not in fit
+    assert fit["after"] == ["load"] and "is_assumed" not in load
     for name, read in (("a.json", json.loads), ("a.yaml", yaml.safe_load)):
         write_graph(described, tmp_path / name)
         assert read((tmp_path / name).read_text("utf-8")) == described
