@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from ..pipelines.pipeline_run import PipelineRun
 
 
-def run_graph(dag: Dag, name: str | None = None, **settings: Any) -> PipelineRun:
+def run_graph(
+    dag: Dag, name: str | None = None, fresh: bool = False, **settings: Any
+) -> PipelineRun:
     """Plan a Dag over what can be launched, and run its tasks; return the run at once.
+
+    A task whose code, inputs, packages and files are those of an earlier run does not run again:
+    its result was kept.
 
     Parameters
     ----------
@@ -31,21 +36,28 @@ def run_graph(dag: Dag, name: str | None = None, **settings: Any) -> PipelineRun
         Its tasks have functions or shell commands to run.
     name
         Of the run; that of the Dag with the time unless given.
+    fresh
+        Run every task, whatever is kept.
     **settings
         ``minimize="time"``, ``deadline="3h"``, ``budget=20`` (USD) and so on, as `plan` has them.
     """
     from ..pipelines.pipeline_run import start_run
-    from ..pipelines.placing import place_graph
+    from ..pipelines.placing import pin_graph, place_graph
     from ..pipelines.task_body import make_graph
 
-    make_graph(dag)  # what cannot be run is said before anything is planned
+    graph = make_graph(dag)  # what cannot be run is said before anything is planned
     plan = place_graph(dag, **settings)
     name = name or f"{dag.name or 'run'}-{time.strftime('%m%d-%H%M%S')}"
-    return start_run(_sessions.current(), make_graph(dag, plan), name, plan)
+    pinned = pin_graph(graph, dag, plan)
+    origin = f"graph {dag.name}"
+    return start_run(_sessions.current(), pinned, name, plan, origin=origin, fresh=fresh)
 
 
 def pipeline(notebook: str | Path, name: str | None = None, **parameters: Any) -> PipelineRun:
     """Run the cells of a notebook as a graph: those that do not need each other side by side.
+
+    A cell whose code, inputs, packages, files and parameters are those of an earlier run does not
+    run again: its result and its outputs were kept.
 
     Parameters
     ----------
@@ -110,26 +122,69 @@ def plan_notebook(path: Path, parameters: Mapping[str, Any], **settings: Any) ->
     return place_graph(make_notebook_dag(found, path.stem, parameters), **settings)
 
 
+def preview_notebook(found: Pipeline, path: Path, parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Return for each task of a notebook whether its result is kept, or why it would run.
+
+    Parameters
+    ----------
+    found
+        Its cells and links.
+    path
+        Of the notebook.
+    parameters
+        Values in place of those of the cell that is tagged ``parameters``.
+    """
+    from ..config.settings import Sky
+    from ..pipelines.cell_body import make_notebook_graph
+    from ..pipelines.pipeline_run import open_kept
+    from ..pipelines.reuse import Reuse, describe
+
+    graph = make_notebook_graph(found, parameters)
+    kept = open_kept(Path(Sky.load().data_dir))
+    try:
+        judged = Reuse(graph, kept, _origin(path)).preview()
+        return {name: describe(each) for name, each in judged.items()}
+    finally:
+        kept.close()
+
+
 def start_notebook(
-    path: Path, name: str | None, parameters: Mapping[str, Any], **settings: Any
+    path: Path,
+    name: str | None,
+    parameters: Mapping[str, Any],
+    fresh: bool = False,
+    **settings: Any,
 ) -> PipelineRun:
     """Run the cells of a notebook as a graph, with `settings` of its plan."""
-    from ..pipelines.cell_body import make_notebook_graph
+    from ..pipelines.cell_body import make_notebook_dag, make_notebook_graph
     from ..pipelines.pipeline_run import start_run
+    from ..pipelines.placing import pin_graph, place_graph
     from ..pipelines.sweeps import expand_cells
 
     source, found = read_notebook(path)
-    make_notebook_graph(found, parameters)
+    graph = make_notebook_graph(found, parameters)
     for finding in found.findings:
         warnings.warn(f"{finding.text}; {finding.hint}", stacklevel=3)
-    plan = plan_notebook(path, parameters, **settings)
-    graph = make_notebook_graph(found, parameters, plan)
+    dag = make_notebook_dag(found, path.stem, parameters)
+    plan = place_graph(dag, **settings)
     name = name or f"{path.stem}-{time.strftime('%m%d-%H%M%S')}"
     expanded = expand_cells(found, parameters)
-    cells = {each.name: cell.number for cell in found.tasks for each in expanded[cell.name]}
-    sweeps = {cell.name: [e.name for e in expanded[cell.name]] for cell in found.tasks if cell.maps}
-    origin = {"source": source, "cells": cells, "sweeps": sweeps}
-    return start_run(_sessions.current(), graph, name, plan, origin)
+    facts = {
+        "source": source,
+        "cells": {each.name: cell.number for cell in found.tasks for each in expanded[cell.name]},
+        "sweeps": {
+            cell.name: [each.name for each in expanded[cell.name]]
+            for cell in found.tasks
+            if cell.maps
+        },
+        "origin": _origin(path),
+        "fresh": fresh,
+    }
+    return start_run(_sessions.current(), pin_graph(graph, dag, plan), name, plan, **facts)
+
+
+def _origin(path: Path) -> str:
+    return f"notebook {path.resolve()}"
 
 
 def resume(name: str) -> PipelineRun:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ..cell_options.values import SCRATCH, CellOutput, CellUpload
 from ..config.settings import Sky
 from ..engines.wire.values import Parcel
-from ..errors import SkyTransferError
+from ..errors import SkyError, SkyTransferError
 from ..storage.connections import Connections
 from ..storage.object_transfer import TransferItem
 from ..storage.part_worker import read_part
@@ -67,6 +68,30 @@ class StoredValue:
             parcel = _read_parcel(self.uri, self._version)
             self._value = (load_value(parcel, self.name, self.trusted and Sky.load().trust),)
         return self._value[0]
+
+    def is_there(self) -> bool:
+        """Return whether the store has the object in the version that was written."""
+        try:
+            return open_store(self.uri).stat(self.uri.key).version == self._version
+        except SkyError:
+            return False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return values of JSON from which `from_json` makes an equal handle."""
+        return {
+            "name": self.name,
+            "uri": str(self.uri),
+            "version": self._version,
+            "type": self.type,
+            "repr": self._repr,
+            "trusted": self.trusted,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> StoredValue:
+        """Return the handle of what `to_json` gave."""
+        uri = StorageUri.parse(data["uri"])
+        return cls(data["name"], uri, data["version"], dict(data), data["trusted"])
 
     def __repr__(self) -> str:
         return _("{repr} in {uri}").format(repr=self._repr, uri=self.uri)

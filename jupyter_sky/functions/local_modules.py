@@ -122,7 +122,7 @@ class LocalModules:
             if tree is None:
                 continue
             archives[each] = _archive(each, tree)
-            waiting += _imports_of_files(tree)
+            waiting += imports_of_files(tree)
         self._archives[name] = tuple(archives.values())
         return self._archives[name]
 
@@ -167,7 +167,7 @@ def _imports_of_code(code: CodeType) -> frozenset[str]:
     return frozenset(names - sys.stdlib_module_names)
 
 
-def _imports_of_files(tree: FileTree) -> set[str]:
+def imports_of_files(tree: FileTree) -> set[str]:
     """Return the top-level modules that sources import anywhere."""
     names: set[str] = set()
     for name, (content, __) in tree.entries.items():
@@ -214,11 +214,16 @@ def is_local_module(name: str) -> bool:
     return name.isidentifier() and _is_local(name)
 
 
-def module_tree(name: str) -> FileTree | None:
+def module_tree(name: str, also_editable: bool = False) -> FileTree | None:
     """Return the files of a local top-level module as they are now.
 
     Of packages, keys and passwords, links that lead elsewhere and files above `DATA_FILE_BYTES`
     that are no code are left out.
+
+    Parameters
+    ----------
+    also_editable
+        Whether a module of an editable distribution counts as local.
 
     Returns
     -------
@@ -230,7 +235,7 @@ def module_tree(name: str) -> FileTree | None:
     files: dict[str, Path] = {}
     size = 0
     try:
-        for place in _places(name):
+        for place in _places(name, also_editable):
             for below, path in module_files(place, place):
                 length = path.stat().st_size
                 if path.suffix in _CODE_SUFFIXES or length <= DATA_FILE_BYTES:
@@ -258,10 +263,10 @@ def _current_tree(name: str) -> FileTree | None:
     return tree
 
 
-def _places(name: str) -> tuple[Path, ...]:
+def _places(name: str, also_editable: bool = False) -> tuple[Path, ...]:
     """Return the file or the folders of a local top-level module; none if it is not local."""
     places = [place for place in _module_places(name) if not is_installed(place)]
-    if not places or _editable_owner(name):
+    if not places or (not also_editable and _editable_owner(name)):
         return ()
     return tuple(places)
 

@@ -73,26 +73,29 @@ def list_runs() -> Any:
 
 @verb("pipeline show", "pipeline show train.ipynb", _NOTEBOOK, _PARAMETERS, needs_session=False)
 def show_pipeline(notebook: Path, parameters: dict[str, Any] | None) -> Any:
-    """Show the tasks of a notebook, what each waits for, and what may be wrong."""
-    from ..api.pipelines import read_notebook
+    """Show the tasks of a notebook: what each waits for, whether it runs, and what is wrong."""
+    from ..api.pipelines import preview_notebook, read_notebook
     from ..pipelines.sweeps import expand_cells
 
     __, found = read_notebook(notebook)
     for finding in found.findings:
         print(f"{finding.text}; {finding.hint}")
+    is_wrong = not found.tasks or any(finding.is_error for finding in found.findings)
+    results = {} if is_wrong else preview_notebook(found, notebook, parameters or {})
     expanded = expand_cells(found, parameters or {})
     rows: list[tuple[object, ...]] = []
     for cell in found.tasks:
         links = [link for link in found.links if link.consumer == cell.name]
         before = ", ".join(dict.fromkeys(link.producer for link in links))
         reads = ", ".join(dict.fromkeys(link.name for link in links if link.name))
+        facts = (cell.number, str(cell.kind), before, reads)
         names = [each.name for each in expanded[cell.name]]
-        shown = names if len(names) <= _SHOWN_OF_SWEEP else [*names[: _SHOWN_OF_SWEEP - 1]]
-        rows += [(name, cell.number, str(cell.kind), before, reads) for name in shown]
+        shown = names if len(names) <= _SHOWN_OF_SWEEP else names[: _SHOWN_OF_SWEEP - 1]
+        rows += [(name, *facts, results.get(name, "")) for name in shown]
         if len(shown) < len(names):
             more = _("{cell}: {count} more").format(cell=cell.name, count=len(names) - len(shown))
-            rows.append((more, cell.number, str(cell.kind), before, reads))
-    columns = (_("task"), _("cell"), _("kind"), _("after"), _("reads"))
+            rows.append((more, *facts, ""))
+    columns = (_("task"), _("cell"), _("kind"), _("after"), _("reads"), _("result"))
     return Table(_("Tasks of {notebook}").format(notebook=notebook.name), columns, tuple(rows))
 
 
@@ -118,6 +121,7 @@ def plan_pipeline(notebook: Path, parameters: dict[str, Any] | None, **limits: s
     _NOTEBOOK,
     _PARAMETERS,
     option("--name", "NAME", "Name of the run.", "--name nightly"),
+    option("--fresh", "", "Run every task, whatever is kept of earlier runs."),
     _OUTPUT,
     _MINIMIZE,
     _DEADLINE,
@@ -127,13 +131,15 @@ def run_pipeline(
     notebook: Path,
     parameters: dict[str, Any] | None,
     name: str | None,
+    fresh: bool,
     output: Path | None,
     **limits: str | None,
 ) -> Any:
-    """Run a notebook as a graph, and say what becomes of its tasks."""
+    """Run the tasks of a notebook whose results are not kept, and say what becomes of each."""
     from ..api.pipelines import start_notebook
 
-    return _follow(start_notebook(notebook, name, parameters or {}, **_given(limits)), output)
+    run = start_notebook(notebook, name, parameters or {}, fresh, **_given(limits))
+    return _follow(run, output)
 
 
 @verb(

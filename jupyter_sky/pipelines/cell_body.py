@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import keyword
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from ..cell_options.parsing import parse_cell_line
-from ..cell_options.values import CellOutput
+from ..cell_options.values import SCRATCH, CellOutput
 from ..dag.dag import Dag, Task
 from ..errors import SkyUsageError, suggest
+from ..executor.stored_values import output_uri
 from ..resources import Resources
 from ..runs.graph import RunGraph, RunTask
 from ..translation import _
+from .cell_identity import cell_identity
 from .cells import Kind, PipelineCell
 from .links import LinkKind, Pipeline
-from .placing import pin
 from .sweeps import AT_ONCE, CellTask, expand_cells
 from .task_body import LoadValue, TaskCell
 
@@ -46,6 +48,8 @@ class CellBody:
         Producer of each name that it reads from another task; a list where a sweep gives it.
     gives
         Names that other tasks may read.
+    stores
+        Address of each value that stays in a store, by its name.
     kept_by
         Task on whose cluster it must run, for the variables there or as one of a sweep; empty for
         any cluster.
@@ -60,6 +64,7 @@ class CellBody:
     hidden: tuple[str, ...] = ()
     reads: Mapping[str, str | Sequence[str]] | None = None
     gives: tuple[str, ...] = ()
+    stores: Mapping[str, str] | None = None
     kept_by: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -69,21 +74,24 @@ class CellBody:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CellBody:
         """Return the body of what `to_json` gave."""
-        fields: dict[str, Any] = {key: value for key, value in data.items() if key != "kind"}
-        fields |= {name: tuple(data[name]) for name in ("hidden", "gives")}
-        return cls(**fields)
+        names = {each.name for each in fields(cls)}
+        known = {name: value for name, value in data.items() if name in names}
+        known |= {name: tuple(data[name]) for name in ("hidden", "gives")}
+        return cls(**known)
 
     def as_cell(self, task: str, result: str, load: LoadValue) -> TaskCell:
         """Return the cell that runs it; its values stay in a dict under the name `result`.
+
+        One that goes to a store is given back apart, under that name with its own behind it.
 
         Definitions and inputs have a cell of their own before it, so that lines in tracebacks are
         those of the notebook.
         """
         options = parse_cell_line(self.line)
         values = {
-            name: load(producer)[name]
+            name: load(producer, name)
             if isinstance(producer, str)
-            else [load(each)[name] for each in producer]
+            else [load(each, name) for each in producer]
             for name, producer in (self.reads or {}).items()
         }
         before = (
@@ -96,17 +104,18 @@ class CellBody:
             if part.name != part.expression
         ]
         is_magic = self.code.lstrip().startswith("%%")
-        given = ", ".join(f"{name!r}: {name}" for name in self.gives)
+        stores = {} if is_magic else dict(self.stores or {})
+        given = ", ".join(f"{name!r}: {name}" for name in self.gives if name not in stores)
         after = "" if is_magic else f"{_BLANK}{result} = {{{given}}}"
+        after += "".join(f"\n{result}_{name} = {name}" for name in stores)
         outputs = () if is_magic else (CellOutput(result),)
+        outputs += tuple(CellOutput(f"{result}_{name}", True, uri) for name, uri in stores.items())
         options = replace(options, resources=Resources(), inputs=(), outputs=outputs, auto=False)
         above = (f"%%sky {self.line}".rstrip(),) if self.has_line else ()
         return TaskCell(self.code + after, options, values, "\n".join(before), above)
 
 
-def make_notebook_graph(
-    pipeline: Pipeline, parameters: Mapping[str, Any], plan: Any = None
-) -> RunGraph:
+def make_notebook_graph(pipeline: Pipeline, parameters: Mapping[str, Any]) -> RunGraph:
     """Return what is to be run for the cells of a notebook.
 
     Parameters
@@ -115,8 +124,6 @@ def make_notebook_graph(
         Its cells and links.
     parameters
         Values in place of those of the cell that is tagged ``parameters``.
-    plan
-        Offers of the tasks, by name; None before they are planned.
 
     Raises
     ------
@@ -131,7 +138,7 @@ def make_notebook_graph(
     _check_parameters(pipeline, parameters)
     expanded = expand_cells(pipeline, parameters)
     return RunGraph(
-        _make_task(pipeline, cell, place, expanded, parameters, plan)
+        _make_task(pipeline, cell, place, expanded, parameters)
         for cell in pipeline.tasks
         for place in range(len(expanded[cell.name]))
     )
@@ -165,7 +172,6 @@ def _make_task(
     place: int,
     expanded: Mapping[str, Sequence[CellTask]],
     parameters: Mapping[str, Any],
-    plan: Any,
 ) -> RunTask:
     task = expanded[cell.name][place]
     earlier = place - _at_once(pipeline, cell)
@@ -183,11 +189,12 @@ def _make_task(
         for link in pipeline.links
         if link.producer == cell.name and link.kind is LinkKind.DATA and link.consumer not in stays
     }
-    given = {output.name for output in cell.options.outputs} if cell.options else set()
-    need = _need(cell)
+    outputs = cell.options.outputs if cell.options else ()
+    given = {output.name for output in outputs}
+    need = _need(cell).command_line()
     body = CellBody(
-        (pin((need,), plan[task.name].offer) if plan else need).command_line(),
-        need.command_line(),
+        need,
+        need,
         cell.line,
         cell.options is not None,
         cell.body,
@@ -200,11 +207,13 @@ def _make_task(
         () if kept else tuple(sorted(_names_of_others(pipeline, cell))),
         reads,
         tuple(sorted(read | given)),
+        {output.name: _address(output) for output in outputs if output.uri},
         expanded[cell.name][earlier].name if earlier >= 0 else kept[-1] if kept else "",
     )
     after = dict.fromkeys(link.producer for link in links)
     producers = tuple(each.name for producer in after for each in expanded[producer])
-    return RunTask(task.name, producers, body=body.to_json())
+    identity = cell_identity(pipeline, cell, parameters, reads, task.values).to_json()
+    return RunTask(task.name, producers, body=body.to_json() | {"identity": identity})
 
 
 def _producers(
@@ -221,6 +230,11 @@ def _at_once(pipeline: Pipeline, cell: PipelineCell) -> int:
         link.kind.is_of_one_cluster for link in pipeline.links if link.consumer == cell.name
     )
     return 1 if is_bound else (cell.options.at_once if cell.options else None) or AT_ONCE
+
+
+def _address(output: CellOutput) -> str:
+    """Return where a value is stored, under its own name."""
+    return output.uri if output.uri == SCRATCH else str(output_uri(output, Path.cwd()))
 
 
 def _need(cell: PipelineCell) -> Resources:

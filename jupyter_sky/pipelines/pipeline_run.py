@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from ..tables import Table
 from ..translation import _
 from .cell_outputs import output_text
 from .export import describe_graph, write_graph
+from .kept_results import KeptResults
 from .results import RunResults
 from .run_report import TaskReport, make_table, report_tasks
 from .session_world import POLL_SECONDS, SessionWorld, attempt_name, cluster_name
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from ..optimizer.plan import Plan
 
 
+RESULTS = "run-results"
+"""Folder of the results of all runs, below that of the user's data."""
 _TOLD = frozenset({Phase.RUNNING, Phase.DELAYED, *(one for one in Phase if one.is_final)})
 """Phases that people follow."""
 
@@ -57,22 +61,37 @@ class PipelineRun:
         recorded = self._journal.read(name)
         self._graph, self._settings = recorded.graph, recorded.settings
         self._sweeps: Mapping[str, Sequence[str]] = self._settings.get("sweeps", {})
-        self._results = RunResults(folder / "run-results" / name)
+        self._kept = open_kept(folder)
+        self._results = RunResults(folder / RESULTS / name, self._kept)
         self._ended: Future[RunState] = Future()
 
     def start(self) -> PipelineRun:
         """Carry the run out, from wherever it stands."""
-        world = SessionWorld(self._session, self._results)
+        world = SessionWorld(self._session, self._results, self._kept)
         controller = Controller(self._journal, self.name, world)
 
         def carry_out() -> None:
             try:
-                self._ended.set_result(asyncio.run(controller.run()))
+                state = asyncio.run(controller.run())
+                with suppress(OSError, SkyError):  # what is not removed now is removed later
+                    self._kept.sweep(self._needed_files, time.time())
+                self._ended.set_result(state)
             except BaseException as error:
                 self._ended.set_exception(error)
 
         threading.Thread(target=carry_out, name=f"sky-run-{self.name}", daemon=True).start()
         return self
+
+    def _needed_files(self) -> set[str]:
+        """Return the kept files of the runs that have not ended."""
+        needed: set[str] = set()
+        for name in self._journal.names():
+            recorded = self._journal.read(name)
+            state = fold(RunState.begin(recorded.graph), self._journal.events(name))
+            if not state.is_over:
+                folder = Path(self._session.config.data_dir) / RESULTS / name
+                needed |= RunResults(folder, self._kept).used_files()
+        return needed
 
     @property
     def plan(self) -> Plan:
@@ -163,6 +182,9 @@ class PipelineRun:
     def changes(self) -> Iterator[tuple[str, Phase, str]]:
         """Yield the changes of tasks until the end: name, phase, and the reason if there is one.
 
+        The reason of a task that runs is what differs from its last result, that of one that has
+        not run that its result was kept.
+
         Steps that only the run itself sees, such as a search for a stored result, are left out.
         """
         state, count = RunState.begin(self._graph), 0
@@ -174,7 +196,7 @@ class PipelineRun:
                 before, state = state, fold(state, [event])
                 for name, task in state.tasks.items():
                     if task.phase in _TOLD and task.phase is not before.tasks[name].phase:
-                        yield name, task.phase, task.reason
+                        yield name, task.phase, _reason(task)
             if is_last:
                 return
             time.sleep(POLL_SECONDS)
@@ -197,22 +219,51 @@ class PipelineRun:
         if task in self._sweeps:
             return [self.result(each, name) for each in self._sweeps[task]]
         self._check(task)
-        if not self._results.has(task):
+        result = self._results.find(task)
+        if result is None:
             raise SkyUsageError(
                 _("task {task} has no value: it is {phase}").format(
                     task=task, phase=self.state.tasks[task].phase
                 ),
                 hint=_("wait for it: run.wait()"),
             )
-        value = self._results.load(task)
-        if name is None:
-            return value
-        if name not in value:
+        names = [*result.values, *result.handles]
+        if name is not None and name not in names:
             raise SkyUsageError(
                 _("{task} gives no {name}").format(task=task, name=name),
-                hint=suggest(name, value),
+                hint=suggest(name, names),
             )
-        return value[name]
+        try:
+            if name is not None or "" in names:
+                return self._results.load(task, name or "")
+            return {each: self._results.load(task, each) for each in names}
+        except FileNotFoundError:
+            raise SkyUsageError(
+                _("the value of task {task} is not kept any more").format(task=task),
+                hint=_("run it again"),
+            ) from None
+
+    def why(self, task: str) -> str:
+        """Return why a task has run, or that its result was kept.
+
+        Examples
+        --------
+        >>> run.why("train")  # doctest: +SKIP
+        'input data, package torch 2.5 -> 2.6'
+        """
+        self._check(task)
+        found = self.state.tasks[task]
+        return _("its result was kept") if found.stored else found.why
+
+    def show(self) -> Table:
+        """Return a table of the tasks: what became of each, and why it has run."""
+        rows = []
+        for name, task in self.state.tasks.items():
+            unkept = _("not kept: {why}").format(why=task.unkept) if task.unkept else ""
+            words = "; ".join(filter(None, (self.why(name), unkept)))
+            rows.append((name, str(task.phase), words, f"${task.usd:.2f}"))
+        columns = (_("task"), _("phase"), _("why it has run"), _("cost"))
+        return Table(_("Tasks of {name}").format(name=self.name), columns, tuple(rows))
 
     def logs(self, task: str) -> str:
         """Return what the last attempt of a task has printed; of a swept cell what each has."""
@@ -322,6 +373,19 @@ class PipelineRun:
         return "\n".join(lines)
 
 
+def _reason(task: TaskState) -> str:
+    if task.phase is Phase.RUNNING:
+        return task.why
+    if task.phase is Phase.SUCCEEDED:
+        return _("its result was kept") if task.stored else ""
+    return task.reason
+
+
+def open_kept(folder: Path) -> KeptResults:
+    """Return the results that are kept of a user's runs."""
+    return KeptResults(folder / "kept-results")
+
+
 def open_journal(folder: Path) -> RunJournal:
     """Return the journal of a user's runs."""
     return RunJournal(folder / "runs.db")
@@ -332,15 +396,17 @@ def start_run(
     graph: RunGraph,
     name: str,
     plan: Plan,
-    source: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> PipelineRun:
     """Store a graph as a run, and carry it out.
 
     Parameters
     ----------
-    source
-        For the graph of a notebook: ``source`` is the notebook, ``cells`` the number of the cell of
-        each task, ``sweeps`` the tasks of each cell that ``--map`` makes several of.
+    **settings
+        ``origin`` names the notebook or graph, whose kept results are compared with; ``fresh=True``
+        runs every task. For the graph of a notebook ``source`` is the notebook, ``cells`` the
+        number of the cell of each task, ``sweeps`` the tasks of each cell that ``--map`` makes
+        several of.
 
     Raises
     ------
@@ -349,7 +415,7 @@ def start_run(
     """
     journal = open_journal(Path(session.config.data_dir))
     try:
-        settings = {"notebook": session.notebook, "plan": plan.to_json(), **(source or {})}
+        settings = {"notebook": session.notebook, "plan": plan.to_json(), **settings}
         journal.add(name, graph, settings, time.time())
     finally:
         journal.close()

@@ -1,35 +1,48 @@
-"""Values and outputs of the tasks of a run, in files of a folder."""
+"""Results of the tasks of a run: their values lie with the kept results, by their digests."""
 
 from __future__ import annotations
 
 import json
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..executor.stored_values import StoredValue
+from .identity import TaskKey
+from .kept_results import KeptResults, TaskResult
 from .task_names import plain_name
 
 
 class RunResults:
-    """Values and outputs of one run; each file is complete or absent.
+    """Results of one run; each file is complete or absent.
 
     Parameters
     ----------
     folder
-        Made at the first value, readable by its owner alone.
+        Made at the first result, readable by its owner alone.
+    kept
+        Where values are stored.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, kept: KeptResults) -> None:
+        self._folder, self._kept = folder, kept
 
-    def has(self, task: str) -> bool:
-        """Whether the value of a task is here."""
-        return self._value_path(task).exists()
+    def find(self, task: str) -> TaskResult | None:
+        """Return the result of a task; None before it has ended well."""
+        data = self._read(f"{plain_name(task)}.result.json")
+        return None if data is None else TaskResult.from_json(data)
 
-    def save(self, task: str, value: Any) -> None:
-        """Keep a value.
+    def save(self, task: str, values: Mapping[str, Any], **facts: Any) -> TaskResult:
+        """Keep the values of a task.
+
+        Parameters
+        ----------
+        values
+            By name; that of a function has an empty name.
+        **facts
+            Other attributes of the result.
 
         Raises
         ------
@@ -38,36 +51,78 @@ class RunResults:
         """
         import cloudpickle
 
-        self._write(self._value_path(task), cloudpickle.dumps(value))
+        handles = {n: v.to_json() for n, v in values.items() if isinstance(v, StoredValue)}
+        digests = {
+            name: self._kept.write_file(cloudpickle.dumps(value))
+            for name, value in values.items()
+            if name not in handles
+        }
+        result = TaskResult(digests, handles, **facts)
+        self._write(f"{plain_name(task)}.result.json", result.to_json())
+        return result
 
-    def load(self, task: str) -> Any:
-        """Return a value."""
+    def adopt(self, task: str, result: TaskResult) -> None:
+        """Take a result that an earlier run has made, with what it has shown."""
+        if result.outputs:
+            self.save_outputs(task, json.loads(self._kept.read_file(result.outputs)))
+        self._write(f"{plain_name(task)}.result.json", result.to_json())
+
+    def load(self, task: str, name: str = "") -> Any:
+        """Return a value of a task that has ended well.
+
+        Raises
+        ------
+        FileNotFoundError
+            It is not kept any more.
+        KeyError
+            The task has none of that name.
+        """
         import cloudpickle
 
-        return cloudpickle.loads(self._value_path(task).read_bytes())
+        result = self.find(task)
+        if result is None:
+            raise FileNotFoundError(task)
+        if name in result.handles:
+            return StoredValue.from_json(result.handles[name])
+        return cloudpickle.loads(self._kept.read_file(result.values[name]))
+
+    def save_key(self, task: str, key: TaskKey | None) -> None:
+        """Note the key of a task before it runs; None where it has none."""
+        self._write(f"{plain_name(task)}.key.json", None if key is None else key.to_json())
+
+    def key(self, task: str) -> TaskKey | None:
+        """Return the key of a task; None where it has none."""
+        data = self._read(f"{plain_name(task)}.key.json")
+        return None if data is None else TaskKey.from_json(data)
 
     def save_outputs(self, task: str, outputs: Sequence[dict[str, Any]]) -> None:
         """Keep the outputs of the last attempt of a task, as notebooks have them."""
-        self._write(self._folder / f"{plain_name(task)}.outputs.json", json.dumps(outputs).encode())
+        self._write(f"{plain_name(task)}.outputs.json", outputs)
 
     def outputs(self, task: str) -> list[dict[str, Any]] | None:
         """Return the outputs of the last attempt of a task that has ended; None before."""
+        return self._read(f"{plain_name(task)}.outputs.json")
+
+    def used_files(self) -> set[str]:
+        """Return the digests of the files that the results name."""
+        paths = self._folder.glob("*.result.json")
+        results = [TaskResult.from_json(json.loads(path.read_text())) for path in paths]
+        return {digest for result in results for digest in result.values.values()}
+
+    def _read(self, name: str) -> Any:
         try:
-            return json.loads((self._folder / f"{plain_name(task)}.outputs.json").read_text())
+            return json.loads((self._folder / name).read_text())
         except FileNotFoundError:
             return None
 
-    def _value_path(self, task: str) -> Path:
-        return self._folder / f"{plain_name(task)}.pickle"
-
-    def _write(self, path: Path, data: bytes) -> None:
+    def _write(self, name: str, data: Any) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        partial = self._folder / f".{path.name}-{uuid.uuid4().hex[:8]}.partial"
+        partial = self._folder / f".{name}-{uuid.uuid4().hex[:8]}.partial"
         try:
-            with partial.open("xb") as file:
-                file.write(data)
+            with partial.open("x", encoding="utf-8") as file:
+                json.dump(data, file)
                 file.flush()
                 os.fsync(file.fileno())
-            partial.replace(path)
+            partial.replace(self._folder / name)
         finally:
             partial.unlink(missing_ok=True)

@@ -21,6 +21,7 @@ from ..executor.earlier_run import EarlierRun
 from ..executor.request import CellPosition
 from ..executor.run import SkyRun
 from ..executor.session import Session
+from ..executor.stored_values import StoredValue
 from ..executor.values import ClusterRequest
 from ..runs.actions import (
     Action,
@@ -38,7 +39,9 @@ from ..runs.graph import RunGraph, RunTask
 from ..translation import _
 from .cell_body import CellBody
 from .cell_outputs import notebook_outputs, output_text
+from .kept_results import KeptResults
 from .results import RunResults
+from .reuse import Reuse
 from .task_body import TaskBody, TaskCell
 from .task_names import plain_name
 
@@ -54,17 +57,22 @@ class SessionWorld:
         Whose clusters are used; they are named after the run.
     results
         Values of the tasks.
+    kept
+        Results of all runs.
     """
 
-    def __init__(self, session: Session, results: RunResults) -> None:
-        self._session, self._results = session, results
+    def __init__(self, session: Session, results: RunResults, kept: KeptResults) -> None:
+        self._session, self._results, self._kept = session, results, kept
         self._run, self._graph = "", RunGraph([])
+        self._reuse = Reuse(self._graph, kept, "", results)
         self._refused: dict[str, list[str]] = {}
         self._runs: dict[str, SkyRun] = {}
 
     def prepare(self, run: str, graph: RunGraph, settings: Mapping[str, Any]) -> None:
         """Get to know the run whose actions are going to be asked for."""
         self._run, self._graph = run, graph
+        origin, is_fresh = settings.get("origin", ""), settings.get("fresh", False)
+        self._reuse = Reuse(graph, self._kept, origin, self._results, is_fresh)
 
     async def perform(self, action: Action, task: RunTask | None) -> Sequence[Event]:
         """Carry out an action and return what became of it."""
@@ -72,8 +80,7 @@ class SessionWorld:
             case MakePlan():
                 return [self._plan()]
             case FindResult(task=name):
-                found = await asyncio.to_thread(self._results.has, name)
-                return [Event(Kind.RESULT_FOUND if found else Kind.NO_RESULT, name, time.time())]
+                return [await asyncio.to_thread(self._find_result, name)]
             case Launch():
                 return [await asyncio.to_thread(self._launch, action)]
             case Move(task=name):  # data are brought with the cell
@@ -121,6 +128,25 @@ class SessionWorld:
             pass  # it has ended
         return Event(Kind.RELEASED, action.cluster, time.time())
 
+    # -- results -------------------------------------------------------------------------------
+
+    def _find_result(self, task: str) -> Event:
+        """Look for the result of a task in this run, and for a kept one of an earlier run."""
+        if self._results.find(task) is not None:
+            return Event(Kind.RESULT_FOUND, task, time.time())
+        try:
+            found = self._reuse.look_up(task)
+        except (OSError, SkyError) as error:  # what cannot be found out runs
+            return Event(Kind.NO_RESULT, task, time.time(), {"why": str(error)})
+        if found.result is not None:
+            return Event(Kind.RESULT_FOUND, task, time.time())
+        return Event(Kind.NO_RESULT, task, time.time(), {"why": found.why})
+
+    def _load(self, task: str, name: str) -> Any:
+        """Return a value for the engine of another task; one in a store is fetched."""
+        value = self._results.load(task, name)
+        return value.fetch() if isinstance(value, StoredValue) else value
+
     # -- attempts ------------------------------------------------------------------------------
 
     def _send(self, action: Send, body: TaskBody | CellBody) -> Event:
@@ -132,7 +158,7 @@ class SessionWorld:
                 yes=True,
             )
             try:
-                cell = body.as_cell(action.task, f"_{name}", self._results.load)
+                cell = body.as_cell(action.task, f"_{name}", self._load)
                 self._prepare(cell, place)
             except (SkyClusterLost, SkyUnreachable) as error:
                 reason = {"reason": error.message}
@@ -205,17 +231,35 @@ class SessionWorld:
     def _keep(self, action: Follow, run: SkyRun | EarlierRun) -> Event:
         """Keep the value of a task, which its run has brought."""
         name = self._attempt_name(action)
-        value = self._session.namespace.pop(f"_{name}", None)
-        self._runs.pop(name, None)
-        try:
-            self._results.save(action.task, value)
-        except Exception as error:
-            return self._failed(action, f"{type(error).__name__}: {error}")
         row = self._session.store.run(run.id)
         hours = ((row.ended or time.time()) - row.started) / 3600 if row else 0.0
         cluster = self._session.store.cluster(cluster_name(action.token))
         usd = hours * ((cluster.price or 0.0) if cluster else 0.0)
-        return Event(Kind.SUCCEEDED, action.task, time.time(), {"hours": hours, "usd": usd})
+        facts: dict[str, Any] = {"hours": hours, "usd": usd}
+        try:
+            values = self._take_values(f"_{name}", self._graph.tasks[action.task].body)
+            self._results.save(
+                action.task, values, **facts, **self._reuse.shown_and_written(action.task)
+            )
+        except Exception as error:
+            return self._failed(action, f"{type(error).__name__}: {error}")
+        self._runs.pop(name, None)
+        try:
+            facts["unkept"] = self._reuse.keep(action.task)
+        except (OSError, SkyError) as error:
+            facts["unkept"] = str(error)
+        return Event(Kind.SUCCEEDED, action.task, time.time(), facts)
+
+    def _take_values(self, result: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values that an attempt has brought into the notebook, by name."""
+        namespace = self._session.namespace
+        value = namespace.pop(result, None)
+        if body["kind"] != "cell":
+            return {"": value}
+        if isinstance(value, list):  # of several nodes
+            value = {name: [each[name] for each in value] for name in value[0]}
+        stored = {name: namespace.pop(f"{result}_{name}", None) for name in body["stores"] or ()}
+        return {**(value or {}), **stored}
 
     async def _stop(self, action: Stop) -> Event:
         try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
 
 from ..cell_options.values import CellData, CellOptions, CellOutput, CellUpload
 from ..dag.dag import Dag, Task, TaskOutput
@@ -14,16 +16,15 @@ from ..dag.graph import Data
 from ..errors import SkyUsageError
 from ..runs.graph import RunGraph, RunTask
 from ..translation import _
-from .placing import pin
-
-if TYPE_CHECKING:
-    from ..optimizer.plan import Plan
+from .file_reads import named_files
+from .function_identity import function_identity
+from .identity import TaskIdentity, digest_of
 
 _REFERENCE = re.compile(r"\$?\b(INPUT|OUTPUT)\[(\d+)\]")
 
 
-LoadValue = Callable[[str], Any]
-"""From the name of a task to its value."""
+LoadValue = Callable[[str, str], Any]
+"""From the names of a task and of one of its values, empty for a function's, to the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,10 @@ class TaskBody:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TaskBody:
         """Return the body of what `to_json` gave."""
-        fields: dict[str, Any] = {key: value for key, value in data.items() if key != "kind"}
-        fields |= {name: tuple(data[name]) for name in ("arguments", "inputs", "outputs")}
-        return cls(**fields)
+        names = {each.name for each in fields(cls)}
+        known = {name: value for name, value in data.items() if name in names}
+        known |= {name: tuple(data[name]) for name in ("arguments", "inputs", "outputs")}
+        return cls(**known)
 
     def as_cell(self, task: str, result: str, load: LoadValue) -> TaskCell:
         """Return the cell that runs it; its value stays under the name `result`.
@@ -96,7 +98,7 @@ class TaskBody:
         task
             Its name, of which paths on the machine are made.
         load
-            Returns the value of another task.
+            Returns a value of another task.
         """
         inputs = [_input_path(task, index) for index in range(len(self.inputs))]
         outputs = [_output_path(task, index) for index in range(len(self.outputs))]
@@ -111,7 +113,7 @@ class TaskBody:
         if self.function:
             values = {
                 "_sky_function": _unpickled(self.function),
-                "_sky_values": [load(producer) for producer in self.arguments],
+                "_sky_values": [load(producer, "") for producer in self.arguments],
             }
             code = f"{made}{result} = _sky_function(*_sky_values, *{inputs + outputs!r})"
             return TaskCell(code, options, values)
@@ -135,15 +137,13 @@ def _output_path(task: str, index: int) -> str:
     return f"./sky-tasks/{task}/output{index}"
 
 
-def make_graph(dag: Dag, plan: Plan | None = None) -> RunGraph:
+def make_graph(dag: Dag) -> RunGraph:
     """Return what is to be run for a Dag.
 
     Parameters
     ----------
     dag
         The graph.
-    plan
-        Its offers; without, each task goes where a cell would.
 
     Raises
     ------
@@ -165,17 +165,17 @@ def make_graph(dag: Dag, plan: Plan | None = None) -> RunGraph:
     for edge in frozen.edges:
         before[names[edge.dst]].append(names[edge.src])
     tasks = {task.name: task for task in dag}
-    return RunGraph(_make_task(tasks[name], before[name], plan) for name in names)
+    return RunGraph(_make_task(tasks[name], before[name]) for name in names)
 
 
-def _make_task(task: Task, producers: Sequence[str], plan: Plan | None) -> RunTask:
+def _make_task(task: Task, producers: Sequence[str]) -> RunTask:
     if not re.fullmatch(r"[\w.-]+", task.name):
         raise SkyUsageError(
             _("task {name!r} cannot be run under this name").format(name=task.name),
             hint=_("a name has letters, digits, '_', '-' and '.'"),
         )
     body = TaskBody(
-        (pin(task.needs, plan[task.name].offer) if plan else task.needs[0]).command_line(),
+        task.needs[0].command_line(),
         task.needs[0].command_line(),
         _pickled(task) if callable(task.run) else "",
         "" if callable(task.run) else f"{task.run or ''} {task.arg}".strip(),
@@ -201,7 +201,26 @@ def _make_task(task: Task, producers: Sequence[str], plan: Plan | None) -> RunTa
                     count=counts[word]
                 ),
             )
-    return RunTask(task.name, tuple(producers), body=body.to_json())
+    identity = {"identity": _identity(task, body).to_json()}
+    return RunTask(task.name, tuple(producers), body=body.to_json() | identity)
+
+
+def _identity(task: Task, body: TaskBody) -> TaskIdentity:
+    """Return what is known of the key of a task before it runs."""
+    if body.function:
+        found = function_identity(task.run, reads_stores=bool(body.inputs))
+    else:
+        folder = Path.cwd()
+        found = TaskIdentity(
+            digest_of(body.command.encode()), paths=named_files([body.command], folder)
+        )
+    return replace(
+        found,
+        parameters={"outputs": json.dumps(body.outputs)} if body.outputs else {},
+        addresses=body.inputs,
+        products=body.outputs,
+        values={producer: (producer, "") for producer in body.arguments},
+    )
 
 
 def _pickled(task: Task) -> str:

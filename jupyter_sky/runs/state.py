@@ -82,6 +82,10 @@ class TaskState:
         Time and money of the attempt that succeeded.
     stored
         Whether its result was found and nothing ran.
+    why
+        Why no kept result was taken; empty before it was looked for.
+    unkept
+        Why its result is not kept for later runs; empty where it is.
     """
 
     phase: Phase = Phase.WAITING
@@ -93,6 +97,8 @@ class TaskState:
     hours: float = 0.0
     usd: float = 0.0
     stored: bool = False
+    why: str = ""
+    unkept: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,14 +303,20 @@ def _is_current(task: TaskState, event: Event) -> bool:
 def _succeed(task: TaskState, event: Event) -> TaskState | None:
     if not _is_current(task, event):
         return None
-    hours, usd = event.data.get("hours", 0.0), event.data.get("usd", 0.0)
-    return replace(task, phase=Phase.SUCCEEDED, hours=hours, usd=usd, reason="")
+    facts = {name: event.data[name] for name in ("hours", "usd", "unkept") if name in event.data}
+    return replace(task, phase=Phase.SUCCEEDED, reason="", **facts)
 
 
 def _find(task: TaskState, event: Event) -> TaskState | None:
     if task.phase is not Phase.LOOKING_UP:
         return None
     return replace(task, phase=Phase.SUCCEEDED, stored=not task.attempts, reason="")
+
+
+def _find_none(task: TaskState, event: Event) -> TaskState | None:
+    if task.phase is not Phase.LOOKING_UP:
+        return None
+    return replace(task, phase=Phase.PLACING, why=event.data.get("why", ""))
 
 
 def _place(task: TaskState, event: Event) -> TaskState | None:
@@ -331,7 +343,7 @@ def _end(phase: Phase) -> _TaskChange:
 _OF_TASKS: Mapping[Kind, _TaskChange] = {
     Kind.READY: _move(Phase.WAITING, Phase.LOOKING_UP),
     Kind.RESULT_FOUND: _find,
-    Kind.NO_RESULT: _move(Phase.LOOKING_UP, Phase.PLACING),
+    Kind.NO_RESULT: _find_none,
     Kind.PLACED: _place,
     Kind.MOVED: _advance(Phase.MOVING, Phase.SENDING),
     Kind.NOT_MOVED: _end_badly("losses"),

@@ -20,6 +20,7 @@ from jupyter_sky.runs import controller as controller_module  # noqa: E402
 from jupyter_sky.runs.controller import Controller  # noqa: E402
 from jupyter_sky.runs.graph import RunGraph, RunTask  # noqa: E402
 from jupyter_sky.runs.journal import RunJournal  # noqa: E402
+from tests.benchmarks.pipelines_kept import cache_hit_ms, stale_wrong  # noqa: E402
 from tests.runs.pretended_world import PretendedWorld  # noqa: E402
 
 DIAMOND = (
@@ -49,6 +50,8 @@ def main(quick: bool = False) -> dict[str, float]:
     figures = {"controller_cpu_ms_per_task": controller_time(100 if quick else 1000)}
     figures |= end_everywhere(10 if quick else 10**6)
     figures["resume_s"] = resume_seconds()
+    figures |= stale_wrong(3 if quick else 60)
+    figures["cache_hit_ms"] = cache_hit_ms(20 if quick else 200)
     return figures
 
 

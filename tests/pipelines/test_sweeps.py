@@ -123,15 +123,15 @@ def test_what_a_sweep_gives_is_read_as_a_list_in_its_order() -> None:
         "score": fits
     }
     scores = {"fit[lr=0.1]": {"score": 1}, "fit[lr=0.01]": {"score": 2}}
-    cell = _body(graph, "best").as_cell("best", "result", scores.__getitem__)
+    cell = _body(graph, "best").as_cell("best", "result", lambda task, name: scores[task][name])
     assert cell.values == {"score": [1, 2]}
     assert [_body(graph, name).definitions for name in fits] == ["lr = 0.1", "lr = 0.01"]
 
 
 def test_one_value_is_read_as_a_list_too() -> None:
     graph = _graph(*NOTEBOOK, lr=[0.5])
-    cell = _body(graph, "best").as_cell("best", "result", {"fit[lr=0.5]": {"score": 3}}.__getitem__)
-    assert cell.values == {"score": [3]}
+    cell = _body(graph, "best").as_cell("best", "result", lambda task, name: (task, name))
+    assert cell.values == {"score": [("fit[lr=0.5]", "score")]}
 
 
 def test_a_swept_name_is_not_that_of_another_cell() -> None:

@@ -1,0 +1,226 @@
+"""Reuse of kept results: the key of each task, whether its result is kept, and why it is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..errors import SkyError
+from ..runs.graph import RunGraph
+from ..translation import _
+from .content import address_version, path_digest, product_version
+from .identity import TaskIdentity, TaskKey
+from .kept_results import KeptResults, TaskResult
+from .module_identity import module_identity
+from .results import RunResults
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """Whether the result of a task is kept.
+
+    Attributes
+    ----------
+    result
+        The kept result; None where the task has to run.
+    why
+        Why it has to run; empty where it has not.
+    key
+        Its key; None where it is not known, or not yet.
+    """
+
+    result: TaskResult | None = None
+    why: str = ""
+    key: TaskKey | None = None
+
+
+class Reuse:
+    """Kept results for the tasks of a graph.
+
+    Parameters
+    ----------
+    graph
+        Whose bodies have identities.
+    kept
+        Results of all runs.
+    origin
+        Notebook or graph: a task of the same name there is compared with, to say what differs.
+    results
+        Of the run so far; None before it has begun.
+    is_fresh
+        Whether every task runs, whatever is kept.
+    """
+
+    def __init__(
+        self,
+        graph: RunGraph,
+        kept: KeptResults,
+        origin: str,
+        results: RunResults | None = None,
+        is_fresh: bool = False,
+    ) -> None:
+        self._graph, self._kept, self._origin = graph, kept, origin
+        self._results, self._is_fresh = results, is_fresh
+        self._identities: dict[str, TaskIdentity] = {}
+
+    def preview(self) -> Mapping[str, Freshness]:
+        """Return for each task whether it would run, as far as that is known before."""
+        found = self._judge(self._graph.tasks)
+        return {name: self._with_followers(name, found) for name in found}
+
+    def look_up(self, task: str) -> Freshness:
+        """Return whether a task runs, whose producers have all ended well.
+
+        Where a result is taken for a task whose variables others would find on its engine, the
+        results of these are taken at once: none of them runs without those before it.
+        """
+        found = self._judge([task, *self._followers[task]])
+        decided = self._with_followers(task, found)
+        for name, each in found.items():
+            if self._results is None or self._results.find(name) is not None:
+                continue
+            is_taken = decided.result is not None and each.result is not None
+            if name == task or is_taken:
+                self._results.save_key(name, each.key)
+            if is_taken and each.key is not None and each.result is not None:
+                self._kept.note_use(each.key, each.result, self._origin, name)
+                self._results.adopt(name, each.result)
+        return decided
+
+    def keep(self, task: str) -> str:
+        """Keep the result that a task of this run has given; return why it is not kept, or nothing.
+
+        Nothing is kept under a key that may not be that of what has run: files and modules are
+        looked at again.
+        """
+        assert self._results is not None
+        if problem := self._identity(task).problem:
+            return problem
+        before, result = self._results.key(task), self._results.find(task)
+        if before is None or result is None:
+            return _("its key was not known when it began")
+        try:
+            after = self._key(task, dict(before.inputs))
+        except (OSError, SkyError) as error:
+            return str(error)
+        if after != before:
+            parts = ", ".join(before.differences(after))
+            return _("changed while it ran: {parts}").format(parts=parts)
+        self._kept.keep(before, result, self._origin, task)
+        return ""
+
+    def shown_and_written(self, task: str) -> dict[str, Any]:
+        """Return what a task of this run has shown and written, as its result names it."""
+        assert self._results is not None
+        outputs = json.dumps(self._results.outputs(task) or []).encode()
+        return {
+            "outputs": self._kept.write_file(outputs),
+            "products": {each: product_version(each) for each in self._identity(task).products},
+        }
+
+    # -- freshness -----------------------------------------------------------------------------
+
+    def _with_followers(self, task: str, found: Mapping[str, Freshness]) -> Freshness:
+        """Return the freshness of a task, which runs if one that needs its variables does."""
+        own = found[task]
+        if own.result is not None:
+            for name in self._followers[task]:
+                if found[name].result is None:
+                    why = _("{task} needs its variables").format(task=name)
+                    return Freshness(None, why, own.key)
+        return own
+
+    @cached_property
+    def _followers(self) -> Mapping[str, tuple[str, ...]]:
+        """Tasks that find variables on their engine which each, or one that follows it, leaves."""
+        needed: dict[str, set[str]] = {}
+        followers: dict[str, list[str]] = {name: [] for name in self._graph.tasks}
+        for name in self._graph.tasks:
+            before = set(self._identity(name).tasks.values())
+            needed[name] = before.union(*(needed[each] for each in before))
+            for each in needed[name]:
+                followers[each].append(name)
+        return {name: tuple(found) for name, found in followers.items()}
+
+    def _judge(self, tasks: Iterable[str]) -> dict[str, Freshness]:
+        """Return the freshness of tasks, and of those from which their inputs come."""
+        needed, waiting = set[str](), list(tasks)
+        while waiting:
+            name = waiting.pop()
+            if name not in needed:
+                needed.add(name)
+                if self._results is None or self._results.find(name) is None:
+                    waiting += self._graph.tasks[name].after
+                    waiting += self._identity(name).tasks.values()
+        found: dict[str, Freshness] = {}
+        for name in self._graph.tasks:
+            if name in needed:
+                found[name] = self._freshness(name, found)
+        return found
+
+    def _freshness(self, name: str, found: Mapping[str, Freshness]) -> Freshness:
+        if self._results is not None and (result := self._results.find(name)):
+            return Freshness(result, "", self._results.key(name))
+        identity = self._identity(name)
+        if identity.problem:
+            return Freshness(None, identity.problem)
+        inputs: dict[str, str] = {}
+        for label, (producer, value) in identity.values.items():
+            if (result := found[producer].result) is None:
+                return Freshness(None, _("after {task}").format(task=producer))
+            inputs[label] = result.digest(value)
+        for label, producer in identity.tasks.items():
+            if (key := found[producer].key) is None:
+                return Freshness(None, _("after {task}").format(task=producer))
+            inputs[label] = key.digest
+        try:
+            key = self._key(name, inputs)
+        except (OSError, SkyError) as error:
+            return Freshness(None, str(error))
+        if self._is_fresh:
+            return Freshness(None, "--fresh", key)
+        return self._find(name, key)
+
+    def _find(self, name: str, key: TaskKey) -> Freshness:
+        """Return the kept result of a key; else what differs from the last one."""
+        result = self._kept.find(key)
+        if result is not None:
+            why = self._kept.find_damage(result)
+            return Freshness(None if why else result, why, key)
+        before = self._kept.latest(self._origin, name)
+        parts = before.differences(key) if before else ()
+        return Freshness(None, ", ".join(parts) or _("no result is kept"), key)
+
+    # -- keys ----------------------------------------------------------------------------------
+
+    def _identity(self, name: str) -> TaskIdentity:
+        if name not in self._identities:
+            data = self._graph.tasks[name].body["identity"]
+            self._identities[name] = TaskIdentity.from_json(data)
+        return self._identities[name]
+
+    def _key(self, name: str, inputs: Mapping[str, str]) -> TaskKey:
+        """Return the key of a task with what files, modules and stores have now."""
+        identity = self._identity(name)
+        files = {name: path_digest(Path(path)) for name, path in identity.paths.items()}
+        files |= {address: address_version(address) for address in identity.addresses}
+        return TaskKey(
+            identity.code,
+            inputs,
+            identity.parameters,
+            identity.definitions,
+            identity.packages,
+            {name: module_identity(name) for name in identity.modules},
+            files,
+        )
+
+
+def describe(freshness: Freshness) -> str:
+    """Return a few words about whether a task would run."""
+    if freshness.result is not None:
+        return _("kept")
+    return _("runs: {why}").format(why=freshness.why)
