@@ -13,6 +13,7 @@ from jupyter_sky.cell_options.parsing import (
     written_options,
 )
 from jupyter_sky.cell_options.schema import OPTIONS, help_text
+from jupyter_sky.cell_options.values import CellMap
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.resources import Resources
 
@@ -71,6 +72,12 @@ def test_everything_asked():
         ("--bg train --name train", {"background": True, "name": "train"}),
         ("--bg --name train", {"background": True, "name": "train"}),
         ("--name train", {"name": "train"}),
+        ("--task train", {"name": "train"}),
+        ("--after a --after b,c", {"after": ("a", "b", "c")}),
+        (
+            "--map lr=[0.1, 0.01] --map n=range(3) --at-once 2",
+            {"maps": (CellMap("lr", "[0.1,0.01]"), CellMap("n", "range(3)")), "at_once": 2},
+        ),
         ("--auto", {"auto": True}),
         (
             "--output=m! --input x",
@@ -120,6 +127,17 @@ def test_lines(line, expected):
         ("--bg 3x", ["--bg 3x: not a name", "do not begin with a digit", "such as --bg _3x"]),
         ("--name class", ["--name class: not a name", "a word of Python's", "--name class_"]),
         ("--name my-name", ["--name my-name: not a name", "letters, digits and _", "my_name"]),
+        ("--task a --name b", ["--name is given twice"]),
+        ("--task a --bg b", ["a cell has one name, not b and a"]),
+        ("--after my-task", ["--after my-task: not a name", "--after my_task"]),
+        ("--map lr", ["--map lr: not a name with a list", "--map lr=[0.1,0.01]"]),
+        ("--map lr=", ["not a name with a list"]),
+        ("--map lr=[1", ["--map lr=[1: not an expression"]),
+        ("--map 'k=[a b]'", ["not an expression", "with spaces or quotes"]),
+        ("--map my-lr=[1]", ["--map my-lr: not a name"]),
+        ("--map lr=[1] --map lr=[2]", ["lr is given by another --map"]),
+        ("-i lr --map lr=[1]", ["lr is given by another -i"]),
+        ("--at-once 0", ["--at-once 0: not understood", "--at-once 4"]),
         ("--name '--'", ["--name needs a value"]),
         ("--name ++", ["--name ++: not a name", "such as --name train"]),
         ("--bg 'net größe'", ["such as --bg net_größe"]),

@@ -116,14 +116,14 @@ def read_notebook(path: Path) -> tuple[dict[str, Any], Pipeline]:
         ) from None
 
 
-def plan_notebook(path: Path, **settings: Any) -> Plan:
+def plan_notebook(path: Path, parameters: Mapping[str, Any], **settings: Any) -> Plan:
     """Return the plan of a notebook's graph, as `sky.pipeline` would run it."""
     from ..pipelines.cell_body import make_notebook_dag, make_notebook_graph
     from ..pipelines.placing import place_graph
 
     __, found = read_notebook(path)
-    make_notebook_graph(found, {})  # what is wrong is said before anything is planned
-    return place_graph(make_notebook_dag(found, path.stem), **settings)
+    make_notebook_graph(found, parameters)  # what is wrong is said before anything is planned
+    return place_graph(make_notebook_dag(found, path.stem, parameters), **settings)
 
 
 def preview_notebook(found: Pipeline, path: Path, parameters: Mapping[str, Any]) -> dict[str, str]:
@@ -163,17 +163,24 @@ def start_notebook(
     from ..pipelines.cell_body import make_notebook_dag, make_notebook_graph
     from ..pipelines.pipeline_run import start_run
     from ..pipelines.placing import pin_graph, place_graph
+    from ..pipelines.sweeps import expand_cells
 
     source, found = read_notebook(path)
     graph = make_notebook_graph(found, parameters)
     for finding in found.findings:
         warnings.warn(f"{finding.text}; {finding.hint}", stacklevel=3)
-    dag = make_notebook_dag(found, path.stem)
+    dag = make_notebook_dag(found, path.stem, parameters)
     plan = place_graph(dag, **settings)
     name = name or f"{path.stem}-{time.strftime('%m%d-%H%M%S')}"
+    expanded = expand_cells(found, parameters)
     facts = {
         "source": source,
-        "cells": {cell.name: cell.number for cell in found.tasks},
+        "cells": {each.name: cell.number for cell in found.tasks for each in expanded[cell.name]},
+        "sweeps": {
+            cell.name: [each.name for each in expanded[cell.name]]
+            for cell in found.tasks
+            if cell.maps
+        },
         "origin": _origin(path),
         "fresh": fresh,
     }
@@ -215,6 +222,33 @@ def find(name: str) -> PipelineRun:
     from ..pipelines.pipeline_run import PipelineRun
 
     return PipelineRun(_sessions.current(), name)
+
+
+def newest() -> PipelineRun:
+    """Return the run that was begun last.
+
+    Raises
+    ------
+    SkyUsageError
+        There is none.
+    """
+    names = run_names()
+    if not names:
+        raise SkyUsageError(
+            _("no graph has been run"), hint=_("begin one: %sky pipeline run train.ipynb")
+        )
+    return find(names[-1])
+
+
+def run_names() -> list[str]:
+    """Return the names of the runs of graphs, the newest last."""
+    from ..pipelines.pipeline_run import open_journal
+
+    journal = open_journal(Path(_sessions.current().config.data_dir))
+    try:
+        return journal.names()
+    finally:
+        journal.close()
 
 
 def runs() -> Table:

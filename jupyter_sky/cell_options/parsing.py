@@ -7,7 +7,6 @@ list here.
 
 from __future__ import annotations
 
-import keyword
 import re
 import shlex
 from collections import deque
@@ -23,7 +22,9 @@ from ..remote.package_names import check_package
 from ..resources import Resources, parse_duration, parse_usd
 from ..translation import _
 from .data import parse_data, parse_uploads
+from .identifiers import check_identifier, nearest_identifier
 from .schema import BY_DEST, BY_FLAG, OPTIONS, Option
+from .sweep import parse_maps
 from .values import CellInput, CellOptions, CellOutput
 
 _RESOURCES = tuple(option.dest for option in OPTIONS if option.group == "Resources")
@@ -61,6 +62,7 @@ def parse_cell_line(line: str, aliases: Mapping[str, str] = MappingProxyType({})
 @lru_cache(maxsize=1024)
 def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
     given = _read_values(_split_words(line), dict(aliases))
+    inputs = _inputs(_names(given, "input"))
     return CellOptions(
         resources=Resources.parse(**{key: given[key][0] for key in _RESOURCES if key in given}),
         cluster=_check_pattern(given, "cluster", r"[A-Za-z0-9][\w.-]*"),
@@ -74,12 +76,15 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         data=parse_data(_names(given, "data"), "--data"),
         mounts=parse_data(_names(given, "mount"), "--mount"),
         uploads=parse_uploads(_names(given, "out")),
-        inputs=_inputs(_names(given, "input")),
+        inputs=inputs,
         outputs=_outputs(_names(given, "output")),
         files=_output_files(_names(given, "output")),
         auto=_exclusive_flag(given, "auto", "no_auto"),
         background="bg" in given,
         name=_run_name(given),
+        after=_task_names(_names(given, "after")),
+        maps=parse_maps(_names(given, "map"), {read.name for read in inputs}),
+        at_once=_count(given, "at_once"),
         dry_run="dry_run" in given,
         retry_until_up="retry_until_up" in given,
         recover=_check_pattern(given, "recover", r"|[A-Za-z_][\w-]*"),
@@ -212,6 +217,11 @@ def _check_pattern(given: _GivenOptions, dest: str, pattern: str) -> str | None:
     return text
 
 
+def _count(given: _GivenOptions, dest: str) -> int | None:
+    text = _check_pattern(given, dest, r"0*[1-9]\d*")
+    return None if text is None else int(text)
+
+
 def _seconds(given: _GivenOptions, dest: str) -> float | None:
     return parse_duration(given[dest][0], f"--{dest}") if dest in given else None
 
@@ -256,9 +266,16 @@ def _run_name(given: _GivenOptions) -> str | None:
             hint=_("--bg train"),
         )
     for name, flag in names.items():
-        near = _nearest_identifier(name) or "train"
-        return _identifier(name, flag, _("such as {example}").format(example=f"{flag} {near}"))
+        near = nearest_identifier(name) or "train"
+        return check_identifier(name, flag, _("such as {example}").format(example=f"{flag} {near}"))
     return None
+
+
+def _task_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        near = nearest_identifier(name) or "prepare"
+        check_identifier(name, "--after", _("such as {example}").format(example=f"--after {near}"))
+    return names
 
 
 def _variables(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -280,7 +297,7 @@ def _inputs(items: tuple[str, ...]) -> tuple[CellInput, ...]:
         expression, arrow, name = (part.strip() for part in item.rpartition("->"))
         read = CellInput(expression if arrow else name, name)
         hint = f"such as -i x, or -i '{read.expression}->value' to name what is sent"
-        _identifier(name, "-i", hint)
+        check_identifier(name, "-i", hint)
         try:
             compile(read.expression, "-i", "eval")
         except (SyntaxError, ValueError):
@@ -302,11 +319,11 @@ def _outputs(items: tuple[str, ...]) -> tuple[CellOutput, ...]:
             continue
         output = parse_output(item)
         hint = "such as -o score, or -o model! to keep it remote"
-        if near := _nearest_identifier(output.name):
+        if near := nearest_identifier(output.name):
             hint = _("such as {example}").format(example=f"-o {near}")
         if re.search(r"[./*]", output.name):
             hint = f"a file or folder is written -o {FILE_PREFIX}{item}"
-        _identifier(output.name, "-o", hint)
+        check_identifier(output.name, "-o", hint)
         if outputs.setdefault(output.name, output) != output:
             raise SkyUsageError(
                 _("-o: {name} both brought back and kept").format(name=output.name),
@@ -355,37 +372,6 @@ def _output_files(items: tuple[str, ...]) -> tuple[str, ...]:
                 hint=_("such as -o file:out/model.pt; from elsewhere: %sky get /data/model.pt"),
             )
     return tuple(paths)
-
-
-def _identifier(name: str, flag: str, hint: str) -> str:
-    if keyword.iskeyword(name):
-        raise SkyUsageError(
-            _("{flag} {name}: not a name, but a word of Python's").format(flag=flag, name=name),
-            hint=hint,
-        )
-    if not name.isidentifier():
-        raise SkyUsageError(
-            _(
-                "{flag} {name}: not a name; names have letters, digits and _, and do not begin "
-                "with a digit"
-            ).format(flag=flag, name=name),
-            hint=hint,
-        )
-    return name
-
-
-def _nearest_identifier(text: str) -> str:
-    """Return the name that resembles a text most; empty for one without letters and digits.
-
-    Examples
-    --------
-    >>> [_nearest_identifier(text) for text in ("my-name", "3x", "class", "++")]
-    ['my_name', '_3x', 'class_', '']
-    """
-    name = re.sub(r"\W+", "_", text).strip("_")
-    if name[:1].isdigit():
-        return f"_{name}"
-    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 _REQUIREMENT_CLAUSE = re.compile(r"\s*(?:[<>!=]|~=)")  # what follows the comma of `torch>=2,<3`

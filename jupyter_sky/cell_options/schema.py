@@ -119,7 +119,19 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
     ),
     "Running": (
         ("--bg", "[NAME]", "Run in the background, as NAME.", "--bg train", ""),
-        ("--name", "NAME", "Name of the cell.", "--name train", ""),
+        (
+            *("--task --name", "NAME", "Name of the cell, and of its task in a pipeline."),
+            *("--task train", ""),
+        ),
+        (
+            *("--after", "TASK,...", "Tasks that it waits for in a pipeline."),
+            *("--after prepare", "task"),
+        ),
+        (
+            *("--map", "NAME=LIST,...", "A task for each value; -o gathers a list."),
+            *("--map lr=[0.1,0.01]", ""),
+        ),
+        ("--at-once", "N", "Most tasks of --map at a time; else 8.", "--at-once 4", ""),
         ("--dry-run", "", "Show what would run where, for how much.", "--dry-run", ""),
         (
             *("--retry-until-up", "", "When every place refuses, wait and ask again."),

@@ -52,12 +52,22 @@ class CellUpload:
 
 
 @dataclass(frozen=True, slots=True)
+class CellMap:
+    """A name, and the list as it is written, each of whose values is one task's."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
 class CellOptions:
     """Options of one cell. Costs are in USD, `timeout` and `idle` in seconds.
 
     `files` are the paths of ``-o file:PATH``. `recover` is the strategy by which another place is
     chosen after a loss, empty for the usual one and None not to go on; `checkpoint` the seconds
-    between two saves, None where the schedule decides.
+    between two saves, None where the schedule decides. `name` and `after` name the cell's task and
+    those that it waits for in a pipeline; `maps` make several tasks of it, and `at_once` run at a
+    time.
     """
 
     resources: Resources = field(default_factory=Resources)
@@ -78,6 +88,9 @@ class CellOptions:
     auto: bool | None = None
     background: bool = False
     name: str | None = None
+    after: tuple[str, ...] = ()
+    maps: tuple[CellMap, ...] = ()
+    at_once: int | None = None
     dry_run: bool = False
     retry_until_up: bool = False
     recover: str | None = None

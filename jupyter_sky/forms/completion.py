@@ -87,6 +87,14 @@ class CompletionContext:
         """No field asks for a run."""
         return ()
 
+    def tasks(self) -> Iterable[str]:
+        """Tasks are named in other cells, which the form does not read."""
+        return ()
+
+    def graph_runs(self) -> Iterable[str]:
+        """No field asks for a run of a graph."""
+        return ()
+
 
 def complete(
     key: str,

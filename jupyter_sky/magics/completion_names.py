@@ -40,6 +40,14 @@ class CompletionSources(Protocol):
         """Names of runs."""
         ...
 
+    def tasks(self) -> Iterable[str]:
+        """Names of the tasks of the notebook's pipeline."""
+        ...
+
+    def graph_runs(self) -> Iterable[str]:
+        """Names of runs of graphs."""
+        ...
+
 
 class LiveSources(CompletionSources, Protocol):
     """Names that a line of a notebook asks for, too."""
@@ -63,6 +71,7 @@ def _names_of_kind(kind: str, sources: CompletionSources) -> list[tuple[str, str
         "cpu-vendor": lambda: VENDORS,
         "env": lambda: sorted(os.environ),
         "gpu": accelerators.names,
+        "graph-run": sources.graph_runs,
         "grouping": _groupings,
         "local-name": sources.local_names,
         "price-source": _price_sources,
@@ -72,6 +81,7 @@ def _names_of_kind(kind: str, sources: CompletionSources) -> list[tuple[str, str
         "service": lambda: SERVICES,
         "setting": _settings,
         "strategy": _strategies,
+        "task": sources.tasks,
     }
     if kind in _PLACES:
         return label_names(sources.places(kind), kind)

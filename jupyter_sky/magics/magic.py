@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ from .shown_errors import ShownError, skip_once
 if TYPE_CHECKING:
     from ..cell_options.values import CellOptions
     from ..executor.request import CellPosition
+
+
+_TASK_NAME = re.compile(r"%%sky\b.*\s--(?:task|name|bg)[=\s]+([^\W\d]\w*)")
 
 
 @magics_class
@@ -75,6 +79,16 @@ class SkyMagics(Magics):
         except SyntaxError as error:
             raise _hide_package_frames(self.shell, error) from None
         try:
+            if options.maps:
+                from .sweep_cells import run_sweep
+
+                return run_sweep(
+                    options,
+                    self.shell.user_ns,
+                    lambda swept, values: session.run(
+                        cell, swept, for_cell(self.shell), origin, values
+                    ),
+                )
             return session.run(cell, options, for_cell(self.shell), origin)
         except BaseException as error:
             failure = _presentable(self.shell, error)
@@ -189,6 +203,22 @@ class _SessionSources:
     def runs(self) -> Iterable[str]:
         session = self._session()
         return list(session.named) if session else []
+
+    def tasks(self) -> Iterable[str]:
+        """Names in the cells that have run; those of the kernel's file are not known here."""
+        history = self.shell.history_manager
+        return dict.fromkeys(
+            name
+            for cell in (history.input_hist_raw if history else ())
+            for name in _TASK_NAME.findall(cell.lstrip().partition("\n")[0])
+        )
+
+    def graph_runs(self) -> Iterable[str]:
+        if self._session() is None:
+            return []
+        from ..api.pipelines import run_names
+
+        return run_names()
 
 
 def _hide_package_frames(shell: Any, error: BaseException) -> Exception:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..cell_options.sweep import read_written
 from ..errors import SkyUsageError
 from ..tables import Table
 from ..translation import _
@@ -32,7 +34,7 @@ def parse_parameters(text: str, name: str) -> dict[str, Any]:
     try:
         call = ast.parse(f"f({text})", mode="eval").body
         assert isinstance(call, ast.Call) and not call.args
-        return {str(each.arg): _read_value(each.value) for each in call.keywords if each.arg}
+        return {str(each.arg): read_written(each.value) for each in call.keywords if each.arg}
     except (SyntaxError, ValueError, AssertionError):
         raise SkyUsageError(
             _("{name} {text}: not a list of parameters").format(name=name, text=text),
@@ -40,25 +42,24 @@ def parse_parameters(text: str, name: str) -> dict[str, Any]:
         ) from None
 
 
-def _read_value(node: ast.expr) -> Any:
-    return node.id if isinstance(node, ast.Name) else ast.literal_eval(node)
-
-
 _NOTEBOOK = word("NOTEBOOK", "Notebook; it is not changed.", "path", parse_path)
-_RUN = word("NAME", "Name of the run.")
+_SHOWN_OF_SWEEP = 12
+"""Rows of the tasks of one cell; the others are counted."""
+_FOLLOW_SECONDS = 1.0
+_RUN = word("NAME", "Name of the run.", "graph-run")
 _MINIMIZE = option("--minimize", "GOAL", "cost, time, time_then_cost, carbon.", "--minimize time")
 _DEADLINE = option("--deadline", "TIME", "Longest time that it may take.", "--deadline 3h")
 _BUDGET = option("--budget", "USD", "Most USD that it may cost.", "--budget 20")
+_OUTPUT = option(
+    "-o --output", "FILE", "Write the outputs there.", "-o out.ipynb", "path", parse_path
+)
 _PARAMETERS = option(
     "-p --parameters",
     "NAME=VALUE",
-    "Values of its parameters.",
+    "Values of its parameters, and lists of its sweeps.",
     "-p lr=0.1",
     "",
     parse_parameters,
-)
-_OUTPUT = option(
-    "-o --output", "FILE", "Write the outputs there.", "-o out.ipynb", "path", parse_path
 )
 
 
@@ -74,19 +75,26 @@ def list_runs() -> Any:
 def show_pipeline(notebook: Path, parameters: dict[str, Any] | None) -> Any:
     """Show the tasks of a notebook: what each waits for, whether it runs, and what is wrong."""
     from ..api.pipelines import preview_notebook, read_notebook
+    from ..pipelines.sweeps import expand_cells
 
     __, found = read_notebook(notebook)
     for finding in found.findings:
         print(f"{finding.text}; {finding.hint}")
     is_wrong = not found.tasks or any(finding.is_error for finding in found.findings)
     results = {} if is_wrong else preview_notebook(found, notebook, parameters or {})
-    rows = []
+    expanded = expand_cells(found, parameters or {})
+    rows: list[tuple[object, ...]] = []
     for cell in found.tasks:
         links = [link for link in found.links if link.consumer == cell.name]
-        before = dict.fromkeys(link.producer for link in links)
-        reads = dict.fromkeys(link.name for link in links if link.name)
-        names = (cell.name, cell.number, str(cell.kind), ", ".join(before), ", ".join(reads))
-        rows.append((*names, results.get(cell.name, "")))
+        before = ", ".join(dict.fromkeys(link.producer for link in links))
+        reads = ", ".join(dict.fromkeys(link.name for link in links if link.name))
+        facts = (cell.number, str(cell.kind), before, reads)
+        names = [each.name for each in expanded[cell.name]]
+        shown = names if len(names) <= _SHOWN_OF_SWEEP else names[: _SHOWN_OF_SWEEP - 1]
+        rows += [(name, *facts, results.get(name, "")) for name in shown]
+        if len(shown) < len(names):
+            more = _("{cell}: {count} more").format(cell=cell.name, count=len(names) - len(shown))
+            rows.append((more, *facts, ""))
     columns = (_("task"), _("cell"), _("kind"), _("after"), _("reads"), _("result"))
     return Table(_("Tasks of {notebook}").format(notebook=notebook.name), columns, tuple(rows))
 
@@ -95,15 +103,16 @@ def show_pipeline(notebook: Path, parameters: dict[str, Any] | None) -> Any:
     "pipeline plan",
     "pipeline plan train.ipynb --deadline 3h",
     _NOTEBOOK,
+    _PARAMETERS,
     _MINIMIZE,
     _DEADLINE,
     _BUDGET,
 )
-def plan_pipeline(notebook: Path, **limits: str | None) -> Any:
+def plan_pipeline(notebook: Path, parameters: dict[str, Any] | None, **limits: str | None) -> Any:
     """Show where the tasks of a notebook would run, and what that costs."""
     from ..api.pipelines import plan_notebook
 
-    return plan_notebook(notebook, **_given(limits))
+    return plan_notebook(notebook, parameters or {}, **_given(limits))
 
 
 @verb(
@@ -133,6 +142,36 @@ def run_pipeline(
     return _follow(run, output)
 
 
+@verb(
+    "pipeline status",
+    "pipeline status nightly",
+    word("[NAME]", "Name of the run; the newest unless given.", "graph-run"),
+    option("-f --follow", "", "Show what changes until it ends."),
+)
+def show_status(name: str | None, follow: bool) -> Any:
+    """Show states, times and costs of the tasks of a run, beside those of its plan."""
+    from ..api.pipelines import find, newest
+
+    run = find(name) if name else newest()
+    if not follow:
+        return run.table()
+    _show_until_end(run)
+    return None
+
+
+@verb(
+    "pipeline export",
+    "pipeline export nightly out.ipynb",
+    _RUN,
+    word("FILE", "Notebook with outputs (.ipynb), or graph (.json, .yaml).", "path", parse_path),
+)
+def export_run(name: str, file: Path) -> None:
+    """Write the notebook of a run with its outputs, or its graph with states and costs."""
+    from ..api.pipelines import find
+
+    print(find(name).export(file))
+
+
 @verb("pipeline resume", "pipeline resume nightly", _RUN, _OUTPUT)
 def resume_pipeline(name: str, output: Path | None) -> Any:
     """Go on with a run whose process has ended."""
@@ -153,7 +192,7 @@ def cancel_pipeline(name: str) -> None:
     "pipeline logs",
     "pipeline logs nightly train",
     _RUN,
-    word("TASK", "Name of a task."),
+    word("TASK", "Name of a task, or of a cell that --map makes several of.", "task"),
 )
 def show_logs(name: str, task: str) -> None:
     """Print what a task of a run has printed."""
@@ -183,3 +222,21 @@ def _follow(run: PipelineRun, output: Path | None) -> None:
         if output is not None:
             run.save_notebook(output)
     run.wait()
+
+
+def _show_until_end(run: PipelineRun) -> None:
+    """Show the table of a run until all tasks have ended, in a notebook in one place."""
+    from IPython.display import display
+
+    table = run.table()
+    handle, shown = display(table, display_id=True), [row[:2] for row in table]
+    while not all(task.phase.is_final for task in run.state.tasks.values()):
+        time.sleep(_FOLLOW_SECONDS)
+        table, states = run.table(), [row[:2] for row in run.table()]
+        if handle is not None:
+            handle.update(table)
+        elif states != shown:  # a terminal, where each table takes its own lines
+            print(f"\n{table}", flush=True)
+        shown = states
+    if handle is not None:
+        handle.update(run.table())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import keyword
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ..translation import _
 from .cell_identity import cell_identity
 from .cells import Kind, PipelineCell
 from .links import LinkKind, Pipeline
+from .sweeps import AT_ONCE, CellTask, expand_cells
 from .task_body import LoadValue, TaskCell
 
 _BLANK = "\n" * 8
@@ -40,11 +42,11 @@ class CellBody:
     code
         Of the cell.
     definitions
-        Code of the cells of definitions and parameters that it needs.
+        Code of the cells of definitions and parameters that it needs, and its values of a sweep.
     hidden
         Names of other cells, which it must not see although they ran on its engine.
     reads
-        Producer of each name that it reads from another task.
+        Producer of each name that it reads from another task; a list where a sweep gives it.
     gives
         Names that other tasks may read.
     stores
@@ -52,7 +54,8 @@ class CellBody:
     folder
         Folder of this machine in which it works; empty for that of its cluster.
     kept_by
-        Task on whose cluster it must run, for the variables there; empty for any cluster.
+        Task on whose cluster it must run, for the variables there or as one of a sweep; empty for
+        any cluster.
     """
 
     resources: str = ""
@@ -62,7 +65,7 @@ class CellBody:
     code: str = ""
     definitions: str = ""
     hidden: tuple[str, ...] = ()
-    reads: Mapping[str, str] | None = None
+    reads: Mapping[str, str | Sequence[str]] | None = None
     gives: tuple[str, ...] = ()
     stores: Mapping[str, str] | None = None
     folder: str = ""
@@ -89,7 +92,12 @@ class CellBody:
         those of the notebook.
         """
         options = parse_cell_line(self.line)
-        values = {name: load(producer, name) for name, producer in (self.reads or {}).items()}
+        values = {
+            name: load(producer, name)
+            if isinstance(producer, str)
+            else [load(each, name) for each in producer]
+            for name, producer in (self.reads or {}).items()
+        }
         before = (
             [f"for _name in {self.hidden!r}: globals().pop(_name, None)"] if self.hidden else []
         )
@@ -134,18 +142,26 @@ def make_notebook_graph(pipeline: Pipeline, parameters: Mapping[str, Any]) -> Ru
     if not pipeline.tasks:
         raise SkyUsageError(_("no cell of the notebook is to be run"))
     _check_parameters(pipeline, parameters)
-    return RunGraph(_make_task(pipeline, cell, parameters) for cell in pipeline.tasks)
+    expanded = expand_cells(pipeline, parameters)
+    return RunGraph(
+        _make_task(pipeline, cell, place, expanded, parameters)
+        for cell in pipeline.tasks
+        for place in range(len(expanded[cell.name]))
+    )
 
 
 def _check_parameters(pipeline: Pipeline, parameters: Mapping[str, Any]) -> None:
     cells = [cell for cell in pipeline.cells if cell.kind is Kind.PARAMETERS]
-    known = sorted({name for cell in cells for name in cell.makes})
+    swept = {each.name for cell in pipeline.tasks for each in cell.maps}
+    known = sorted(swept.union(*(cell.makes for cell in cells)))
     for name, value in parameters.items():
         if name not in known:
             raise SkyUsageError(
                 _("the notebook has no parameter {name}").format(name=name),
                 hint=suggest(name, known) if known else _("tag a cell with: parameters"),
             )
+        if name in swept:  # its values are checked one by one
+            continue
         try:
             json.dumps(value)
         except (TypeError, ValueError):
@@ -156,13 +172,21 @@ def _check_parameters(pipeline: Pipeline, parameters: Mapping[str, Any]) -> None
             ) from None
 
 
-def _make_task(pipeline: Pipeline, cell: PipelineCell, parameters: Mapping[str, Any]) -> RunTask:
+def _make_task(
+    pipeline: Pipeline,
+    cell: PipelineCell,
+    place: int,
+    expanded: Mapping[str, Sequence[CellTask]],
+    parameters: Mapping[str, Any],
+) -> RunTask:
+    task = expanded[cell.name][place]
+    earlier = place - _at_once(pipeline, cell)
     links = [link for link in pipeline.links if link.consumer == cell.name]
-    kept = [link.producer for link in links if link.kind is not LinkKind.DATA]
+    kept = [link.producer for link in links if link.kind.is_of_one_cluster]
     lane = {task.name for task in pipeline.tasks if task.options is None}
     stays = lane if cell.name in lane else set()
     reads = {
-        link.name: link.producer
+        link.name: _producers(pipeline, link.producer, expanded)
         for link in links
         if link.kind is LinkKind.DATA and link.producer not in stays
     }
@@ -180,17 +204,39 @@ def _make_task(pipeline: Pipeline, cell: PipelineCell, parameters: Mapping[str, 
         cell.line,
         cell.options is not None,
         cell.body,
-        "\n".join(_definition(one, parameters) for one in pipeline.definitions(cell)),
+        "\n".join(
+            [
+                *(_definition(one, parameters) for one in pipeline.definitions(cell)),
+                *(f"{name} = {value!r}" for name, value in task.values.items()),
+            ]
+        ),
         () if kept else tuple(sorted(_names_of_others(pipeline, cell))),
         reads,
         tuple(sorted(read | given)),
         {output.name: _address(output) for output in outputs if output.uri},
         "" if cell.options else str(Path.cwd()),
-        kept[-1] if kept else "",
+        expanded[cell.name][earlier].name if earlier >= 0 else kept[-1] if kept else "",
     )
-    after = tuple(dict.fromkeys(link.producer for link in links))
-    identity = cell_identity(pipeline, cell, parameters, reads).to_json()
-    return RunTask(cell.name, after, body=body.to_json() | {"identity": identity})
+    after = dict.fromkeys(link.producer for link in links)
+    producers = tuple(each.name for producer in after for each in expanded[producer])
+    identity = cell_identity(pipeline, cell, parameters, reads, task.values).to_json()
+    return RunTask(task.name, producers, body=body.to_json() | {"identity": identity})
+
+
+def _producers(
+    pipeline: Pipeline, producer: str, expanded: Mapping[str, Sequence[CellTask]]
+) -> str | tuple[str, ...]:
+    """Return the task that a cell is, or all where it is swept."""
+    is_swept = any(cell.maps for cell in pipeline.tasks if cell.name == producer)
+    return tuple(task.name for task in expanded[producer]) if is_swept else producer
+
+
+def _at_once(pipeline: Pipeline, cell: PipelineCell) -> int:
+    """Return the number of clusters of a swept cell; on each, its tasks run one after the other."""
+    is_bound = any(
+        link.kind.is_of_one_cluster for link in pipeline.links if link.consumer == cell.name
+    )
+    return 1 if is_bound else (cell.options.at_once if cell.options else None) or AT_ONCE
 
 
 def _address(output: CellOutput) -> str:
@@ -215,12 +261,22 @@ def _names_of_others(pipeline: Pipeline, cell: PipelineCell) -> set[str]:
     return {name for name in made - set(cell.inputs) if not keyword.iskeyword(name)}
 
 
-def make_notebook_dag(pipeline: Pipeline, name: str) -> Dag:
+def make_notebook_dag(pipeline: Pipeline, name: str, parameters: Mapping[str, Any]) -> Dag:
     """Return the graph of a notebook as plans take it; sizes of its values are not known."""
+    expanded = expand_cells(pipeline, parameters)
     with Dag(name) as dag:
-        tasks = {cell.name: Task(cell.name).set_resources(_need(cell)) for cell in pipeline.tasks}
+        tasks = {
+            cell.name: [Task(each.name).set_resources(_need(cell)) for each in expanded[cell.name]]
+            for cell in pipeline.tasks
+        }
         for link in pipeline.links:
-            dag.add_edge(tasks[link.producer], tasks[link.consumer], 0.0)
-            if link.kind is not LinkKind.DATA:
-                dag.same_cluster(tasks[link.producer], tasks[link.consumer])
+            for producer, consumer in product(tasks[link.producer], tasks[link.consumer]):
+                dag.add_edge(producer, consumer, 0.0)
+                if link.kind.is_of_one_cluster:
+                    dag.same_cluster(producer, consumer)
+        for cell in pipeline.tasks:
+            for place, task in enumerate(tasks[cell.name]):
+                if (earlier := place - _at_once(pipeline, cell)) >= 0:
+                    # its cluster is up; to plan the same cluster for both takes quadratic time
+                    dag.add_edge(tasks[cell.name][earlier], task.set_spin_up(0.0), 0.0)
     return dag

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..cell_options.values import CellOptions
@@ -29,7 +30,8 @@ def cell_identity(
     pipeline: Pipeline,
     cell: PipelineCell,
     parameters: Mapping[str, Any],
-    values: Mapping[str, str],
+    values: Mapping[str, str | Sequence[str]],
+    swept: Mapping[str, Any] = MappingProxyType({}),
 ) -> TaskIdentity:
     """Return what is known of the key of a cell's result before it runs.
 
@@ -42,7 +44,9 @@ def cell_identity(
     parameters
         Values in place of those of the cell that is tagged ``parameters``.
     values
-        Task from which each name comes that is sent to it.
+        Task from which each name comes that is sent to it, or several that give a list.
+    swept
+        Its values of a sweep, by name.
     """
     try:
         body = ast.parse(to_plain_python(cell.body))
@@ -70,13 +74,13 @@ def cell_identity(
     return TaskIdentity(
         code_identity(cell.body),
         read.definitions,
-        read.parameters | _options(options),
+        read.parameters | _options(options) | {name: repr(swept[name]) for name in swept},
         found.packages,
         found.modules,
         files,
         tuple(data.uri for data in (*options.data, *options.mounts)),
         (*(upload.uri for upload in options.uploads), *made),
-        {name: (producer, name) for name, producer in values.items()},
+        _sources(values),
         _left_variables(pipeline, cell, values),
         problem,
     )
@@ -198,9 +202,18 @@ def _options(options: CellOptions) -> dict[str, str]:
     return {name: json.dumps(value, sort_keys=True) for name, value in counted.items() if value}
 
 
-def _left_variables(
-    pipeline: Pipeline, cell: PipelineCell, values: Mapping[str, str]
-) -> dict[str, str]:
+def _sources(values: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str, str]]:
+    """Return task and name of each value that is sent; those of a list by their places."""
+    sources: dict[str, tuple[str, str]] = {}
+    for name, producers in values.items():
+        if isinstance(producers, str):
+            sources[name] = (producers, name)
+        else:
+            sources |= {f"{name}[{place}]": (each, name) for place, each in enumerate(producers)}
+    return sources
+
+
+def _left_variables(pipeline: Pipeline, cell: PipelineCell, sent: Container[str]) -> dict[str, str]:
     """Return the tasks whose variables a cell finds on its engine.
 
     On the engine of the kernel's cells values are shared: what one of them changes in place, or
@@ -210,7 +223,7 @@ def _left_variables(
     left = {
         link.name: link.producer
         for link in links
-        if link.kind is not LinkKind.ORDER and values.get(link.name) != link.producer
+        if link.kind in (LinkKind.DATA, LinkKind.KEPT) and link.name not in sent
     }
     if cell.options is None:
         lane = [task for task in pipeline.tasks if task.options is None]

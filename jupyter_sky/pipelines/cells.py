@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..cell_options.parsing import parse_cell_line
-from ..cell_options.values import CellOptions
+from ..cell_options.values import CellMap, CellOptions
 from ..errors import SkyUsageError
 from ..executor.cell_names import assigned_names, read_names
 from ..executor.magic_code import parse_cell
@@ -55,7 +55,7 @@ class PipelineCell:
     kind
         What it is.
     name
-        Of the task, as ``--name`` gives it, else ``cell7``.
+        Of the task, as ``--task`` gives it, else ``cell7``.
     body
         Its code, without the line of ``%%sky``.
     options, line
@@ -81,8 +81,19 @@ class PipelineCell:
         """Names that its ``-i`` reads; with none given, all that it reads."""
         if self.options is None or not self.options.inputs:
             return tuple(sorted(self.reads))
-        found = (read_names(part.expression) for part in self.options.inputs)
-        return tuple(dict.fromkeys(name for names in found for name in sorted(names)))
+        found = [read_names(part.expression) for part in self.options.inputs]
+        swept = {each.name for each in self.maps}
+        return tuple(dict.fromkeys(name for names in found for name in sorted(names - swept)))
+
+    @property
+    def maps(self) -> tuple[CellMap, ...]:
+        """Names that ``--map`` gives it, with their lists."""
+        return self.options.maps if self.options else ()
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """Tasks that it waits for beside those whose values it reads."""
+        return self.options.after if self.options else ()
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -107,7 +118,7 @@ def read_cells(notebook: Mapping[str, Any]) -> tuple[PipelineCell, ...]:
 
     Examples
     --------
-    >>> source = "%%sky --name train -i data -o model\nmodel = fit(data)"
+    >>> source = "%%sky --task train -i data -o model\nmodel = fit(data)"
     >>> (cell,) = read_cells({"cells": [{"cell_type": "code", "id": "a", "source": source}]})
     >>> cell.kind, cell.name, cell.inputs, cell.outputs
     (<Kind.SKY: 'sky'>, 'train', ('data',), ('model',))
@@ -117,12 +128,12 @@ def read_cells(notebook: Mapping[str, Any]) -> tuple[PipelineCell, ...]:
     cells = [cell for cell in cells if cell.body.strip()]
     names: dict[str, int] = {}
     for cell in cells:
-        if cell.kind is Kind.SKY and names.setdefault(cell.name, cell.number) != cell.number:
+        if names.setdefault(cell.name, cell.number) != cell.number:
             raise SkyUsageError(
                 _("cells {first} and {number} are both called {name}").format(
                     first=names[cell.name], number=cell.number, name=cell.name
                 ),
-                hint=_("give one another --name"),
+                hint=_("give one another --task"),
             )
     return tuple(_find_shown(cells))
 
@@ -134,6 +145,7 @@ def _read_cell(number: int, cell: Mapping[str, Any]) -> PipelineCell:
     options = _parse_options(number, line[1]) if line else None
     body = rest if line else source
     name = (options.name if options else None) or f"cell{number}"
+    swept = {each.name for each in options.maps} if options else set()
     return PipelineCell(
         number,
         str(cell.get("id", number)),
@@ -142,7 +154,7 @@ def _read_cell(number: int, cell: Mapping[str, Any]) -> PipelineCell:
         body,
         options,
         line[1].strip() if line else "",
-        frozenset(read_names(body) - vars(builtins).keys()),
+        frozenset(read_names(body) - vars(builtins).keys() - swept),
         frozenset(assigned_names(body)),
         frozenset(changed_names(body)),
     )

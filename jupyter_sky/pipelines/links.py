@@ -6,9 +6,12 @@ cell that makes it. Only where independence is known are cells free to run at on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 
 from ..errors import suggest
 from ..translation import _
@@ -16,6 +19,8 @@ from .cells import Kind, PipelineCell
 
 _TASKS = (Kind.SKY, Kind.HERE, Kind.SHOW)
 """Kinds that run once in a pipeline."""
+_Before = Mapping[str, AbstractSet[str]]
+"""Tasks that end before each."""
 
 
 class LinkKind(StrEnum):
@@ -27,6 +32,13 @@ class LinkKind(StrEnum):
     """Both run in the kernel, in the notebook's order."""
     KEPT = "kept"
     """It reads a variable that the other leaves on the cluster which they share."""
+    AFTER = "after"
+    """Its author says so with ``--after``; it may name a later cell."""
+
+    @property
+    def is_of_one_cluster(self) -> bool:
+        """Whether both tasks must run on the same cluster."""
+        return self in (LinkKind.ORDER, LinkKind.KEPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +50,7 @@ class Link:
     producer, consumer
         Names of the tasks.
     name
-        Of the value; empty for a link of order.
+        Of the value; empty for a link of order alone.
     kind
         Why.
     """
@@ -115,20 +127,28 @@ def link_cells(cells: Sequence[PipelineCell]) -> Pipeline:
     """
     links: dict[Link, None] = {}
     findings: list[Finding] = []
+    order = _order_tasks(cells)
     for index, cell in enumerate(cells):
         if cell.kind in _TASKS:
-            links |= dict.fromkeys(_links_of(cells, index))
-            findings += _find_missing(cells, index)
+            links |= dict.fromkeys(_links_of(cells, index, order))
+            findings += _find_unknown_tasks(cells, cell)
+            findings += _find_missing(cells, index, order)
             findings += _find_lost_changes(cells, index)
-    return Pipeline(tuple(cells), tuple(links), tuple(findings))
+    findings += _find_kept_sweeps(cells, tuple(links))
+    cycle = _find_cycle(cells, tuple(links))
+    return Pipeline(tuple(cells), tuple(links), (*cycle, *findings))
 
 
-def _links_of(cells: Sequence[PipelineCell], index: int) -> Iterator[Link]:
+def _links_of(cells: Sequence[PipelineCell], index: int, order: _Before) -> Iterator[Link]:
     cell, before = cells[index], cells[:index]
     for name in cell.inputs:
-        producer = _nearest(before, name)
-        if producer is not None and producer.kind in _TASKS:
-            yield Link(producer.name, cell.name, name)
+        for producer in _producers(cells, index, name, order):
+            if producer.kind in _TASKS:
+                yield Link(producer.name, cell.name, name)
+    tasks = {other.name for other in cells if other.kind in _TASKS}
+    for name in cell.after:
+        if name in tasks:
+            yield Link(name, cell.name, kind=LinkKind.AFTER)
     if cell.options is None:
         lane = [other for other in before if other.kind in (Kind.HERE, Kind.SHOW)]
         if lane:
@@ -138,6 +158,53 @@ def _links_of(cells: Sequence[PipelineCell], index: int) -> Iterator[Link]:
     for name in sorted(cell.reads.difference(sent)):
         if _nearest(before, name) is None and (other := _keeper(before, cell, name)):
             yield Link(other.name, cell.name, name, LinkKind.KEPT)
+
+
+def _producers(
+    cells: Sequence[PipelineCell], index: int, name: str, before: _Before
+) -> list[PipelineCell]:
+    """Return the cells that can give a name: the nearest earlier one, then later ones.
+
+    Later cells come before this one where ``--after`` says so. Those that a candidate follows are
+    left out, since what they give is replaced; where several are left, order does not tell.
+    """
+    nearest = _nearest(cells[:index], name)
+    later = [
+        other
+        for other in cells[index + 1 :]
+        if name in other.outputs and other.name in before.get(cells[index].name, ())
+    ]
+    found = [*([nearest] if nearest else []), *later]
+    replaced = set[str]()
+    for cell in found:
+        replaced |= before.get(cell.name, set()) - {cell.name}
+    return [cell for cell in found if cell.name not in replaced] or found
+
+
+def _order_tasks(cells: Sequence[PipelineCell]) -> _Before:
+    """Return the tasks that end before each, if any is to run after one that is written later.
+
+    Else the notebook's order is all that is needed, and nothing is returned.
+    """
+    places = {cell.name: place for place, cell in enumerate(cells)}
+    if all(places.get(name, -1) < places[cell.name] for cell in cells for name in cell.after):
+        return {}
+    direct = {}
+    for place, cell in enumerate(cells):
+        nearest = (_nearest(cells[:place], name) for name in cell.inputs)
+        named = {name for name in cell.after if name in places}
+        direct[cell.name] = named | {other.name for other in nearest if other}
+    return {name: _all_before(direct, name) for name in direct}
+
+
+def _all_before(direct: _Before, task: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [task]
+    while waiting:
+        added = direct[waiting.pop()] - found
+        found |= added
+        waiting += added
+    return found
 
 
 def _nearest(cells: Sequence[PipelineCell], name: str) -> PipelineCell | None:
@@ -152,13 +219,64 @@ def _keeper(cells: Sequence[PipelineCell], cell: PipelineCell, name: str) -> Pip
     return next((other for other in earlier if name in other.makes), None)
 
 
-def _find_missing(cells: Sequence[PipelineCell], index: int) -> Iterator[Finding]:
-    """Yield what a cell asks for with ``-i`` and no earlier cell gives."""
+def _find_unknown_tasks(cells: Sequence[PipelineCell], cell: PipelineCell) -> Iterator[Finding]:
+    """Yield what ``--after`` names and is no task."""
+    tasks = [other.name for other in cells if other.kind in _TASKS and other is not cell]
+    for name in cell.after:
+        if name not in tasks and name != cell.name:
+            yield Finding(
+                cell.number,
+                _("{cell} (cell {number}) is to run after {name}, which is no task").format(
+                    cell=cell.name, number=cell.number, name=name
+                ),
+                suggest(name, tasks),
+                is_error=True,
+            )
+
+
+def _find_cycle(cells: Sequence[PipelineCell], links: Sequence[Link]) -> Iterator[Finding]:
+    """Yield tasks that wait for each other, with the ``--after`` that is to be dropped."""
+    producers: Mapping[str, list[str]] = {
+        cell.name: [link.producer for link in links if link.consumer == cell.name] for cell in cells
+    }
+    try:
+        TopologicalSorter(producers).prepare()
+    except CycleError as error:
+        path = error.args[1]
+        steps = set(pairwise(path))
+        places = {cell.name: place for place, cell in enumerate(cells)}
+        backward = [
+            link
+            for link in links
+            if link.kind is LinkKind.AFTER and places[link.producer] >= places[link.consumer]
+        ]
+        # one of them is the cause, if not as a step then of a value that comes from a later cell
+        among = [link for link in backward if (link.producer, link.consumer) in steps]
+        dropped = (among or backward)[0]
+        yield Finding(
+            cells[places[dropped.consumer]].number,
+            _("{path} wait for each other").format(path=" → ".join(path))
+            if len(steps) > 1
+            else _("{cell} waits for itself").format(cell=path[0]),
+            _("drop --after {producer} in {cell} (cell {number})").format(
+                producer=dropped.producer,
+                cell=dropped.consumer,
+                number=cells[places[dropped.consumer]].number,
+            ),
+            is_error=True,
+        )
+
+
+def _find_missing(cells: Sequence[PipelineCell], index: int, order: _Before) -> Iterator[Finding]:
+    """Yield what a cell asks for with ``-i`` and no cell gives it, or several do."""
     cell = cells[index]
-    if cell.options is None or not cell.options.inputs:
+    if cell.options is None:
         return
     for name in cell.inputs:
-        if _nearest(cells[:index], name) is not None:
+        producers = _producers(cells, index, name, order)
+        if len(producers) > 1:
+            yield _ambiguous(cell, name, producers)
+        if producers or not cell.options.inputs:
             continue
         later = next((other for other in cells[index + 1 :] if name in other.outputs), None)
         if later is not None:
@@ -183,10 +301,43 @@ def _find_missing(cells: Sequence[PipelineCell], index: int) -> Iterator[Finding
         )
 
 
+def _ambiguous(cell: PipelineCell, name: str, producers: Sequence[PipelineCell]) -> Finding:
+    given = _(" and ").join(f"{other.name} (cell {other.number})" for other in producers)
+    return Finding(
+        cell.number,
+        _("{cell} (cell {number}) needs {name}, given by {producers} in no order").format(
+            cell=cell.name, number=cell.number, name=name, producers=given
+        ),
+        _("say which is the last: --after {first} in {last}").format(
+            first=producers[0].name, last=producers[-1].name
+        ),
+        is_error=True,
+    )
+
+
 def _advise_output(cell: PipelineCell, name: str) -> str:
     return _("add -o {name} to {cell} (cell {number})").format(
         name=name, cell=cell.name, number=cell.number
     )
+
+
+def _find_kept_sweeps(cells: Sequence[PipelineCell], links: Sequence[Link]) -> Iterator[Finding]:
+    """Yield variables that a cell is to find on a cluster, though several tasks make them."""
+    by_name = {cell.name: cell for cell in cells}
+    for link in links:
+        producer, consumer = by_name[link.producer], by_name[link.consumer]
+        if link.kind is LinkKind.KEPT and producer.maps:
+            yield Finding(
+                consumer.number,
+                _("{cell} (cell {number}) reads {name}, which each task of {producer} has").format(
+                    cell=consumer.name,
+                    number=consumer.number,
+                    name=link.name,
+                    producer=producer.name,
+                ),
+                _advise_output(producer, link.name),
+                is_error=True,
+            )
 
 
 def _find_lost_changes(cells: Sequence[PipelineCell], index: int) -> Iterator[Finding]:

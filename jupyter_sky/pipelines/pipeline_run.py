@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -23,9 +23,11 @@ from ..store.atomic_file import write_atomically
 from ..tables import Table
 from ..translation import _
 from .cell_outputs import output_text
+from .export import describe_graph, write_graph
 from .kept_results import KeptResults
 from .results import RunResults
-from .session_world import POLL_SECONDS, SessionWorld, attempt_name
+from .run_report import TaskReport, make_table, report_tasks
+from .session_world import POLL_SECONDS, SessionWorld, attempt_name, cluster_name
 
 if TYPE_CHECKING:
     from ..optimizer.plan import Plan
@@ -59,6 +61,7 @@ class PipelineRun:
         self._journal = open_journal(folder)
         recorded = self._journal.read(name)
         self._graph, self._settings = recorded.graph, recorded.settings
+        self._sweeps: Mapping[str, Sequence[str]] = self._settings.get("sweeps", {})
         self._kept = open_kept(folder)
         self._results = RunResults(folder / RESULTS / name, self._kept)
         self._ended: Future[RunState] = Future()
@@ -112,6 +115,31 @@ class PipelineRun:
         {'prepare': 'succeeded', 'train': 'running'}
         """
         return {name: str(task.phase) for name, task in self.state.tasks.items()}
+
+    def report(self) -> tuple[TaskReport, ...]:
+        """Return state, time and cost of each task, beside those of its plan."""
+        events = self._journal.events(self.name)
+        state = fold(RunState.begin(self._graph), events)
+        return report_tasks(state, events, self.plan, self._hourly_price, time.time())
+
+    def table(self) -> Table:
+        """Return the report as a table.
+
+        Examples
+        --------
+        >>> run.table()  # doctest: +SKIP
+        Run nightly: 1 of 2 tasks have ended; 0:41, $0.02
+        task     state      time    planned  cost   planned cost  place
+        """
+        reports = self.report()
+        events = self._journal.events(self.name)
+        is_over = all(report.phase.is_final for report in reports)
+        seconds = (events[-1].at if is_over else time.time()) - events[0].at if events else 0.0
+        return make_table(self.name, reports, self.plan, seconds)
+
+    def _hourly_price(self, token: str) -> float:
+        cluster = self._session.store.cluster(cluster_name(token))
+        return (cluster.price or 0.0) if cluster else 0.0
 
     def done(self) -> bool:
         """Return whether every task has ended and every cluster is gone."""
@@ -177,7 +205,7 @@ class PipelineRun:
         Parameters
         ----------
         task
-            Its name.
+            Its name. That of a swept cell gives a list, in the order of its values.
         name
             One of the values that a cell gives.
 
@@ -186,6 +214,8 @@ class PipelineRun:
         SkyUsageError
             There is no such task, or it has not ended well.
         """
+        if task in self._sweeps:
+            return [self.result(each, name) for each in self._sweeps[task]]
         self._check(task)
         result = self._results.find(task)
         if result is None:
@@ -234,7 +264,9 @@ class PipelineRun:
         return Table(_("Tasks of {name}").format(name=self.name), columns, tuple(rows))
 
     def logs(self, task: str) -> str:
-        """Return what the last attempt of a task has printed."""
+        """Return what the last attempt of a task has printed; of a swept cell what each has."""
+        if task in self._sweeps:
+            return "".join(f"{each}:\n{self.logs(each)}" for each in self._sweeps[task])
         self._check(task)
         outputs = self._results.outputs(task)
         if outputs is not None and self.state.tasks[task].phase.is_final:
@@ -263,28 +295,61 @@ class PipelineRun:
         if source is None:
             raise SkyUsageError(_("run {name} is not that of a notebook").format(name=self.name))
         state = self.state
-        names = {str(number): name for name, number in self._settings["cells"].items()}
+        tasks: dict[int, list[str]] = {}
+        for name, number in self._settings["cells"].items():
+            tasks.setdefault(number, []).append(name)
         code = [cell for cell in source["cells"] if cell["cell_type"] == "code"]
         for number, cell in enumerate(code, 1):
-            name = names.get(str(number))
-            cell["outputs"], cell["execution_count"] = [], None
-            if name is not None:
-                cell["outputs"] = self._results.outputs(name) or []
-                task = state.tasks[name]
-                if task.phase in (Phase.SKIPPED, Phase.CANCELLED, Phase.FAILED):
-                    words = f"{task.phase}: {task.reason}" if task.reason else str(task.phase)
-                    note = {"output_type": "stream", "name": "stderr", "text": f"{words}\n"}
-                    cell["outputs"].append(note)
+            cell["execution_count"] = None
+            names = tasks.get(number, [])
+            cell["outputs"] = [
+                output for name in names for output in self._cell_outputs(name, state.tasks[name])
+            ]
         target = Path(path)
         text = nbformat.writes(nbformat.from_dict(source))
         write_atomically(target, f"{text}\n".encode())
         return target
 
+    def export(self, path: str | Path) -> Path:
+        """Write the notebook with its outputs (``.ipynb``), or the graph (``.json``, ``.yaml``).
+
+        Parameters
+        ----------
+        path
+            A file that is there is replaced.
+
+        Raises
+        ------
+        SkyUsageError
+            The path has another ending, or the run is not that of a notebook.
+
+        Examples
+        --------
+        >>> run.export("nightly.yaml")  # doctest: +SKIP
+        PosixPath('nightly.yaml')
+        """
+        target = Path(path)
+        if target.suffix == ".ipynb":
+            return self.save_notebook(target)
+        cells = self._settings.get("cells", {})
+        write_graph(describe_graph(self.name, self._graph, cells, self.report()), target)
+        return target
+
+    def _cell_outputs(self, name: str, task: TaskState) -> list[dict[str, Any]]:
+        """Return what a task has shown; its name above where its cell has several."""
+        outputs = list(self._results.outputs(name) or [])
+        if task.phase in (Phase.SKIPPED, Phase.CANCELLED, Phase.FAILED):
+            words = f"{task.phase}: {task.reason}" if task.reason else str(task.phase)
+            outputs.append({"output_type": "stream", "name": "stderr", "text": f"{words}\n"})
+        if outputs and any(name in names for names in self._sweeps.values()):
+            outputs.insert(0, {"output_type": "stream", "name": "stdout", "text": f"{name}:\n"})
+        return outputs
+
     def _check(self, task: str) -> None:
         if task not in self._graph.tasks:
             raise SkyUsageError(
                 _("there is no task {name!r}").format(name=task),
-                hint=suggest(task, self._graph.tasks),
+                hint=suggest(task, [*self._sweeps, *self._graph.tasks]),
             )
 
     def cancel(self) -> None:
@@ -339,7 +404,8 @@ def start_run(
     **settings
         ``origin`` names the notebook or graph, whose kept results are compared with; ``fresh=True``
         runs every task. For the graph of a notebook ``source`` is the notebook, ``cells`` the
-        number of each task.
+        number of the cell of each task, ``sweeps`` the tasks of each cell that ``--map`` makes
+        several of.
 
     Raises
     ------

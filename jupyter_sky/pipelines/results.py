@@ -12,6 +12,7 @@ from ..executor.stored_values import StoredValue
 from ..store.atomic_file import write_atomically
 from .identity import TaskKey
 from .kept_results import KeptResults, TaskResult
+from .task_names import plain_name
 
 
 class RunResults:
@@ -30,7 +31,7 @@ class RunResults:
 
     def find(self, task: str) -> TaskResult | None:
         """Return the result of a task; None before it has ended well."""
-        data = self._read(f"{task}.result.json")
+        data = self._read(f"{plain_name(task)}.result.json")
         return None if data is None else TaskResult.from_json(data)
 
     def save(self, task: str, values: Mapping[str, Any], **facts: Any) -> TaskResult:
@@ -57,12 +58,12 @@ class RunResults:
             if name not in handles
         }
         result = TaskResult(digests, handles, **facts)
-        self._write(f"{task}.result.json", result.to_json(), durable=True)
+        self._write(f"{plain_name(task)}.result.json", result.to_json(), durable=True)
         return result
 
     def adopt(self, task: str, result: TaskResult) -> None:
         """Take a result that an earlier run has made, with what it has shown."""
-        self._write(f"{task}.result.json", result.to_json(), durable=True)
+        self._write(f"{plain_name(task)}.result.json", result.to_json(), durable=True)
 
     def load(self, task: str, name: str = "") -> Any:
         """Return a value of a task that has ended well.
@@ -85,16 +86,16 @@ class RunResults:
 
     def save_key(self, task: str, key: TaskKey | None) -> None:
         """Note the key of a task before it runs; None where it has none."""
-        self._write(f"{task}.key.json", None if key is None else key.to_json())
+        self._write(f"{plain_name(task)}.key.json", None if key is None else key.to_json())
 
     def key(self, task: str) -> TaskKey | None:
         """Return the key of a task; None where it has none."""
-        data = self._read(f"{task}.key.json")
+        data = self._read(f"{plain_name(task)}.key.json")
         return None if data is None else TaskKey.from_json(data)
 
     def save_outputs(self, task: str, outputs: Sequence[dict[str, Any]]) -> None:
         """Keep the outputs of the last attempt of a task, as notebooks have them."""
-        self._write(f"{task}.outputs.json", outputs)
+        self._write(f"{plain_name(task)}.outputs.json", outputs)
 
     def outputs(self, task: str) -> list[dict[str, Any]] | None:
         """Return the outputs of the last attempt of a task that has ended; None before."""
@@ -102,7 +103,7 @@ class RunResults:
         if result is not None and result.outputs:
             with suppress(FileNotFoundError):  # removed since
                 return json.loads(self._kept.read_file(result.outputs))
-        return self._read(f"{task}.outputs.json")
+        return self._read(f"{plain_name(task)}.outputs.json")
 
     def used_files(self) -> set[str]:
         """Return the digests of the files that the results name."""

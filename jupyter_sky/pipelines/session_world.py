@@ -44,6 +44,7 @@ from .kept_results import KeptResults
 from .results import RunResults
 from .reuse import Reuse
 from .task_body import TaskBody, TaskCell
+from .task_names import plain_name
 
 POLL_SECONDS = 0.1
 
@@ -301,7 +302,7 @@ def attempt_name(run: str, task: str, attempt: int) -> str:
     >>> attempt_name("nightly", "train-0.1", 2)
     'nightly_train_0_1_attempt2'
     """
-    return re.sub(r"\W", "_", f"{run}_{task}_attempt{attempt}")
+    return re.sub(r"\W", "_", f"{run}_{plain_name(task)}_attempt{attempt}")
 
 
 def cluster_name(token: str) -> str:
@@ -351,7 +352,7 @@ def plan_clusters(
             continued.add(same[0])
             clusters[name] = clusters[same[0]]
         else:
-            clusters[name] = name
-            wanted = task.body["request"] if name in refused else line
-            offers[name] = {"resources": wanted, "slots": 1, "planned": line}
+            cluster = clusters[name] = plain_name(name)
+            wanted = task.body["request"] if cluster in refused else line
+            offers[cluster] = {"resources": wanted, "slots": 1, "planned": line}
     return clusters, offers

@@ -46,6 +46,8 @@ VALUES: dict[str, st.SearchStrategy] = {
     "output": st.sampled_from(["m", "m!, score", "a,b,c"]),
     "pip": st.sampled_from(["torch>=2,<3", "numpy, pandas", "torch==2.*"]),
     "env": NAMES.map(str.upper),
+    "map": st.sampled_from(["lr=[0.1, 0.01]", "n=range(3), kind=[a, b]"]),
+    "at_once": st.sampled_from(["1", "16"]),
     "sync": st.sampled_from(["src/", "my data/, src", "-dash/"]),
     "data": st.sampled_from(["s3://b/train", "gs://b/x:./data/y, file:/data"]),
     "mount": st.sampled_from(["s3://b/train:/data", "r2://account/b/x"]),

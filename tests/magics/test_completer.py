@@ -39,6 +39,12 @@ class Sources:
     def runs(self):
         return ["sweep"]
 
+    def tasks(self):
+        return ["prepare", "fit"]
+
+    def graph_runs(self):
+        return ["nightly"]
+
 
 @pytest.fixture
 def complete():
@@ -91,12 +97,19 @@ def complete():
         ("%%sky -i 'df", ["df"]),
         ("%%sky --spot -o mo", ["model"]),
         ("%%sky --env SKY_TEST_VAR", ["SKY_TEST_VARIABLE"]),
+        ("%%sky --task fit --after p", ["prepare"]),
+        ("%%sky --after=prepare,f", ["fit"]),
         ("\n\n%%sky --g", ["--gpus"]),
         ("%sky d", ["down"]),
         ("%sky down ", ["train", "test", "all", "--all", "--yes"]),
         ("%sky down train --", ["--all", "--yes"]),
         ("%sky down --yes ", ["train", "test", "all", "--all"]),
         ("%sky logs ", ["sweep", "-f", "--follow", "--provision"]),
+        ("%sky pipeline st", ["status"]),
+        ("%sky pipeline status n", ["nightly"]),
+        ("%sky pipeline status --f", ["--follow"]),
+        ("%sky pipeline logs nightly f", ["fit"]),
+        ("%sky pipeline export ni", ["nightly"]),
         ("%sky vars te", ["test"]),
         ("%sky put d", ["data", "df"]),
         (

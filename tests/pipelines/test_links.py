@@ -153,6 +153,62 @@ def test_errors_name_their_cells() -> None:
         read_cells(_notebook("x = 1", "%%sky --gpu\n2"))
 
 
+def _errors(*sources: str) -> list[tuple[str, str]]:
+    return [(each.text, each.hint) for each in _pipeline(*sources).findings if each.is_error]
+
+
+def test_a_task_follows_those_that_after_names() -> None:
+    pipeline = _pipeline(
+        "%%sky --task load\nprint()",
+        "rows = work()",
+        "%%sky --task fit --after load,cell2\nprint()",
+        "print(rows)",
+    )
+    assert pipeline.findings == ()
+    assert _edges(pipeline, LinkKind.AFTER) == ["load-->fit", "cell2-->fit"]
+    assert _edges(pipeline) == ["cell2-rows->cell4"]
+
+
+def test_after_something_that_is_no_task() -> None:
+    assert _errors("%%sky --task prepare\n1", "%%sky --task fit --after prepar\n1") == [
+        ("fit (cell 2) is to run after prepar, which is no task", "did you mean prepare?")
+    ]
+    ((text, hint),) = _errors("import os", "%%sky --task fit --after cell1\nos", "f()")
+    assert text == "fit (cell 2) is to run after cell1, which is no task" and "cell3" in hint
+
+
+def test_tasks_that_wait_for_each_other() -> None:
+    train, test = "%%sky --task train {} -o m\nm = 1", "%%sky --task test -i m -o n\nn = m"
+    assert _errors(train.format("--after test"), test) == [
+        ("train → test → train wait for each other", "drop --after test in train (cell 1)")
+    ]
+    assert _errors(train.format("--after train"), test) == [
+        ("train waits for itself", "drop --after train in train (cell 1)")
+    ]
+    assert _errors(train.format(""), test) == []
+
+
+def test_a_later_cell_gives_what_after_asks_for() -> None:
+    use = "%%sky --task use -i x --after {}\nprint(x)"
+    one, two = "%%sky --task one -o x\nx = 1", "%%sky --task two -o x\nx = 2"
+    assert _edges(_pipeline(use.format("one"), one)) == ["one-x->use"]
+    last = "%%sky --task two -i x -o x\nx = x + 1"
+    pipeline = _pipeline(use.format("two"), one, last)
+    assert pipeline.findings == () and _edges(pipeline) == ["two-x->use", "one-x->two"]
+    assert _errors(use.format("one,two"), one, two) == [
+        (
+            "use (cell 1) needs x, given by one (cell 2) and two (cell 3) in no order",
+            "say which is the last: --after one in two",
+        )
+    ]
+    assert _errors(one, use.format("two"), two)[0][0].endswith("in no order")
+
+
+def test_a_task_named_as_another_cell_is() -> None:
+    with pytest.raises(SkyUsageError, match="cells 1 and 2 are both called cell1"):
+        read_cells(_notebook("x = f()", "%%sky --task cell1 -i x\nx"))
+
+
 def test_a_cell_with_errors_is_kept() -> None:
     (cell,) = read_cells(_notebook("x = ("))
     assert (cell.kind, cell.reads) == (Kind.SHOW, frozenset())

@@ -1,0 +1,177 @@
+"""Report of a run: state, time and cost of each task beside those of its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..quantities import format_duration, format_elapsed
+from ..runs.events import Event, Kind
+from ..runs.state import Phase, RunState
+from ..tables import Table
+from ..translation import _
+
+if TYPE_CHECKING:
+    from ..optimizer.plan import Plan
+
+_ENDS = (Kind.SUCCEEDED, Kind.FAILED, Kind.LOST, Kind.STOPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """A task as it is and as it was planned.
+
+    Attributes
+    ----------
+    name, phase, reason
+        Of the task.
+    place
+        Of the planned offer.
+    seconds, usd
+        Of its last attempt, so far; None before it has begun.
+    planned_seconds, planned_usd
+        By the plan; None for a task that is not in it.
+    is_assumed
+        Whether the plan knew no time of the task and took an hour.
+    """
+
+    name: str
+    phase: Phase
+    reason: str
+    place: str
+    seconds: float | None
+    usd: float | None
+    planned_seconds: float | None
+    planned_usd: float | None
+    is_assumed: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return values of JSON; what is not known is left out."""
+        values = {
+            "state": str(self.phase),
+            "reason": self.reason or None,
+            "place": self.place,
+            "seconds": self.seconds,
+            "usd": self.usd,
+            "planned_seconds": self.planned_seconds,
+            "planned_usd": self.planned_usd,
+            "is_assumed": self.is_assumed or None,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def report_tasks(
+    state: RunState,
+    events: Iterable[Event],
+    plan: Plan,
+    hourly_price: Callable[[str], float],
+    now: float,
+) -> tuple[TaskReport, ...]:
+    """Return a report of each task of a run.
+
+    Parameters
+    ----------
+    state, events
+        Of the run.
+    plan
+        With which it began.
+    hourly_price
+        Returns the USD/h of the cluster that was launched with a token.
+    now
+        Unix time.
+    """
+    planned = {task.task: task for task in plan.tasks}
+    times = _attempt_times(events)
+    reports = []
+    for name, task in state.tasks.items():
+        begun, ended = times.get(name, (None, None))
+        seconds = usd = None
+        if task.phase is Phase.SUCCEEDED:
+            seconds, usd = task.hours * 3600, task.usd
+        elif begun is not None:
+            seconds = (ended or now) - begun
+            cluster = state.clusters.get(state.placement.get(name, ""))
+            usd = seconds / 3600 * hourly_price(cluster.token) if cluster else None
+        one = planned.get(name)
+        reports.append(
+            TaskReport(
+                name,
+                task.phase,
+                task.reason,
+                one.offer.place if one else "",
+                seconds,
+                usd,
+                one.hours * 3600 if one else None,
+                one.usd if one else None,
+                one.assumed if one else False,
+            )
+        )
+    return tuple(reports)
+
+
+def _attempt_times(events: Iterable[Event]) -> Mapping[str, tuple[float, float | None]]:
+    """Return the Unix times at which the last attempt of each task began and ended."""
+    times: dict[str, tuple[float, float | None]] = {}
+    for event in events:
+        if event.kind is Kind.BEGUN:
+            times[event.subject] = (event.at, None)
+        elif event.kind in _ENDS and event.subject in times:
+            times[event.subject] = (times[event.subject][0], event.at)
+    return times
+
+
+def make_table(
+    run: str, reports: Iterable[TaskReport], plan: Plan, elapsed_seconds: float
+) -> Table:
+    """Return the table of a run.
+
+    Parameters
+    ----------
+    run
+        Its name.
+    reports, plan
+        Of its tasks.
+    elapsed_seconds
+        From its first event until now, or until its end.
+    """
+    rows, usd, ended, assumed = [], 0.0, 0, 0
+    for report in reports:
+        usd += report.usd or 0.0
+        ended += report.phase.is_final
+        assumed += report.is_assumed
+        state = f"{report.phase} ({report.reason})" if report.reason else str(report.phase)
+        rows.append(
+            (
+                report.name,
+                state,
+                _time(report.seconds),
+                _time(report.planned_seconds),
+                _usd(report.usd),
+                _usd(report.planned_usd),
+                report.place,
+            )
+        )
+    title = _("Run {run}: {ended} of {count} tasks have ended; {time}, ${usd:.2f}").format(
+        run=run, ended=ended, count=len(rows), time=format_duration(elapsed_seconds), usd=usd
+    )
+    note = _("planned as a whole: {time}, ${usd:.2f}").format(
+        time=format_duration(plan.hours * 3600), usd=plan.usd
+    )
+    if assumed:
+        note += _("; an hour is assumed for each of {count} tasks whose time is not known").format(
+            count=assumed
+        )
+    columns = (
+        *(_("task"), _("state"), _("time"), _("planned time")),
+        *(_("cost"), _("planned cost"), _("place")),
+    )
+    return Table(title, columns, tuple(rows), note)
+
+
+def _usd(value: float | None) -> str:
+    return "" if value is None else f"${value:.4f}" if 0 < value < 0.095 else f"${value:.2f}"
+
+
+def _time(seconds: float | None) -> str:
+    return "" if seconds is None else format_elapsed(seconds)
