@@ -108,64 +108,6 @@ def test_a_file_that_is_no_notebook(notebook: Notebook, tmp_path: Path) -> None:
     assert "cannot be read" in notebook.run(f"sky.pipeline('{tmp_path}/b.ipynb')").evalue
 
 
-SWEEP = (
-    "rates = [1, 2]",
-    "base = sum([10])",
-    "%%sky --task note -o noted\nnoted = 'noted'",
-    "%%sky --task fit --map rate=rates --map kind=['a','b'] --after note -i base -o score,seen\n"
-    "score = f'{kind}{base * rate}'\n"
-    "seen = sorted(name for name in ('rates', 'noted') if name in globals())\n"
-    "print('fitted', score)",
-    "%%sky --task best -i score -o top\ntop = max(score)",
-    "print(score, top)",
-)
-
-
-def test_a_sweep_gathers_a_list_and_after_orders(notebook: Notebook, tmp_path: Path) -> None:
-    path = eval(_write(tmp_path, *SWEEP, tags={1: ["parameters"]}))
-    shown = notebook.run(f"print(get_ipython().run_line_magic('sky', 'pipeline show {path}'))")
-    assert "fit[rate=2,kind=b]" in shown.stdout and "cell2, note" in shown.stdout, shown.stdout
-    out = tmp_path / "out.ipynb"
-    ran = notebook.run(f"%sky pipeline run {path} -p rates=[3,5] --name sweep -o {out}", 300)
-    assert ran.status == "ok", ran.traceback
-    assert ran.stdout.index("note: succeeded") < ran.stdout.index("fit[rate=3,kind=a]: running")
-    assert notebook.run(
-        "run = sky.api.pipelines.find('sweep'); run.result('fit', 'score')"
-    ).result == ("['a30', 'b30', 'a50', 'b50']")
-    assert notebook.run("run.result('fit[rate=5,kind=a]')").result == "{'score': 'a50', 'seen': []}"
-    assert notebook.run("run.result('best', 'top')").result == "'b50'"
-    cells = json.loads(out.read_text())["cells"]
-    said = "".join(output["text"] for output in cells[3]["outputs"])
-    assert "fit[rate=3,kind=b]:\nfitted b30\n" in said, said
-    assert cells[5]["outputs"][0]["text"] == "['a30', 'b30', 'a50', 'b50'] b50\n"
-    logs = notebook.run("%sky pipeline logs sweep fit").stdout
-    assert "fit[rate=5,kind=b]:\nfitted b50" in logs, logs
-    assert notebook.run("%sky pipeline logs sweep fit[rate=5,kind=b]").stdout == "fitted b50\n"
-    status = notebook.run("print(get_ipython().run_line_magic('sky', 'pipeline status'))").stdout
-    assert "Run sweep: 8 of 8 tasks have ended" in status and "succeeded" in status, status
-    followed = notebook.run("%sky pipeline status sweep --follow")
-    assert followed.status == "ok" and "8 of 8" in str(followed.messages)
-    exported = notebook.run(f"%sky pipeline export sweep {tmp_path}/graph.json")
-    assert exported.status == "ok", exported.traceback
-    tasks = {
-        each["name"]: each for each in json.loads((tmp_path / "graph.json").read_text())["tasks"]
-    }
-    assert tasks["best"]["after"] == [name for name in tasks if name.startswith("fit[")]
-    assert tasks["best"]["cell"] == 5 and tasks["best"]["seconds"] > 0
-    assert notebook.run("sky.status().rows").result == "()"
-
-
-def test_running_all_cells_gives_what_the_sweep_gives(notebook: Notebook) -> None:
-    for source in SWEEP[:5]:
-        ran = notebook.run(source, 120)
-        assert ran.status == "ok", ran.traceback
-    assert "fit[rate=2,kind=a]:" in notebook.run(SWEEP[3], 60).stdout
-    assert notebook.run("score, top").result == "(['a10', 'b10', 'a20', 'b20'], 'b20')"
-    assert "--map with --bg" in notebook.run("%%sky --bg fit --map n=[1]\nn").evalue
-    assert "no variable rate" in notebook.run("%%sky --map n=rate\nn").evalue
-    notebook.run("%sky down --all --yes")
-
-
 def test_the_verb_shows_plans_and_runs(notebook: Notebook, tmp_path: Path) -> None:
     path = eval(_write(tmp_path, *CELLS, tags={1: ["parameters"]}))
     shown = notebook.run(f"print(get_ipython().run_line_magic('sky', 'pipeline show {path}'))")

@@ -80,7 +80,7 @@ def test_the_table_adds_up() -> None:
     assert table.rows[1][:6] == ("fit", "running", "1:40", "1:00:00", "$0.10", "$1.20")
     assert table.note == (
         "planned as a whole: 2:00:00, $3.50; "
-        "an hour is assumed for each of 1 tasks whose time is not known"
+        "an hour is assumed where no time is known (1 of 3 tasks)"
     )
 
 
