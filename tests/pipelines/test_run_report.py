@@ -21,7 +21,7 @@ from jupyter_sky.runs.state import Phase, RunState, fold
 OFFER = Offer("aws", "us-east-1", "t3.nano", 2, 0.5, price=1.2)
 GRAPH = RunGraph(
     [
-        RunTask("load", body={"request": "--cpus 2", "code": "x = 1"}),
+        RunTask("load", body={"request": "--cpus 2", "code": "x = 1\nx += 1"}),
         RunTask("fit", ("load",), body={"request": "", "code": "y = x"}),
         RunTask("show", ("fit",)),
     ]
@@ -92,6 +92,7 @@ def test_graphs_are_written_as_json_and_as_yaml(tmp_path: Path) -> None:
     for name, read in (("a.json", json.loads), ("a.yaml", yaml.safe_load)):
         write_graph(described, tmp_path / name)
         assert read((tmp_path / name).read_text("utf-8")) == described
+    assert "  code: |-\n    x = 1\n    x += 1\n" in (tmp_path / "a.yaml").read_text("utf-8")
     with pytest.raises(SkyUsageError, match=r"a\.txt: not a format of pipelines"):
         write_graph(described, tmp_path / "a.txt")
     assert not (tmp_path / "a.txt").exists()
