@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .errors import SkyError, SkyUsageError
 from .translation import _
@@ -51,7 +52,7 @@ def _run(words: list[str]) -> None:
         words = ["help", *words[1:]]
     call = read_call(words, SHELL)
     if not call.verb.needs_session:
-        call.run()
+        _print(call.run())
         return
 
     from .config.settings import Sky
@@ -66,6 +67,10 @@ def _run(words: list[str]) -> None:
         answer = call.run()
     finally:
         sessions.close()
+    _print(answer)
+
+
+def _print(answer: Any) -> None:
     if answer is not None:
         print(answer)
 

@@ -56,6 +56,25 @@ def test_help_lists_what_works_outside_a_notebook(sky) -> None:
     assert "refresh [CLOUD ...]" in sky("catalog", "refresh", "--help").stdout
 
 
+@pytest.mark.slow
+def test_pipelines_of_notebooks(sky, tmp_path: Path) -> None:
+    fit = "%%sky --task fit --map lr=[1,2] -o score\nscore = lr\nprint('lr', lr)"
+    notebook(tmp_path / "a.ipynb", fit, "print(score)")
+    shown = sky("pipeline", "show", "a.ipynb", "-p", "lr=[3,4]")
+    assert "fit[lr=4]" in shown.stdout and "Tasks of a.ipynb" in shown.stdout, shown.stderr
+    empty = sky("pipeline", "run", "a.ipynb", "-p", "lr=[]")
+    assert empty.returncode == 2 and "lr=[] is empty" in empty.stderr
+    none = sky("pipeline", "status")
+    assert none.returncode == 2 and "no graph has been run" in none.stderr
+    ran = sky("pipeline", "run", "a.ipynb", "-p", "lr=[3,4]", "--name", "one")
+    assert ran.returncode == 0 and "fit[lr=4]: succeeded" in ran.stdout, ran.stderr
+    assert "Run one: 3 of 3 tasks have ended" in sky("pipeline", "status").stdout
+    assert sky("pipeline", "logs", "one", "fit[lr=4]").stdout == "lr 4\n"
+    assert sky("pipeline", "export", "one", "out.ipynb").returncode == 0
+    executed = nbformat.read(tmp_path / "out.ipynb", 4)
+    assert executed.cells[1].outputs[0].text == "[3, 4]\n"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -12,7 +12,7 @@ from ..runs.graph import RunGraph
 from ..translation import _
 from .run_report import TaskReport
 
-_SHOWN = ("code", "command", "inputs", "outputs", "gives")
+_SHOWN = ("definitions", "code", "command", "inputs", "outputs", "gives")
 """Parts of a body that are shown, where they are not empty."""
 
 
@@ -71,12 +71,25 @@ def write_graph(described: Mapping[str, Any], path: Path) -> None:
     if path.suffix == ".json":
         text = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
     elif path.suffix in (".yaml", ".yml"):
-        import yaml
-
-        text = yaml.safe_dump(described, sort_keys=False, allow_unicode=True)
+        text = _to_yaml(described)
     else:
         raise SkyUsageError(
             _("{path}: not a format of pipelines").format(path=path),
             hint=_("the notebook with its outputs is .ipynb, the graph .json or .yaml"),
         )
     path.write_text(text, encoding="utf-8")
+
+
+def _to_yaml(described: Mapping[str, Any]) -> str:
+    """Return YAML in which code stands line by line."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def add_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in text else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+    Dumper.add_representer(str, add_text)
+    return yaml.dump(described, Dumper=Dumper, sort_keys=False, allow_unicode=True)

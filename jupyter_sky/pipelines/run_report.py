@@ -159,8 +159,8 @@ def make_table(
         time=format_duration(plan.hours * 3600), usd=plan.usd
     )
     if assumed:
-        note += _("; an hour is assumed for each of {count} tasks whose time is not known").format(
-            count=assumed
+        note += _("; an hour is assumed where no time is known ({count} of {all} tasks)").format(
+            count=assumed, all=len(rows)
         )
     columns = (
         *(_("task"), _("state"), _("time"), _("planned time")),

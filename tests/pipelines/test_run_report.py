@@ -21,7 +21,7 @@ from jupyter_sky.runs.state import Phase, RunState, fold
 OFFER = Offer("aws", "us-east-1", "t3.nano", 2, 0.5, price=1.2)
 GRAPH = RunGraph(
     [
-        RunTask("load", body={"request": "--cpus 2", "code": "x = 1"}),
+        RunTask("load", body={"request": "--cpus 2", "code": "x = 1\nx += 1"}),
         RunTask("fit", ("load",), body={"request": "", "code": "y = x"}),
         RunTask("show", ("fit",)),
     ]
@@ -80,7 +80,7 @@ def test_the_table_adds_up() -> None:
     assert table.rows[1][:6] == ("fit", "running", "1:40", "1:00:00", "$0.10", "$1.20")
     assert table.note == (
         "planned as a whole: 2:00:00, $3.50; "
-        "an hour is assumed for each of 1 tasks whose time is not known"
+        "an hour is assumed where no time is known (1 of 3 tasks)"
     )
 
 
@@ -92,6 +92,7 @@ def test_graphs_are_written_as_json_and_as_yaml(tmp_path: Path) -> None:
     for name, read in (("a.json", json.loads), ("a.yaml", yaml.safe_load)):
         write_graph(described, tmp_path / name)
         assert read((tmp_path / name).read_text("utf-8")) == described
+    assert "  code: |-\n    x = 1\n    x += 1\n" in (tmp_path / "a.yaml").read_text("utf-8")
     with pytest.raises(SkyUsageError, match=r"a\.txt: not a format of pipelines"):
         write_graph(described, tmp_path / "a.txt")
     assert not (tmp_path / "a.txt").exists()
