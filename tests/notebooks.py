@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pandas as pd
+from bs4 import BeautifulSoup
 from nbclient import NotebookClient
 
 
@@ -41,3 +43,15 @@ def printed(cell: Any) -> str:
 def texts(row: Any, cells: str = "th, td") -> list[str]:
     """Texts of the cells of a table's row; one that spans several columns stands in each."""
     return [cell.text for cell in row.select(cells) for _ in range(int(cell.get("colspan", 1)))]
+
+
+def table(cell: Any) -> pd.DataFrame:
+    """Return the table that a cell ends with, as a reader of its HTML sees it."""
+    (html,) = [out.data["text/html"] for out in cell.outputs if out.output_type == "execute_result"]
+    soup = BeautifulSoup(html, "html.parser")
+    heads = [texts(row)[1:] for row in soup.select("thead tr")]
+    heads = [head for head in heads if any(head)]
+    body = [texts(row) for row in soup.select("tbody tr")]
+    columns = heads[0] if len(heads) == 1 else pd.MultiIndex.from_arrays(heads)
+    frame = pd.DataFrame([row[1:] for row in body], [row[0] for row in body], columns)
+    return frame.apply(lambda column: pd.to_numeric(column, errors="coerce"))

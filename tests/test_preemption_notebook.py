@@ -8,11 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-from bs4 import BeautifulSoup
 
-from tests.notebooks import execute, printed, read, texts
+from tests.notebooks import execute, printed, read, table
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "preemption.ipynb"
@@ -42,18 +40,6 @@ def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> 
     """Return the code cells after a run, by a word of their source."""
     data = tmp_path_factory.mktemp("preemption-notebook")
     return execute(read(NOTEBOOK), KEYS, sky_env | {"SKY_DATA_DIR": str(data)}, cwd=data)
-
-
-def table(cell: Any) -> pd.DataFrame:
-    """Return the table that a cell ends with, as a reader of its HTML sees it."""
-    (html,) = [out.data["text/html"] for out in cell.outputs if out.output_type == "execute_result"]
-    soup = BeautifulSoup(html, "html.parser")
-    heads = [texts(row)[1:] for row in soup.select("thead tr")]
-    heads = [head for head in heads if any(head)]
-    body = [texts(row) for row in soup.select("tbody tr")]
-    columns = heads[0] if len(heads) == 1 else pd.MultiIndex.from_arrays(heads)
-    frame = pd.DataFrame([row[1:] for row in body], [row[0] for row in body], columns)
-    return frame.apply(lambda column: pd.to_numeric(column, errors="coerce"))
 
 
 def pictures(cell: Any) -> list[bytes]:

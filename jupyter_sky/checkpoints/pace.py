@@ -18,6 +18,8 @@ CHEAP_SECONDS = 0.2
 CHEAP_INTERVAL = 60.0
 FIRST_INTERVAL = 300.0
 """Seconds to the first save, which measures the cost of the others."""
+NOTICE_MARGIN = 8.0
+"""Seconds of a notice that are left for what else ends with the machine."""
 COST_STEP = math.sqrt(2.0)
 """Ratio of two costs that are told apart: a schedule is computed once for each."""
 LIFETIME_SECONDS = 3600 * 17.5
@@ -35,7 +37,9 @@ class Pace:
     every : float
         Seconds between two saves; 0 for those of least expected loss.
     notice_share : float
-        Share of losses with a notice in which a save can be made.
+        Share of losses with a notice.
+    notice_seconds : float
+        Time from a notice to the loss: one in which a save does not fit is none.
     restart : float
         Seconds from a loss until the work goes on elsewhere.
 
@@ -47,10 +51,13 @@ class Pace:
     60.0
     >>> Pace(notice_share=1.0).interval(cost=60.0, remaining=7200.0, age=0.0)
     7200.0
+    >>> Pace(notice_share=1.0, notice_seconds=30.0).interval(60.0, 7200.0, 0.0) < 7200
+    True
     """
 
     every: float = 0.0
     notice_share: float = 0.0
+    notice_seconds: float = math.inf
     restart: float = 300.0
 
     def interval(self, cost: float, remaining: float, age: float) -> float:
@@ -71,20 +78,21 @@ class Pace:
             return CHEAP_INTERVAL
         if remaining <= 0:
             return math.inf
-        if self.notice_share >= 1:
+        unsaved = 1.0 if cost + NOTICE_MARGIN > self.notice_seconds else 1 - self.notice_share
+        if unsaved <= 0:
             return remaining
         rounded = COST_STEP ** round(math.log(cost, COST_STEP))
         try:
-            return self._plan(rounded, remaining, age)
+            return self._plan(rounded, remaining, age, unsaved)
         except ImportError:  # a machine without numpy
-            lifetime = LIFETIME_SECONDS / (1 - self.notice_share)
+            lifetime = LIFETIME_SECONDS / unsaved
             return min(remaining, math.sqrt(2 * rounded * lifetime))
 
-    def _plan(self, cost: float, remaining: float, age: float) -> float:
+    def _plan(self, cost: float, remaining: float, age: float, unsaved: float) -> float:
         from ..preemption.checkpoints import next_checkpoint
         from ..preemption.reference_model import reference
 
-        model = reference().base.times(1 - self.notice_share)
+        model = reference().base.times(unsaved)
         age = min(age / 3600, 23.0)  # the model's machines do not outlive a day
         hours = next_checkpoint(
             remaining / 3600, age, cost / 3600, model, round(self.restart / 60) / 60

@@ -14,7 +14,9 @@ from typing import Any, Self
 from ..config.paths import data_dir
 from ..errors import SkyUsageError
 from ..translation import _
-from .leaving import leaving
+from .call_saves import current_saves
+from .leave_watch import LeaveWatch
+from .leaving import leaving, notice_terms
 from .pace import (
     FIRST_INTERVAL,
     Pace,
@@ -95,7 +97,8 @@ class CheckpointedState(MutableMapping[str, Any]):
         self._started = self._saved = clock()
         self._remaining: float | None = None
         self._due, self._look = self._started + self._interval(), 0.0
-        self._is_wanted = self._is_noticed = self._is_told = False
+        self._is_wanted = self._is_noticed = self._is_told = self._is_writing = False
+        self._leave_watch: LeaveWatch | None = None
 
     _cost: float | None
 
@@ -130,6 +133,9 @@ class CheckpointedState(MutableMapping[str, Any]):
             self._restore(numbers)
         self._started = self._saved = self._clock()
         self._due = self._started + self._interval()
+        if notice_terms().share:
+            self._leave_watch = LeaveWatch(lambda: self._is_noticed or self._is_writing)
+            self._leave_watch.start()
         return self
 
     def __exit__(
@@ -138,6 +144,8 @@ class CheckpointedState(MutableMapping[str, Any]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._leave_watch is not None:
+            self._leave_watch.stop()
         if kind is None:  # after an error the values may belong to half an item
             self._write(is_end=True)
 
@@ -284,7 +292,11 @@ class CheckpointedState(MutableMapping[str, Any]):
         }
         values = {"values": self._values, "positions": self.positions.done}
         packed = pack_state(values, facts, self._values)
-        self.place.write(SaveNumber(self._generation, self._step), packed, self.keep)
+        self._is_writing = True
+        try:
+            self.place.write(SaveNumber(self._generation, self._step), packed, self.keep)
+        finally:
+            self._is_writing = False
         self._step += 1
         self.saves += 1
         self._saved = self._clock()
@@ -335,7 +347,8 @@ def checkpointed(
         Number of saves that are kept.
     to
         Folder, or address of a store such as ``s3://bucket/runs/``. Unless given, the place that
-        ``%%sky --recover`` prepares, else the data directory of this machine.
+        ``%%sky --recover`` or ``sky.function(recover=True)`` prepares, else the data directory of
+        this machine.
     fresh
         Begin without what was saved.
 
@@ -365,17 +378,20 @@ def checkpointed(
             _("keep={keep!r}: a number from 1 to {most}").format(keep=keep, most=MAX_KEEP)
         )
     seconds = parse_every(every) or float(os.environ.get(EVERY_VARIABLE, "0"))
-    pace = Pace(seconds)
-    generation = int(os.environ.get(GENERATION_VARIABLE, "0"))
+    terms = notice_terms()
+    pace = Pace(seconds, terms.share, terms.seconds)
+    saves = current_saves()
+    generation = saves.generation if saves else int(os.environ.get(GENERATION_VARIABLE, "0"))
     return CheckpointedState(name, open_place(name, to), pace, keep, generation, fresh)
 
 
 def open_place(name: str, to: str | Path = "") -> SavePlace:
-    """Return the place of a state's saves; ranks of a cluster have one each."""
-    from ..engines.node.instance import instance_info
-
-    rank = str(instance_info().node)
-    local = FolderPlace(data_dir() / "checkpoints" / name / rank)
+    """Return the place of a state's saves; each rank and each call that recovers has its own."""
+    saves = current_saves()
+    if saves is not None and not to:
+        return saves.open(name)
+    owner = saves.owner if saves is not None else _rank()
+    local = FolderPlace(data_dir() / "checkpoints" / name / owner)
     target = str(to or os.environ.get(FOLDER_VARIABLE, ""))
     if not target:
         return local
@@ -383,10 +399,16 @@ def open_place(name: str, to: str | Path = "") -> SavePlace:
 
     uri = StorageUri.parse(target)
     if uri.is_local:
-        return FolderPlace(uri.path / name / rank)
+        return FolderPlace(uri.path / name / owner)
     from ..storage.data import Storage
 
-    return StorePlace(local, Storage(f"{target.rstrip('/')}/{name}/{rank}/"))
+    return StorePlace(local, Storage(f"{target.rstrip('/')}/{name}/{owner}/"))
+
+
+def _rank() -> str:
+    from ..engines.node.instance import instance_info
+
+    return str(instance_info().node)
 
 
 def checkpoint(obj: Any, name: str, *, to: str | Path = "") -> None:

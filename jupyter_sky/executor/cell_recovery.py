@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from .. import clouds
+from ..checkpoints.leave_watch import SkyLeaving
 from ..checkpoints.places import SaveNumber
 from ..checkpoints.state import EVERY_VARIABLE, FOLDER_VARIABLE, GENERATION_VARIABLE
 from ..errors import (
@@ -27,7 +28,7 @@ from ..translation import _
 from .file_targets import FoundFiles, RemoteFile, choose_targets, plan_copies
 from .file_transfer import FileSource, copy_files
 from .transfer import sync_files
-from .values import ClusterRequest, Placement, Sending
+from .values import ClusterRequest, Placement, Replies, Sending
 
 if TYPE_CHECKING:
     from ..cell_options.values import CellOptions
@@ -107,7 +108,7 @@ class CellRecovery:
         self._root = data_dir / "checkpoints" / "runs" / run_id
         self.losses = LossCount()
         self._strategy: Strategy | None = None
-        """Strategy that the cell names; None for the usual one."""
+        """Strategy that the cell names; None for the one that is best in a simulation."""
         self._lost: tuple[str, str, str | None] | None = None
         self._begun = time.time()
 
@@ -136,6 +137,8 @@ class CellRecovery:
     ) -> tuple[ClusterHandle, list[str]]:
         """Return a cluster for the cell: after a loss in the places of the strategy first.
 
+        Where all places refuse after a loss, they are asked again until one has a machine.
+
         Parameters
         ----------
         obtain
@@ -143,6 +146,7 @@ class CellRecovery:
         """
         notes = list[str]()
         if self.losses.total:
+            last = replace(request, until_up=True)
             try:
                 for need in self._next_requests(request.resources):
                     with contextlib.suppress(SkyNoCapacity, SkyNoOffer):
@@ -152,6 +156,7 @@ class CellRecovery:
                 if self._strategy is not None:
                     self._strategy = None
                     return self._with_notes(notes, self.obtain(request, obtain))
+            return self._with_notes(notes, obtain(last))
         return self._with_notes(notes, obtain(request))
 
     @staticmethod
@@ -167,8 +172,7 @@ class CellRecovery:
         from . import recovery_places  # numpy, after a loss only
 
         worked = (time.time() - self._begun) / 3600
-        strategy = self._strategy or recovery_places.DEFAULT
-        return recovery_places.next_requests(strategy, need, self._lost, worked)
+        return recovery_places.next_requests(self._strategy, need, self._lost, worked)
 
     def leave(self, row: ClusterRow, clusters: ClusterRegistry) -> None:
         """Note the place of a cluster that is lost, and end what is left of it."""
@@ -212,6 +216,17 @@ class CellRecovery:
         if newest is None:
             return _("{why}; it begins anew elsewhere: nothing was saved").format(why=error.message)
         return _("{why}; it goes on elsewhere from its last save").format(why=error.message)
+
+    def check_replies(self, replies: Replies) -> None:
+        """Take the interruption of work whose machine is taken away for its loss.
+
+        Raises
+        ------
+        SkyPreempted
+            An engine was interrupted, and the cell goes on elsewhere.
+        """
+        if self.is_on and any(reply.error.get("ename") == SkyLeaving.__name__ for reply in replies):
+            raise SkyPreempted(_("the machine is taken away before a safe point was reached"))
 
     def fetching(self, placement: Placement) -> contextlib.AbstractContextManager[None]:
         """Bring new saves here while the cell runs, and once more at its end."""

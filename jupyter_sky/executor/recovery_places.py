@@ -10,7 +10,9 @@ from typing import Any
 from ..errors import SkyUsageError, suggest
 from ..offers import Offer
 from ..preemption.observations import Happening, Seen
-from ..preemption.recovery import STRATEGIES, IndexStrategy, Situation, SpotPlace, Strategy, ask
+from ..preemption.recovery import STRATEGIES, Situation, SpotPlace, Strategy, ask
+from ..preemption.replays import ReplayedJob
+from ..preemption.strategy_choice import StrategyForecast, choose_strategy, forecast_strategies
 from ..resources import Resources
 from ..tracker.observations import Observation
 from ..translation import _
@@ -23,12 +25,17 @@ LOSS_HOURS = 5 / 60
 """Assumed work that a loss costs."""
 TOLD_HOURS = 10 / 60
 """A loss that the tracker knows is this one if it is not older."""
-DEFAULT = IndexStrategy()
-"""Cheapest in the replays of `tests/benchmarks/recovery.py`, with and without history."""
+REFUSAL_HOURS = 30 / 3600
+"""Assumed time until a place has refused."""
 
 
-def find_strategy(name: str, namespace: Mapping[str, Any]) -> Strategy:
+def find_strategy(name: str, namespace: Mapping[str, Any]) -> Strategy | None:
     """Return the strategy of a name: one of `STRATEGIES`, or a variable of the notebook.
+
+    Returns
+    -------
+    Strategy or None
+        None where no name is given: `next_requests` chooses.
 
     Raises
     ------
@@ -41,7 +48,7 @@ def find_strategy(name: str, namespace: Mapping[str, Any]) -> Strategy:
     Broker()
     """
     if not name:
-        return DEFAULT
+        return None
     found = STRATEGIES.get(name) or namespace.get(name)
     if not callable(getattr(found, "order", None)):
         raise SkyUsageError(
@@ -92,10 +99,7 @@ def order_requests(
     SkyUsageError
         The strategy fails, or names another place.
     """
-    cheapest: dict[SpotPlace, Offer] = {}
-    for offer in sorted(offers, key=lambda offer: offer.price or 0.0):
-        cheapest.setdefault(_spot_place(offer, 0.0), offer)
-    priced = {replace(place, price=offer.price or 0.0): offer for place, offer in cheapest.items()}
+    priced = price_places(offers)
     zones = {place.zone for place in priced}
     events = seen_events(observed, zones)
     if lost is not None:
@@ -111,6 +115,75 @@ def order_requests(
     )
     for place in ask(strategy, situation):
         yield narrow(need, priced[place])
+
+
+def price_places(offers: Iterable[Offer]) -> dict[SpotPlace, Offer]:
+    """Return the cheapest offer of each place and market."""
+    cheapest: dict[SpotPlace, Offer] = {}
+    for offer in sorted(offers, key=lambda offer: offer.price or 0.0):
+        cheapest.setdefault(_spot_place(offer, 0.0), offer)
+    return {replace(place, price=offer.price or 0.0): offer for place, offer in cheapest.items()}
+
+
+def forecast_for(
+    offers: Iterable[Offer], observed: Sequence[Observation], now: float, worked: float = 0.0
+) -> list[StrategyForecast]:
+    """Return what a cell would cost and take under each strategy, on machines that meet it.
+
+    Parameters
+    ----------
+    offers
+        Machines that meet the request.
+    observed
+        Observations of the tracker.
+    now
+        Unix seconds.
+    worked
+        Hours of work so far; as much is taken to remain, and an hour at least.
+    """
+    from ..preemption import current
+
+    beliefs, priced = current(now), price_places(offers)
+    lifetimes = {p.zone: beliefs.posterior(offer) for p, offer in priced.items() if p.is_spot}
+    job = ReplayedJob(max(worked, 1.0), 2 * LOSS_HOURS, 0.0, boot=BOOT_HOURS, refusal=REFUSAL_HOURS)
+    seen = seen_events(observed, {place.zone for place in priced})
+    return forecast_strategies(job, tuple(priced), lifetimes, now / 3600, seen)
+
+
+def describe_recovery(need: Resources, name: str, namespace: Mapping[str, Any], cloud: str) -> str:
+    """Return where a cell goes on after a loss, for its dry run.
+
+    Parameters
+    ----------
+    name
+        Strategy that the cell names; empty where it names none.
+    namespace
+        The notebook's variables, one of which may be the strategy.
+    cloud
+        Cloud of the first machine: machines of one's own are not ordered by a strategy.
+
+    Raises
+    ------
+    SkyUsageError
+        There is no such strategy.
+    """
+    from .. import clouds, tracker
+
+    is_named = find_strategy(name, namespace) is not None
+    offers = launchable_offers(need) if clouds.is_rented(cloud) else []
+    if not offers:
+        return _("after a loss: on a new cluster of the same kind")
+    if is_named:
+        return _("after a loss: strategy {name}, as asked for").format(name=name)
+    forecasts = forecast_for(offers, tracker.current().observations(), time.time())
+    chosen = choose_strategy(forecasts)
+    costs = ", ".join(
+        _("{name} {usd:.3f} USD, {hours:.2f} h").format(name=f.name, usd=f.usd, hours=f.hours)
+        for f in sorted(forecasts, key=lambda f: (f.name != chosen, f.usd))
+    )
+    return _("after a loss: strategy {name} (an hour of work, simulated: {costs})").format(
+        name=chosen, costs=costs
+    )
 
 
 def narrow(need: Resources, offer: Offer) -> Resources:
@@ -151,7 +224,7 @@ def seen_events(observed: Iterable[Observation], zones: Collection[str] = ()) ->
         Names of the places that can be asked: a region as a whole stands for its zones.
     """
     events = list[Seen]()
-    for each in observed:
+    for number, each in enumerate(observed):
         if not each.place.spot:
             continue
         zone = _known_zone(each.place.cloud, each.place.region, each.place.zone, zones)
@@ -161,7 +234,9 @@ def seen_events(observed: Iterable[Observation], zones: Collection[str] = ()) ->
         elif each.kind in ("preempted", "ended"):
             kind = Happening.LOST if each.kind == "preempted" else Happening.RELEASED
             begun = hours - (each.seconds or 0.0) / 3600
-            events += Seen(begun, zone, Happening.LAUNCHED), Seen(hours, zone, kind)
+            machine = str(number)  # stays of several in one zone overlap
+            events.append(Seen(begun, zone, Happening.LAUNCHED, machine))
+            events.append(Seen(hours, zone, kind, machine))
     return tuple(sorted(events, key=lambda event: event.at))
 
 
@@ -193,12 +268,14 @@ def with_loss(events: Sequence[Seen], zone: str, now: float) -> tuple[Seen, ...]
 
 
 def next_requests(
-    strategy: Strategy, need: Resources, lost: tuple[str, str, str | None], worked: float
+    strategy: Strategy | None, need: Resources, lost: tuple[str, str, str | None], worked: float
 ) -> Iterator[Resources]:
     """Yield where to ask after a loss, by what the catalog and the tracker know now.
 
     Parameters
     ----------
+    strategy
+        None for the one that is best in a simulation.
     lost
         Cloud, region and zone of the machine that was lost.
     worked
@@ -209,6 +286,9 @@ def next_requests(
     offers = launchable_offers(need)
     if not offers:
         return
+    if strategy is None:
+        observed = tracker.current().observations()
+        strategy = STRATEGIES[choose_strategy(forecast_for(offers, observed, time.time(), worked))]
     yield from order_requests(
         strategy,
         need,

@@ -207,7 +207,9 @@ class SkyRun(PendingResult):
         with monitor.count_interrupts():  # a cell that has been sent must be watched
             self._send(sending, placement)
         with self.recovery.fetching(placement):
-            return placement, monitor.wait_replies(self.cells)
+            replies = monitor.wait_replies(self.cells)
+            self.recovery.check_replies(replies)
+            return placement, replies
 
     def _leave_lost_cluster(self) -> None:
         """Show what came from a cluster that is gone, and forget it."""

@@ -177,8 +177,11 @@ class CallMethods(CallTarget):
         timeout: float | None = None,
         **kwargs: Any,
     ) -> Future[T]:
-        """Run a function on a given node; return the future of its result."""
-        call = PendingFunction(Function(function), args, kwargs, timeout)
+        """Run a plain or lazy function on a given node; return the future of its result."""
+        lazy = function if isinstance(function, Function) else Function(function)
+        call = lazy(*args, **kwargs)
+        if timeout is not None:
+            call = call.with_timeout(timeout)
         return self._send([(call, rank)])[0]
 
     @contextlib.contextmanager

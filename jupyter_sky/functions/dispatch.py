@@ -322,6 +322,7 @@ class Dispatcher:
         if task.future.done() if task.stream is None else task.stream.end is not None:
             return
         task.isolated = True
+        task.attempts -= 1  # losses are not among the failures that `retry` counts
         if at_fault:
             task.losses.append(f"node {node.rank}: {why}")
         error = loss_error(task, node.rank, why)

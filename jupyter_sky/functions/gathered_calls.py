@@ -236,7 +236,8 @@ def find_plain_calls(
 
 
 def _is_plain(call: PendingFunction[Any]) -> bool:
-    if call.retry.losses <= 1:  # sent alone, so that it is known to have begun
+    # sent alone: it is known whether it has begun, or it has saves
+    if call.retry.losses <= 1 or call.retry.recover:
         return False
     for value in call.args:
         if type(value) not in NUMBERS and not is_plain(value):

@@ -24,6 +24,7 @@ from ..errors import SkyUsageError
 from ..quantities import parse_duration
 from ..translation import _
 from .output import SHOWN_ATTRIBUTE, Only
+from .retry import DEFAULT_RETRY, Retry, check_recover, make_retry
 
 if TYPE_CHECKING:
     from .active_pools import CallTarget
@@ -37,29 +38,6 @@ PRECEDENCE = (
     "operators bind like this: >> and @ before &, & before >. "
     "Write (a() & b()) >> pool, with the parentheses"
 )
-
-
-MAX_LOSSES = 3
-"""Losses of its node after which a call seems to be their cause."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """Retry policy of calls that fail.
-
-    Attributes
-    ----------
-    times : int
-        Most further attempts.
-    on : tuple of exception classes
-        Those that are worth one.
-    losses : int
-        Losses of the node that runs it after which it is given up; 1 is at most once.
-    """
-
-    times: int = 0
-    on: tuple[type[BaseException], ...] = (Exception,)
-    losses: int = MAX_LOSSES
 
 
 class Function(Generic[P, T]):
@@ -84,7 +62,7 @@ class Function(Generic[P, T]):
         shown: dict[str, Only] | None = None,
     ) -> None:
         self.local = function
-        self.timeout, self.retry = timeout, retry or Retry()
+        self.timeout, self.retry = timeout, retry or DEFAULT_RETRY
         self.shown = {**getattr(function, SHOWN_ATTRIBUTE, {}), **(shown or {})}
         update_wrapper(self, function)
 
@@ -139,7 +117,7 @@ def _blank() -> Function:
 def function(function: Callable[P, T], /) -> Function[P, T]: ...
 @overload
 def function(
-    *, timeout: float | str | None = None, retry: int | None = None
+    *, timeout: float | str | None = None, retry: int | None = None, recover: bool = False
 ) -> Callable[[Callable[P, T]], Function[P, T]]: ...
 def function(
     function: Callable[..., Any] | None = None,
@@ -147,6 +125,7 @@ def function(
     *,
     timeout: float | str | None = None,
     retry: int | None = None,
+    recover: bool = False,
 ) -> Any:
     """Make a function lazy: its calls describe a computation, an operator sends them to a pool.
 
@@ -157,6 +136,10 @@ def function(
     retry
         How often a call that raises is made again; not at all unless given. A call whose node
         dies is sent again, at most twice. ``retry=0`` is at most once: neither.
+    recover
+        Whether a call that is sent again goes on from the newest save of its
+        ``sky.checkpointed`` states. It is sent again as long as there are new saves between its
+        losses, also where it was meant for one node.
 
     Returns
     -------
@@ -174,9 +157,12 @@ def function(
     42
     """
     if function is None:
-        seconds, again = _seconds(timeout), Retry() if retry is None else _retry(retry)
+        seconds, again = _seconds(timeout), DEFAULT_RETRY if retry is None else make_retry(retry)
+        if recover:
+            check_recover(again)
+        again = replace(again, recover=bool(recover))
         return lambda function: _decorated(function, seconds, again)
-    return _decorated(function, None, Retry())
+    return _decorated(function, None, DEFAULT_RETRY)
 
 
 def _decorated(function: Any, timeout: float | None, retry: Retry) -> Function:
@@ -194,6 +180,13 @@ def _decorated(function: Any, timeout: float | None, retry: Retry) -> Function:
                 qualname=function.__qualname__
             ),
             hint=_("write it as a plain generator"),
+        )
+    if retry.recover and inspect.isgeneratorfunction(function):
+        raise SkyUsageError(
+            _("{qualname} is a generator: recover=True is for functions that return").format(
+                qualname=function.__qualname__
+            ),
+            hint=_("without it, a stream whose node is lost goes on behind the items that came"),
         )
     return Function(cast(Any, function), timeout, retry)
 
@@ -231,7 +224,7 @@ class PendingFunction(Generic[T]):
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     timeout: float | None = None
-    retry: Retry = Retry()
+    retry: Retry = DEFAULT_RETRY
 
     def with_timeout(self, seconds: float | str | None) -> PendingFunction[T]:
         """Return this call with a limit on how long it may run, in seconds or as ``"10m"``."""
@@ -247,7 +240,10 @@ class PendingFunction(Generic[T]):
         With 0 it runs at most once: it is not sent again when its node dies, either.
         """
         kinds = on if isinstance(on, tuple) else (on,)
-        return replace(self, retry=_retry(times, kinds))
+        retry = make_retry(times, kinds)
+        if self.retry.recover:
+            check_recover(retry)
+        return replace(self, retry=replace(retry, recover=self.retry.recover))
 
     def local(self) -> T:
         """Run the call in this process."""
@@ -400,14 +396,6 @@ def _seconds(value: float | str | None) -> float | None:
             _("timeout={value!r}: a number of seconds above 0, or like '10m'").format(value=value)
         )
     return float(value)
-
-
-def _retry(times: int, on: tuple[type[BaseException], ...] = (Exception,)) -> Retry:
-    if isinstance(times, bool) or not isinstance(times, int) or times < 0:
-        raise SkyUsageError(
-            _("retry {times!r}: how often a call is made again is 0 or more").format(times=times)
-        )
-    return Retry(times, on, MAX_LOSSES if times else 1)
 
 
 def _short(value: Any) -> str:

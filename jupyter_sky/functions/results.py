@@ -21,6 +21,9 @@ from .tasks import CallTask, RemoteFuture, StopReason, remote_exception
 OUTPUT_SECONDS = 0.5
 """Time that a result waits for outputs printed before it, which come by another route."""
 
+LEAVING = "SkyLeaving"
+"""Error of a call that was interrupted because its machine is taken away."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -186,6 +189,10 @@ class ResultHandler:
             self.dispatcher.kill_engine(batch, task, failure["stopped"])
         if task is None or (failure["stopped"] and task.future.done() and task.stream is None):
             return
+        if failure["name"] == LEAVING and not failure["stopped"]:
+            why = _("its machine is taken away")
+            self.dispatcher.on_task_lost(task, batch.node, why, at_fault=False)
+            return
         error = remote_exception(task, failure, batch.node.rank)
         retry = task.call.retry
         if (
@@ -237,6 +244,13 @@ class ResultHandler:
         if task is not None and task.stream is not None and not task.stream.empty():
             task.stream.unread_on = batch.node.rank
             self.dispatcher.note_unread(task)
+
+    def _on_saved(self, batch: SentBatch, key: int, state: str, name: str, data: bytes) -> None:
+        """Keep a save of a call; one of a node that was given up comes too late."""
+        task = batch.tasks.get(key)
+        if task is not None and task.recovery is not None:
+            task.recovery.take(state, name, data)
+            task.losses.clear()
 
     def _on_end(self, batch: SentBatch, key: int, seconds: float) -> None:
         task = self.dispatcher.finish_task(batch, key)

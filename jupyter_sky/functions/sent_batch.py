@@ -84,6 +84,7 @@ class SentBatch:
                 t.timeout,
                 t.packed.stream_inputs,
                 t.broadcast,
+                t.recovery.next_sending() if t.recovery is not None else None,
             )
             for t in self.tasks.values()
         ]

@@ -20,6 +20,7 @@ from ..errors import SkyTaskLost, SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
 from ..translation import _
+from .call_recovery import CallRecovery
 from .local_modules import missing_module_advice
 from .payload import (
     Blobs,
@@ -175,6 +176,12 @@ class CallTask:
     """Identifier that the calls of one ``@`` share."""
     group: object = None
     """Token that the calls of one gather share."""
+    recovery: CallRecovery | None = None
+    """Saves from which it goes on elsewhere; None if it begins anew."""
+
+    def __post_init__(self) -> None:
+        if self.call.retry.recover:
+            self.recovery = CallRecovery()
 
     @property
     def replayable(self) -> bool:
@@ -212,9 +219,10 @@ class CallTask:
 def loss_error(task: CallTask, rank: int, why: str) -> SkyTaskLost | None:
     """Return the error of a call that was lost with its node; None if it is to be sent again.
 
-    A call of a broadcast waits for the node that takes the place of the lost one.
+    A call of a broadcast, or one that recovers, waits for the node that takes the place of the
+    lost one.
     """
-    is_bound = task.rank is not None and not task.broadcast
+    is_bound = task.rank is not None and not task.broadcast and task.recovery is None
     if not task.can_be_sent_again or is_bound:
         obstacle = _("it streams") if not is_bound else _("it was for this very node")
         text = _("{call!r} was lost with node {rank} ({why}); {obstacle}").format(

@@ -39,6 +39,12 @@ def dry_run(code: str, options: CellOptions) -> DryRun:
     )
     if options.data or options.uploads or options.sync:
         notes = (*notes, *_describe_data(session, options, listed, found))
+    if options.recover is not None:
+        from ..executor.recovery_places import describe_recovery
+
+        need, cloud = options.resources, found.tasks[0].offer.cloud
+        recovery = describe_recovery(need, options.recover, session.namespace, cloud)
+        notes = (*notes, recovery)
     return DryRun(found, copies, notes)
 
 

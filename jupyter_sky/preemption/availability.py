@@ -71,6 +71,28 @@ class Availability:
             at = then
 
 
+class AvailabilityRecord(Protocol):
+    """Availability of one place, as replays ask for it; times are hours."""
+
+    @property
+    def place(self) -> str:
+        """Zone."""
+        ...
+
+    @property
+    def end(self) -> float:
+        """Hours at which the record ends."""
+        ...
+
+    def is_up(self, at: float) -> bool:
+        """Return whether a machine can be had at a time."""
+        ...
+
+    def until_change(self, at: float) -> float:
+        """Return how long a machine that is launched at a time is kept."""
+        ...
+
+
 def read_traces(path: str | Path) -> dict[str, tuple[Availability, ...]]:
     """Read recorded availability from a CSV file, or from all of a folder.
 

@@ -25,11 +25,14 @@ class Seen:
     ----------
     at : float
         Hours.
+    machine : str
+        Name that tells machines of one zone apart; needed where several run there at once.
     """
 
     at: float
     zone: str
     what: Happening
+    machine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +64,18 @@ def find_stays(seen: Sequence[Seen], now: float, unseen_age: float) -> list[Stay
     unseen_age
         Age (hours) at the begin of a stay in a place that was not seen to be down before.
     """
-    stays, begun, was_down = list[Stay](), dict[str, Seen](), set[str]()
+    stays, begun, was_down = list[Stay](), dict[tuple[str, str], Seen](), set[str]()
 
     def close(launch: Seen, end: float, *, is_lost: bool) -> None:
         age = 0.0 if launch.zone in was_down else unseen_age
         stays.append(Stay(launch.zone, end, end - launch.at, age, is_lost))
 
     for event in seen:
+        key = event.zone, event.machine
         if event.what is Happening.LAUNCHED:
-            begun.setdefault(event.zone, event)
-        elif event.what is not Happening.REFUSED and event.zone in begun:
-            close(begun.pop(event.zone), event.at, is_lost=event.what is Happening.LOST)
+            begun.setdefault(key, event)
+        elif event.what is not Happening.REFUSED and key in begun:
+            close(begun.pop(key), event.at, is_lost=event.what is Happening.LOST)
         if event.what in (Happening.LOST, Happening.REFUSED):
             was_down.add(event.zone)
     for launch in begun.values():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_right, insort
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import SkyUsageError
 from ..translation import _
-from .availability import Availability
+from .availability import Availability, AvailabilityRecord
 from .deadlines import (
     AGES,
     SAMPLE,
@@ -55,6 +56,11 @@ class ReplayedJob:
     egress: float = 0.0
     notice: float = 0.0
 
+    @property
+    def saves_on_notice(self) -> bool:
+        """Whether the last save is made between the notice and the loss."""
+        return 0 < self.notice >= self.save
+
 
 @dataclass(frozen=True, slots=True)
 class Replay:
@@ -82,7 +88,7 @@ class Replay:
 def replay(
     job: ReplayedJob,
     places: Sequence[SpotPlace],
-    traces: Sequence[Availability],
+    traces: Sequence[AvailabilityRecord],
     strategy: Strategy,
     start: float,
     seen: Sequence[Seen] = (),
@@ -114,36 +120,94 @@ def replay(
     SkyUsageError
         The record ends before the job does.
     """
-    by_zone = {trace.place: trace for trace in traces}
-    return _Run(job, places, by_zone, list(seen), start).carry_out(strategy)
+    return replay_together([job], places, [traces], strategy, start, seen)[0]
+
+
+def replay_together(
+    jobs: Sequence[ReplayedJob],
+    places: Sequence[SpotPlace],
+    traces: Sequence[Sequence[AvailabilityRecord]],
+    strategy: Strategy,
+    start: float,
+    seen: Sequence[Seen] = (),
+) -> list[Replay]:
+    """Run jobs side by side; each knows what has happened to the others until then.
+
+    Parameters
+    ----------
+    jobs
+        Jobs that start together.
+    places
+        Places that the strategy may choose.
+    traces
+        Availability by zone for the machines of each job.
+    strategy
+        Order of places.
+    start
+        Hours of the record at which the jobs start.
+    seen
+        What earlier jobs have seen.
+
+    Returns
+    -------
+    list of Replay
+        Cost, time and losses of each job; `Replay.seen` is what all have seen.
+
+    Raises
+    ------
+    SkyUsageError
+        A record ends before the job does.
+    """
+    shared = sorted(seen, key=_time_of)
+    names = [str(number) for number in range(len(jobs))] if len(jobs) > 1 else [""]
+    runs = [
+        _Run(job, places, {trace.place: trace for trace in own}, shared, start, name)
+        for name, job, own in zip(names, jobs, traces, strict=True)
+    ]
+    while open_runs := [run for run in runs if run.left > 0]:
+        min(open_runs, key=lambda run: run.now).step(strategy)
+    return [run.outcome() for run in runs]
+
+
+def _time_of(event: Seen) -> float:
+    return event.at
 
 
 class _Run:
-    """Job that is being replayed."""
+    """Job that is being replayed.
+
+    Parameters
+    ----------
+    seen
+        What this job and those beside it have seen and will see, in the order of time.
+    """
 
     def __init__(
         self,
         job: ReplayedJob,
         places: Sequence[SpotPlace],
-        traces: dict[str, Availability],
+        traces: Mapping[str, AvailabilityRecord],
         seen: list[Seen],
         start: float,
+        machine: str,
     ) -> None:
         self.job, self.places, self.traces, self.seen = job, places, traces, seen
         self.start, self.now, self.left, self.usd = start, start, job.work, 0.0
         self.region, self.losses, self.moves = "", 0, 0
+        self.machine, self.wait = machine, FIRST_WAIT
 
-    def carry_out(self, strategy: Strategy) -> Replay:
-        """Launch, work and recover until the work is done."""
-        wait = FIRST_WAIT
-        while self.left > 0:
-            place = self._launch(strategy)
-            if place is None:
-                self.now += wait
-                wait = min(wait * WAIT_GROWTH, LONGEST_WAIT)
-                continue
-            wait = FIRST_WAIT
-            self._stay(place)
+    def step(self, strategy: Strategy) -> None:
+        """Launch a machine and work on it until its end; wait where all places refuse."""
+        place = self._launch(strategy)
+        if place is None:
+            self.now += self.wait
+            self.wait = min(self.wait * WAIT_GROWTH, LONGEST_WAIT)
+            return
+        self.wait = FIRST_WAIT
+        self._stay(place)
+
+    def outcome(self) -> Replay:
+        """Return what the job has cost and taken so far."""
         hours = self.now - self.start
         return Replay(self.usd, hours, self.losses, self.moves, tuple(self.seen))
 
@@ -180,7 +244,7 @@ class _Run:
         job = self.job
         worked = stayed - job.boot
         cycle = job.interval + job.save
-        if job.notice >= job.save:  # the last save is made in the notice
+        if job.saves_on_notice:
             worked -= job.save
             cycles, rest = divmod(max(worked, 0.0), cycle)
             return min(self.left, cycles * job.interval + min(rest, job.interval))
@@ -188,19 +252,19 @@ class _Run:
 
     def _situation(self) -> Situation:
         job = self.job
-        loss = job.save if job.notice >= job.save else job.interval / 2
+        loss = job.save if job.saves_on_notice else job.interval / 2
         return Situation(
             self.now,
             self.left,
             self.places,
-            tuple(self.seen),
+            tuple(self.seen[: bisect_right(self.seen, self.now, key=_time_of)]),
             self.region,
             job.boot,
             loss,
             job.egress,
         )
 
-    def _trace(self, place: SpotPlace) -> Availability:
+    def _trace(self, place: SpotPlace) -> AvailabilityRecord:
         trace = self.traces[place.zone]
         if self.now >= trace.end:
             raise SkyUsageError(
@@ -212,7 +276,7 @@ class _Run:
         return trace
 
     def _note(self, place: SpotPlace, what: Happening) -> None:
-        self.seen.append(Seen(self.now, place.zone, what))
+        insort(self.seen, Seen(self.now, place.zone, what, self.machine), key=_time_of)
 
 
 @dataclass(frozen=True, slots=True)

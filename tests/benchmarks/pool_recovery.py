@@ -39,7 +39,7 @@ NOTICE_SECONDS = 20.0
 REQUEST: dict[str, Any] = {"cloud": "aws", "region": "us-east-1", "vcpus": 2}
 
 
-def main(calls: int = 20_000, losses: int = 10, starts: int = 5) -> dict[str, float]:
+def main(calls: int = 20_000, losses: int = 10, starts: int = 50) -> dict[str, float]:
     with _cloud() as cloud:
         begun = time.monotonic()
         with sky.Compute(**REQUEST, nodes=NODES, allocation="spot") as pool:

@@ -1,6 +1,7 @@
 """Figures of recovery on recorded availability: places to go on in, and deadlines.
 
     python tests/benchmarks/run.py recovery [--traces PATH] [--seed N] [--quick]
+                                            [--calls N] [--losses N] [--starts N]
 
 Jobs are replayed through recorded availability of spot machines (a CSV file or a folder of them,
 see `preemption.availability.read_traces`), or through availability drawn from the fitted hazards
@@ -29,8 +30,8 @@ late
 jobs
     Jobs with a deadline.
 
-Figures of pools that lose machines are those of `pool_recovery`; ``--quick`` leaves them out, for
-machines take long to start.
+Figures of pools that lose machines are those of `pool_recovery`, whose sizes are the last three
+options; ``--quick`` leaves them out, for machines take long to start.
 """
 
 from __future__ import annotations
@@ -39,7 +40,6 @@ import contextlib
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 import pool_recovery
@@ -48,18 +48,14 @@ from recovery_saves import work_lost_over_forecast
 
 from jupyter_sky.preemption.availability import Availability, read_traces
 from jupyter_sky.preemption.deadlines import (
-    AGES,
-    LOSSES,
-    RETURNS,
-    SAMPLE,
     DeadlineJob,
     DeadlinePolicy,
     DeadlineProgram,
     UniformProgress,
-    age_class,
 )
 from jupyter_sky.preemption.recovery import Broker, IndexStrategy, Situation, SpotPlace
 from jupyter_sky.preemption.replays import ReplayedJob, replay, replay_deadline, watch
+from jupyter_sky.preemption.synthetic import draw_places
 
 SPOT, DEMAND = 0.91, 3.06
 """USD/h of one V100 in 2023: appendix A.2 of the SkyPilot paper."""
@@ -75,8 +71,10 @@ STRETCHES = (1.1, 1.25, 1.5, 2.0)
 ZONES = ("us-east-1a", "us-east-1b", "us-east-2a", "us-east-2b", "us-west-2a", "us-west-2b")
 
 
-def main(quick: bool = False, traces: str | None = None, seed: int = 1) -> dict[str, float]:
-    records = list(read_traces(traces).values()) if traces else [draw_places(seed, 45 * 24.0)]
+def main(
+    quick: bool = False, traces: str | None = None, seed: int = 1, **sizes: int
+) -> dict[str, float]:
+    records = list(read_traces(traces).values()) if traces else [draw_record(seed)]
     rng = np.random.default_rng(seed)
     jobs = 6 if quick else 150
     figures = compare_strategies([r for r in records if len(r) > 1] or records, rng, jobs)
@@ -85,7 +83,7 @@ def main(quick: bool = False, traces: str | None = None, seed: int = 1) -> dict[
         figures["work_lost_over_dp"] = work_lost_over_forecast(rng, 20 if quick else 2000)
     if quick:
         return figures
-    return figures | {"recover_gap_s": measure_gap()} | pool_recovery.main()
+    return figures | {"recover_gap_s": measure_gap()} | pool_recovery.main(**sizes)
 
 
 def compare_strategies(
@@ -151,36 +149,8 @@ def compare_deadlines(
     return figures | {"late": late, "jobs": jobs // 2 * 2}
 
 
-def draw_places(seed: int, hours: float) -> tuple[Availability, ...]:
-    """Draw the availability of places from the fitted hazards, each with factors of its own."""
+def draw_record(seed: int) -> tuple[Availability, ...]:
+    """Draw 45 days of places whose hazards are multiples of the fitted ones."""
     rng = np.random.default_rng(seed)
-    return tuple(
-        draw_availability(zone, rng, hours, *rng.gamma(2.0, 0.5, 2).clip(0.1)) for zone in ZONES
-    )
-
-
-def draw_availability(
-    zone: str, rng: np.random.Generator, hours: float, losses: float, returns: float
-) -> Availability:
-    """Draw one place whose hazards are multiples of the fitted ones."""
-    is_up = is_up_first = bool(rng.random() < 0.5)
-    lengths, total = list[float](), 0.0
-    while total < hours:
-        chances, factor = (LOSSES, losses) if is_up else (RETURNS, returns)
-        lengths.append(draw_length(rng, np.array(chances) * factor))
-        total += lengths[-1]
-        is_up = not is_up
-    changes = list(accumulate(lengths))
-    return Availability(zone, tuple(changes[:-1]), is_up_first, changes[-1])
-
-
-def draw_length(rng: np.random.Generator, chances: np.ndarray) -> float:
-    """Draw the hours until a change whose chance in a sample depends on the age."""
-    age = SAMPLE
-    for begin, end in zip(AGES, [*AGES[1:], np.inf], strict=True):
-        chance = min(1.0, chances[age_class(begin)])
-        length = rng.geometric(chance) * SAMPLE
-        if age + length < end:
-            return age + length
-        age = end
-    raise AssertionError("the last class of ages has no end")
+    factors = {zone: tuple(rng.gamma(2.0, 0.5, 2).clip(0.1)) for zone in ZONES}
+    return draw_places(45 * 24.0, rng, factors)

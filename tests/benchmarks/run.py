@@ -1,5 +1,6 @@
 """python tests/benchmarks/run.py NAME [--quick] [--instances DIR] [--data DIR] [--reading WHICH]
                                     [--launches N] [--seed N] [--without PART] [--traces PATH]
+                                    [--calls N] [--losses N] [--starts N]
 
 Runs `main` of the benchmark NAME beside this file. Progress goes to stderr; the last line of
 stdout is {"name": NAME, "figures": {...}}. --quick takes small numbers: a smoke test, no figure.
@@ -29,6 +30,9 @@ if __name__ == "__main__":
     parser.add_argument("--reading", choices=["paper", "strict"], help="whether a failure counts")
     parser.add_argument("--traces", metavar="PATH", help="replay this recorded availability")
     parser.add_argument("--launches", type=int, metavar="N", help="of the chaos, 300 unless given")
+    parser.add_argument("--calls", type=int, metavar="N", help="of a round, 20,000 unless given")
+    parser.add_argument("--losses", type=int, metavar="N", help="of machines, 10 unless given")
+    parser.add_argument("--starts", type=int, metavar="N", help="of pools, 50 unless given")
     parser.add_argument("--seed", type=int, metavar="N", help="of what is drawn, 1 unless given")
     parser.add_argument("--without", metavar="PART", help="leave a part of the solver out")
     options = {key: value for key, value in vars(parser.parse_args()).items() if value is not None}

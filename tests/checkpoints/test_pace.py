@@ -29,6 +29,15 @@ def test_notices_make_saves_rarer() -> None:
     assert often < seldom <= 4 * HOUR
 
 
+def test_a_notice_that_is_too_short_for_a_save_is_none() -> None:
+    assert Pace(0.0, 0.9, 30.0, restart=0.0).interval(64.0, 4 * HOUR, HOUR) == Pace(
+        restart=0.0
+    ).interval(64.0, 4 * HOUR, HOUR)
+    assert Pace(0.0, 0.9, 120.0, restart=0.0).interval(64.0, 4 * HOUR, HOUR) > Pace(
+        0.0, 0.9, 30.0, restart=0.0
+    ).interval(64.0, 4 * HOUR, HOUR)
+
+
 def test_work_that_is_done_is_not_saved_again() -> None:
     assert Pace().interval(60.0, 0.0, HOUR) == math.inf
 

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from jupyter_sky.checkpoints.leave_watch import LEAVING_SECONDS, LOOK_SECONDS, SkyLeaving
 from jupyter_sky.checkpoints.leaving import leaving
 from jupyter_sky.checkpoints.pace import Pace
 from jupyter_sky.checkpoints.places import FolderPlace, SaveNumber
@@ -46,10 +47,13 @@ def notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / NOTICES_FILE
 
 
-def give_notice(path: Path, seconds: float) -> None:
+def write_notice(path: Path, seconds: float) -> None:
+    """Tell of the end of a machine of AWS as its watch does: at once or not at all."""
     now = time.time()
-    notice = Notice(NoticeKind.PREEMPT, "terminate", now, now + seconds)
-    path.write_text(json.dumps({"notices": [notice.record()]}))
+    record = Notice(NoticeKind.PREEMPT, "terminate", now, now + seconds).record()
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps({"service": "AwsNotices", "notices": [record]}))
+    partial.replace(path)
 
 
 def test_a_new_state_is_empty_and_its_values_come_back(
@@ -152,7 +156,7 @@ def test_a_notice_saves_once(tmp_path: Path, notice: Path) -> None:
     with state_in(tmp_path / "s", every=1000.0, clock=clock) as state:
         assert not state.safe_point()
         assert leaving() is None
-        give_notice(notice, 60.0)
+        write_notice(notice, 60.0)
         assert 55.0 < (leaving() or 0.0) <= 60.0
         clock.now = 1.0
         assert state.safe_point()
@@ -161,7 +165,7 @@ def test_a_notice_saves_once(tmp_path: Path, notice: Path) -> None:
         notice.write_text(json.dumps({"notices": []}))  # it was withdrawn
         clock.now = 3.0
         assert not state.safe_point()
-        give_notice(notice, 60.0)
+        write_notice(notice, 60.0)
         clock.now = 4.0
         assert state.safe_point()
 
@@ -177,17 +181,20 @@ def test_the_work_on_a_machine_sees_its_notices(
         ),
     )
     told = threading.Event()
+    assert checkpointed("fit", to=notice.parent).pace.notice_share == 0.0
     watch = start_watch("AwsNotices", notice.parent, lambda records: told.set())
     assert watch is not None and told.wait(5.0)
     watch.stop()
     assert 20.0 < (leaving() or 0.0) <= 30.0
+    pace = checkpointed("fit", to=notice.parent).pace
+    assert (pace.notice_share, pace.notice_seconds) == (0.9, 120.0)
 
 
 def test_a_save_that_is_longer_than_the_notice_is_not_begun(tmp_path: Path, notice: Path) -> None:
     clock = Clock()
     with state_in(tmp_path / "s", every=1000.0, clock=clock) as state:
         state._cost = 90.0
-        give_notice(notice, 30.0)
+        write_notice(notice, 30.0)
         clock.now = 1.0
         with pytest.warns(UserWarning, match="ends in 30 s and a save takes 90 s"):
             assert not state.safe_point()
@@ -384,3 +391,29 @@ def test_no_kill_loses_or_damages_a_confirmed_save(tmp_path: Path) -> None:
     assert confirmed > 10
     assert (lost, wrong) == (0, 0)
     assert not list(tmp_path.glob("*.partial"))
+
+
+def test_work_that_reaches_no_safe_point_is_interrupted(tmp_path: Path, notice: Path) -> None:
+    notice.write_text(json.dumps({"service": "AwsNotices", "notices": []}))
+    ends = time.monotonic() + 60
+    with pytest.raises(SkyLeaving), state_in(tmp_path / "s", every=1000.0) as state:
+        state["a"] = 1
+        state.save()
+        state["a"] = 2
+        write_notice(notice, LEAVING_SECONDS + 0.5)
+        while time.monotonic() < ends:
+            time.sleep(0.01)
+    assert (leaving() or 0.0) <= LEAVING_SECONDS
+    with state_in(tmp_path / "s") as state:
+        assert state["a"] == 1, "half an item is not saved"
+
+
+def test_work_that_has_saved_goes_on_to_the_end(tmp_path: Path, notice: Path) -> None:
+    notice.write_text(json.dumps({"service": "AwsNotices", "notices": []}))
+    with state_in(tmp_path / "s", every=1000.0) as state:
+        write_notice(notice, 60.0)
+        assert state.safe_point()
+        write_notice(notice, LEAVING_SECONDS - 0.1)
+        until = time.monotonic() + 4 * LOOK_SECONDS
+        while time.monotonic() < until:
+            time.sleep(0.01)

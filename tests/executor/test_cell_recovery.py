@@ -137,6 +137,44 @@ def test_a_cell_goes_on_from_its_save_on_another_cluster(fresh: Any) -> None:
     print(f"gap {gap:.1f} s, {again} items twice")
 
 
+LEAVING = """%%sky --recover -o done
+import json, os, time
+from pathlib import Path
+import jupyter_sky as sky
+from jupyter_sky.engines.node.engine_process import ENGINE_VARIABLE
+from jupyter_sky.engines.node.notices import NOTICES_FILE
+mark = Path("../first-machine").resolve()
+if is_first := not mark.exists():
+    mark.touch()
+    notice = {"kind": "preempt", "id": "a", "seen": 0.0, "ends": time.time()}
+    file = Path(os.environ[ENGINE_VARIABLE].rpartition(":")[0], NOTICES_FILE)
+    file.write_text(json.dumps({"service": "AwsNotices", "notices": [notice]}))
+with sky.checkpointed("work"):
+    until = time.monotonic() + (60 if is_first else 0)
+    while time.monotonic() < until:
+        time.sleep(0.01)
+done = not is_first
+"""
+
+
+@pytest.mark.slow
+def test_a_cell_that_is_interrupted_before_the_end_goes_on_elsewhere(
+    fresh: Any, tmp_path: Path
+) -> None:
+    book: Notebook = fresh()
+    ran = book.run(LEAVING.replace("../first-machine", str(tmp_path / "mark")), 120)
+    assert ran.status == "ok", ran.evalue
+    assert "it begins anew elsewhere: nothing was saved" in ran.status_line
+    assert book.run("done").result == "True"
+
+
+@pytest.mark.slow
+def test_the_dry_run_says_what_a_loss_does(fresh: Any) -> None:
+    ran = fresh().run("%%sky --cpus 1 --recover --dry-run\n1 + 1")
+    assert ran.status == "ok", ran.evalue
+    assert "after a loss: on a new cluster of the same kind" in str(ran.messages)
+
+
 def test_unknown_strategies_are_told_before_anything_is_spent(tmp_path: Path) -> None:
     with pytest.raises(SkyUsageError, match="nowhere"):
         recovery_in(tmp_path, "--recover nowhere").check({})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +15,15 @@ from jupyter_sky.errors import SkyNoCapacity, SkyPreempted, SkyUsageError
 from jupyter_sky.executor import recovery_places
 from jupyter_sky.executor.cell_recovery import CellRecovery
 from jupyter_sky.executor.recovery_places import (
-    DEFAULT,
+    describe_recovery,
     find_strategy,
     order_requests,
     seen_events,
 )
 from jupyter_sky.executor.values import ClusterRequest
 from jupyter_sky.offers import Offer
-from jupyter_sky.preemption.observations import Happening, Seen
-from jupyter_sky.preemption.recovery import Broker, SpotPlace
+from jupyter_sky.preemption.observations import Happening, Seen, find_stays
+from jupyter_sky.preemption.recovery import STRATEGIES, Broker, IndexStrategy, SpotPlace
 from jupyter_sky.resources import Resources
 from jupyter_sky.tracker.observations import Observation, Place
 
@@ -52,7 +53,7 @@ class Failing:
 
 
 def test_names_of_strategies() -> None:
-    assert find_strategy("", {}) is DEFAULT
+    assert find_strategy("", {}) is None
     assert find_strategy("broker", {}) == Broker()
     own = Failing()
     assert find_strategy("mine", {"mine": own}) is own
@@ -74,7 +75,9 @@ def test_the_region_that_lost_a_machine_is_asked_last() -> None:
     requests = order_requests(Broker(), Resources(), OFFERS, lost, now=NOW)
     assert regions(list(requests)) == [WEST, EAST]
     many = [seen("preempted", EAST, NOW - 900 * n, seconds=800.0) for n in range(9, 0, -1)]
-    requests = order_requests(DEFAULT, Resources(), OFFERS, many, now=NOW, lost=("aws", EAST, None))
+    requests = order_requests(
+        IndexStrategy(), Resources(), OFFERS, many, now=NOW, lost=("aws", EAST, None)
+    )
     assert next(requests).region == WEST
 
 
@@ -90,7 +93,7 @@ def test_a_loss_in_a_zone_counts_for_a_region_that_is_asked_as_a_whole() -> None
         replace(offer, price=(offer.price or 0) + (0.4 if offer.region == WEST else 0))
         for offer in OFFERS
     ]
-    requests = order_requests(DEFAULT, Resources(), dear, told, now=NOW, lost=lost)
+    requests = order_requests(IndexStrategy(), Resources(), dear, told, now=NOW, lost=lost)
     assert next(requests).region == EAST, "the other is dearer than a loss"
 
 
@@ -102,10 +105,16 @@ def test_observations_of_the_tracker() -> None:
         Observation("refused", Place("aws", WEST, "", "g5.xlarge"), 1.0, cause="capacity"),
     ]
     assert seen_events(observed) == (
-        Seen(1.0, f"aws {EAST} ", Happening.LAUNCHED),
+        Seen(1.0, f"aws {EAST} ", Happening.LAUNCHED, "0"),
         Seen(1.5, f"aws {WEST} ", Happening.REFUSED),
-        Seen(2.0, f"aws {EAST} ", Happening.LOST),
+        Seen(2.0, f"aws {EAST} ", Happening.LOST, "0"),
     )
+
+
+def test_machines_of_one_zone_are_told_apart() -> None:
+    observed = [seen("preempted", EAST, 7200.0 + n, seconds=3600.0) for n in range(3)]
+    stays = find_stays(seen_events(observed), 3.0, unseen_age=8.0)
+    assert [round(stay.hours, 3) for stay in stays if stay.is_lost] == [1.0] * 3
 
 
 @pytest.fixture
@@ -113,7 +122,7 @@ def lost_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CellRecovery:
     """Return the recovery of a cell that has lost a machine in the east."""
 
     def requests(strategy: Any, need: Resources, *_rest: Any) -> Any:
-        return order_requests(strategy, need, OFFERS, (), now=NOW)
+        return order_requests(strategy or IndexStrategy(), need, OFFERS, (), now=NOW)
 
     monkeypatch.setattr(recovery_places, "next_requests", requests)
     recovery = CellRecovery(parse_cell_line("--spot --recover mine"), "run1", tmp_path)
@@ -135,6 +144,30 @@ def test_places_that_refuse_are_passed_over(lost_cell: CellRecovery) -> None:
     request = ClusterRequest(parse_cell_line("--spot").resources)
     assert lost_cell.obtain(request, obtain) == ("cluster", ["on demand"])
     assert asked == [EAST, WEST, None], "at last the broker may ask all places"
+
+
+def test_work_waits_where_every_place_refuses(lost_cell: CellRecovery, tmp_path: Path) -> None:
+    def obtain(request: ClusterRequest) -> Any:
+        if not request.until_up:
+            raise SkyNoCapacity("none left")
+        return "cluster", []
+
+    request = ClusterRequest(parse_cell_line("--spot").resources)
+    assert lost_cell.obtain(request, obtain)[0] == "cluster"
+    first = CellRecovery(parse_cell_line("--spot --recover"), "run2", tmp_path)
+    with pytest.raises(SkyNoCapacity):  # nothing is lost yet: it is told at once
+        first.obtain(request, obtain)
+
+
+def test_the_dry_run_says_where_a_cell_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery_places, "launchable_offers", lambda need: OFFERS)
+    text = describe_recovery(Resources(), "", {}, "aws")
+    assert re.match(r"after a loss: strategy \S+ \(an hour of work, simulated: \S+ \d", text)
+    assert all(f"{name} 0." in text or f"{name} 1." in text for name in STRATEGIES)
+    assert describe_recovery(Resources(), "broker", {}, "aws").endswith("broker, as asked for")
+    with pytest.raises(SkyUsageError, match="there is no such strategy"):
+        describe_recovery(Resources(), "nowhere", {}, "aws")
+    assert describe_recovery(Resources(), "", {}, "local").endswith("cluster of the same kind")
 
 
 def test_a_strategy_that_raises_is_told_and_replaced(lost_cell: CellRecovery) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.functions.lazy_calls import Group, PendingFunction, Retry
+from jupyter_sky.functions.lazy_calls import Group, PendingFunction
+from jupyter_sky.functions.retry import Retry
 
 RAN: list[Any] = []
 

@@ -135,6 +135,13 @@ def test_a_notice_saves_what_was_done() -> None:
     assert found.hours == pytest.approx(1.0 + 0.25 + (4 - 0.73) + 6 * 0.01)
 
 
+def test_without_a_notice_nothing_is_saved_at_the_loss() -> None:
+    east = Availability("east-a", (1.0,), is_up_first=True, end=100.0)
+    scratch = ReplayedJob(4.0, interval=4.0, save=0.0, boot=0.25, refusal=0.01)
+    found = replay(scratch, [EAST_A, WEST_A], [east, always("west-a")], Broker(), 0.0)
+    assert found.hours == pytest.approx(1.0 + 0.25 + 4)
+
+
 def test_refusals_take_time_and_are_seen() -> None:
     traces = [always("east-a", is_up=False), always("west-a")]
     found = replay(JOB, [EAST_A, WEST_A], traces, Broker(), 0.0)

@@ -45,6 +45,30 @@ GOOGLE_SECONDS = 30.0
 AZURE_EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
 
 
+@dataclass(frozen=True, slots=True)
+class NoticeTerms:
+    """What a cloud's notices are worth.
+
+    Attributes
+    ----------
+    share : float
+        Share of losses of which it gives notice; assumed, for all of them say "best effort".
+    seconds : float
+        Time from the notice to the loss.
+    """
+
+    share: float
+    seconds: float
+
+
+TERMS = {
+    "AwsNotices": NoticeTerms(0.9, 120.0),
+    "GoogleNotices": NoticeTerms(0.8, GOOGLE_SECONDS),
+    "AzureNotices": NoticeTerms(0.8, 30.0),
+}
+"""Terms by the name of the reader."""
+
+
 class NoticeKind(Enum):
     """Event that a cloud announces for a machine."""
 
@@ -325,12 +349,16 @@ def start_watch(
     if service is None:
         return None
 
+    def write(records: list[NoticeRecord]) -> None:
+        with suppress(OSError):  # a full disk: the controller is told all the same
+            write_private(folder / NOTICES_FILE, {"service": name, "notices": records})
+
     def publish(notices: tuple[Notice, ...]) -> None:
         records = [notice.record() for notice in notices]
-        with suppress(OSError):  # a full disk: the controller is told all the same
-            write_private(folder / NOTICES_FILE, {"notices": records})
+        write(records)
         tell(records)
 
+    write([])  # work that saves its state learns that there will be notices
     watch = NoticeWatch(service, publish)
     watch.start()
     return watch

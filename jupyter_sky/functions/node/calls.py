@@ -29,6 +29,7 @@ from .surroundings import CallSurroundings
 Emit = Callable[[tuple], None]
 """Takes what a call has to say, from any thread: a tuple whose first item says what it is."""
 
+_NOTHING = contextlib.nullcontext()
 UNREAD_SECONDS = 5.0
 """Time that a generator waits for its reader before the node says so."""
 
@@ -39,11 +40,12 @@ class Call:
     Parameters
     ----------
     command
-        ``key, function, arguments, timeout, stream_inputs, broadcast``: the caller's number, two
-        payloads, seconds, the streamed arguments, and the id that calls of one ``@`` share.
+        ``key, function, arguments, timeout, stream_inputs, broadcast, saves``: the caller's number,
+        two payloads, seconds, the streamed arguments, the id that calls of one ``@`` share, and the
+        id, generation and saves of a call that recovers.
     emit
         Takes its messages: ``plain``, ``value``, ``error``, ``stream``, ``item``, ``end``,
-        ``input_consumed``.
+        ``input_consumed``, ``saved``.
     """
 
     # class attributes: most calls are quick, and need no values of their own
@@ -56,6 +58,7 @@ class Call:
     stopped_at = 0.0
     stream_inputs: Mapping[int, StreamInput] = MappingProxyType({})
     broadcast = ""
+    saves: tuple | None = None
     _thread = 0
     _room: threading.Condition | None = None
     _ahead_bytes = 0
@@ -73,6 +76,7 @@ class Call:
                 number: StreamInput(self, number, *rest) for number, *rest in command[4]
             }
         self.broadcast = command[5]
+        self.saves = command[6]
         self._command = command
         self._lock = threading.Lock()
 
@@ -124,21 +128,33 @@ class Call:
         with CallSurroundings(topology):
             if options and (muted := [n for n, o in options.items() if not is_shown(o, topology)]):
                 self.on_mute(muted)
-            result = context.call_wrapped(function, args, kwargs)
+            with self._keeping_saves():
+                result = context.call_wrapped(function, args, kwargs)
+                if inspect.iscoroutine(result):
+                    result = asyncio.run(result)
             if is_plain(result):
                 return ("plain", self.key, result, self._seconds())
-            if inspect.iscoroutine(result):
-                result = asyncio.run(result)
             if inspect.isgenerator(result):
                 return self._stream(result)
-        if is_plain(result):
-            return ("plain", self.key, result, self._seconds())
         try:
             payload = split(Parcel.of(result, _("the result")), context.results)
         except SkyError as error:
             error.hint = _("return what can be pickled")
             raise
         return ("value", self.key, payload, self._seconds())
+
+    def _keeping_saves(self) -> contextlib.AbstractContextManager[None]:
+        """Give the states of this call a place in the notebook, if it recovers."""
+        if self.saves is None:
+            return _NOTHING
+        from ...checkpoints.call_saves import CallSaves
+
+        owner, generation, received = self.saves
+
+        def send(state: str, name: str, data: bytes) -> None:
+            self.emit(("saved", self.key, state, name, data))
+
+        return CallSaves(owner, generation, received, send).in_use()
 
     @contextmanager
     def _set_current(self) -> Iterator[None]:
@@ -287,6 +303,7 @@ class PlainCall(Call):
             self.timeout,
             (),
             "",
+            None,
         )
 
     def _load(self) -> tuple[LoadedFunction, tuple[Any, ...], dict[str, Any]]:

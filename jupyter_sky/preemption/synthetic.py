@@ -1,0 +1,138 @@
+"""Synthetic availability: drawn from fitted hazards, where there is no record to replay.
+
+The recordings that the hazards of `deadlines` were fitted to have no licence and do not come with
+this package; `availability.read_traces` reads them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from types import MappingProxyType
+from zlib import crc32
+
+import numpy as np
+
+from .availability import Availability
+from .deadlines import AGES, LOSSES, RETURNS, SAMPLE, age_class
+from .models import Model
+
+FACTORS: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        "us-east-1a": (1.80, 0.60),
+        "us-east-1c": (1.45, 0.98),
+        "us-east-1d": (1.34, 0.94),
+        "us-east-1f": (1.14, 0.96),
+        "us-east-2a": (0.62, 0.89),
+        "us-east-2b": (0.85, 0.93),
+        "us-west-2a": (0.75, 1.51),
+        "us-west-2b": (0.59, 1.20),
+        "us-west-2c": (0.78, 1.53),
+    }
+)
+"""How many times as often as on average each zone of the recording went down, and came back."""
+
+
+def draw_places(
+    hours: float, rng: np.random.Generator, factors: Mapping[str, tuple[float, float]] = FACTORS
+) -> tuple[Availability, ...]:
+    """Draw the availability of places, each with hazards of its own.
+
+    Parameters
+    ----------
+    hours
+        Length of the record.
+    rng
+        Generator of random numbers.
+    factors
+        How many times as often as fitted each place goes down and comes back, by its name.
+
+    Examples
+    --------
+    >>> places = draw_places(48.0, np.random.default_rng(0), {"a": (1.0, 1.0), "b": (2.0, 1.0)})
+    >>> [place.place for place in places], min(place.end for place in places) >= 48
+    (['a', 'b'], True)
+    """
+    return tuple(draw_availability(zone, hours, rng, *both) for zone, both in factors.items())
+
+
+def draw_availability(
+    zone: str, hours: float, rng: np.random.Generator, losses: float = 1.0, returns: float = 1.0
+) -> Availability:
+    """Draw the availability of one place.
+
+    Parameters
+    ----------
+    losses, returns
+        How many times as often as fitted the place goes down and comes back.
+
+    Examples
+    --------
+    >>> place = draw_availability("a", 1000.0, np.random.default_rng(0), losses=3.0)
+    >>> place.end > 1000 and len(place.changes) > 100
+    True
+    """
+    is_up = is_up_first = bool(rng.random() < 0.5)
+    lengths, total = list[float](), 0.0
+    while total < hours:
+        chances, factor = (LOSSES, losses) if is_up else (RETURNS, returns)
+        lengths.append(_draw_length(rng, np.array(chances) * factor))
+        total += lengths[-1]
+        is_up = not is_up
+    changes = list(accumulate(lengths))
+    return Availability(zone, tuple(changes[:-1]), is_up_first, changes[-1])
+
+
+def _draw_length(rng: np.random.Generator, chances: np.ndarray) -> float:
+    """Draw the hours until a change whose chance in a sample depends on the age."""
+    age = SAMPLE
+    for begin, end in zip(AGES, [*AGES[1:], math.inf], strict=True):
+        chance = min(1.0, chances[age_class(begin)])
+        length = rng.geometric(chance) * SAMPLE
+        if age + length < end:
+            return age + length
+        age = end
+    raise AssertionError("the last class of ages has no end")
+
+
+@dataclass(frozen=True)
+class MachineLives:
+    """Place that always has a machine, and takes each away after a life of its own.
+
+    It stands for a record where many machines run in one zone: they do not go at once.
+
+    Attributes
+    ----------
+    place : str
+        Zone.
+    model : Model
+        Distribution of the lives.
+    seed : int
+        Seed; the life of a machine depends on it, on the zone and on the time of the launch.
+    end : float
+        Hours at which the record ends: never.
+
+    Examples
+    --------
+    >>> from jupyter_sky.preemption import Exponential
+    >>> place = MachineLives("a", Exponential(0.1, 24.0), seed=1)
+    >>> place.is_up(3.0), place.until_change(3.0) == place.until_change(3.0)
+    (True, True)
+    """
+
+    place: str
+    model: Model
+    seed: int
+    end: float = math.inf
+
+    def is_up(self, at: float) -> bool:
+        """Return True: a machine can be had at any time (hours)."""
+        return True
+
+    def until_change(self, at: float) -> float:
+        """Return the life of a machine that is launched at a time (hours)."""
+        launch = round(at * 3600)
+        rng = np.random.default_rng([self.seed, crc32(self.place.encode()), launch])
+        return float(self.model.sample(1, rng)[0])
