@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from ..errors import suggest
-from ..quantities import format_size
+from ..quantities import format_objects, format_size
 from ..store.atomic_file import write_atomically
 from ..translation import _
 from .dataset import CachedObject, Dataset, object_identity
@@ -271,8 +271,7 @@ class Usage:
     measured: float
 
     def __str__(self) -> str:
-        count = "1 object" if self.objects == 1 else f"{self.objects:,} objects"
-        return f"{format_size(self.nbytes)} in {count} of {self.uri}"
+        return f"{format_size(self.nbytes)} in {format_objects(self.objects)} of {self.uri}"
 
     __repr__ = __str__
 
