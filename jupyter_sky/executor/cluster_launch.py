@@ -138,7 +138,9 @@ class _LaunchAttempt:
             self.callbacks.check_budget(
                 self.row.price, _("{name} was given back as it started").format(name=self.row.name)
             )
-            if time.monotonic() - renewed > RENEW_SECONDS:
+            # a cluster that is up, whose engines are waited for, is no launch to be renewed
+            is_due = time.monotonic() - renewed > RENEW_SECONDS
+            if is_due and self.row.state == "starting":
                 renewed = time.monotonic()
                 if not self.records.store.renew_launch(self.row.id, time.time()):
                     raise self._was_abandoned()

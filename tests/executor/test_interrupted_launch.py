@@ -1,14 +1,16 @@
-"""Launches that are interrupted when their machines have just come up."""
+"""Launches that are interrupted, or take long, when their machines have just come up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from jupyter_sky.config.settings import Sky
+from jupyter_sky.engines.client.connection import ClusterConnection
+from jupyter_sky.executor import cluster_launch
 from jupyter_sky.executor.cluster_launch import _LaunchAttempt
 from jupyter_sky.executor.clusters import ClusterRegistry
 from jupyter_sky.executor.values import ClusterRequest
@@ -56,3 +58,24 @@ def test_no_step_after_the_start_leaves_a_machine(
         break
     registry.terminate(name)
     assert step > 5, "the interrupts came too late"
+
+
+def test_launch_that_takes_long_to_answer_is_not_taken_for_abandoned(
+    registry: ClusterRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_ranks = ClusterConnection.wait_ranks
+
+    def wait_long(
+        connection: ClusterConnection,
+        ranks: Iterable[int],
+        timeout: float,
+        check_alive: Callable[[], None],
+    ) -> None:
+        check_alive()
+        wait_ranks(connection, ranks, timeout, check_alive)
+
+    monkeypatch.setattr(cluster_launch, "RENEW_SECONDS", 0.0)
+    monkeypatch.setattr(ClusterConnection, "wait_ranks", wait_long)
+    registry.launch(ClusterRequest(Resources(clouds=("local",)), "slow"), lambda *__: None)
+    assert [row.state for row in registry.store.live_clusters()] == ["up"]
+    registry.terminate("slow")
