@@ -32,7 +32,7 @@ def test_ls_and_du(folder: Path) -> None:
 
 def test_rm_of_an_object_does_not_ask(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call_verb(["storage", "rm", f"{folder}/a.txt"])
-    assert "deleted: 1 objects" in capsys.readouterr().out
+    assert "deleted: 1 object of" in capsys.readouterr().out
     assert not (folder / "a.txt").exists()
 
 
