@@ -19,9 +19,12 @@ KEYS = {
     "table.pivot": "scores",
     "run.state.tasks.items()": "states",
     "sky.status()": "status",
-    "pipeline show": "graph",
+    "parameters = new_code_cell": "graph",
     "pipeline run": "notebook",
     "executed =": "executed",
+    "powers =": "edited",
+    "again = ": "again",
+    "again.save": "saved",
 }
 
 
@@ -61,6 +64,15 @@ def test_cells_of_a_notebook_run_as_a_graph(cells: dict[str, Any]) -> None:
     assert "evens, odds" in str(cells["graph"].outputs)
     assert "evens: succeeded" in printed(cells["notebook"])
     assert printed(cells["executed"]) == "even 20, odd 25, all 45\n\n"
+
+
+def test_second_run_takes_what_is_kept_and_sweeps(cells: dict[str, Any]) -> None:
+    reasons = {row[0]: row[2] for row in rows(cells["again"])}
+    assert {name for name, why in reasons.items() if why == "its result was kept"} == {
+        *("evens", "odds")
+    }
+    assert "powers[exponent=2]" in reasons
+    assert printed(cells["saved"]) == "[25, 625, 15625]\n\n"
 
 
 def test_notebook_is_kept_without_outputs() -> None:

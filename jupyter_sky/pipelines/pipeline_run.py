@@ -254,13 +254,13 @@ class PipelineRun:
         return _("its result was kept") if found.stored else found.why
 
     def show(self) -> Table:
-        """Return a table of the tasks: what became of each, and why it has run."""
+        """Return a table of the tasks: what became of each, and why it has run, or has not."""
         rows = []
         for name, task in self.state.tasks.items():
             unkept = _("not kept: {why}").format(why=task.unkept) if task.unkept else ""
             words = "; ".join(filter(None, (self.why(name), unkept)))
             rows.append((name, str(task.phase), words, f"${task.usd:.2f}"))
-        columns = (_("task"), _("phase"), _("why it has run"), _("cost"))
+        columns = (_("task"), _("state"), _("reason"), _("cost"))
         return Table(_("Tasks of {name}").format(name=self.name), columns, tuple(rows))
 
     def logs(self, task: str) -> str:
