@@ -64,7 +64,8 @@ class Project:
             }
             for number, source in enumerate(self.cells, 1)
         ]
-        _write(Path("book.ipynb"), json.dumps({"cells": cells, "nbformat": 4, "nbformat_minor": 5}))
+        notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+        _write(Path("book.ipynb"), json.dumps(notebook))
         _write(Path("rows.txt"), self.rows)
         if self.is_touched:
             os.utime("rows.txt", (1.0, time.time()))

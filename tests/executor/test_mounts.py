@@ -122,18 +122,6 @@ def test_requests_are_signed_while_the_cell_runs(
     assert len(mounts(host)) == 1, "the mount of the cell before is used again"
 
 
-def test_container_of_azure_is_mounted(notebook: Notebook, container: ObjectStore) -> None:
-    container.forget_counts()
-    address = f"az://{ACCOUNT}/bucket/set/?endpoint={container.url}"
-    ran = notebook.run(
-        f"%%sky --cloud ssh --mount {address}:./blobs\n"
-        "import hashlib; print(open('blobs/a').read())\n"
-        "print(hashlib.md5(open('blobs/sub/big', 'rb').read()).hexdigest())"
-    )
-    assert ran.stdout.splitlines() == ["of azure", hashlib.md5(BIG[: 2**24]).hexdigest()], ran
-    assert container.byte_counts()[1] < 1.01 * 2**24, "each byte is read once"
-
-
 def test_refusal_of_the_store_is_an_error_of_the_read_and_told(
     notebook: Notebook, bucket: ObjectStore
 ) -> None:
@@ -208,6 +196,18 @@ def test_mount_outlives_a_killed_kernel_and_serves_the_next(
 
 
 @pytest.mark.parametrize("parts", [["controller"], ["supervisor"], ["supervisor", "controller"]])
+def test_container_of_azure_is_mounted(notebook: Notebook, container: ObjectStore) -> None:
+    container.forget_counts()
+    address = f"az://{ACCOUNT}/bucket/set/?endpoint={container.url}"
+    ran = notebook.run(
+        f"%%sky --cloud ssh --mount {address}:./blobs\n"
+        "import hashlib; print(open('blobs/a').read())\n"
+        "print(hashlib.md5(open('blobs/sub/big', 'rb').read()).hexdigest())"
+    )
+    assert ran.stdout.splitlines() == ["of azure", hashlib.md5(BIG[: 2**24]).hexdigest()], ran
+    assert container.byte_counts()[1] < 1.01 * 2**24, "each byte is read once"
+
+
 def test_end_of_a_cluster_leaves_no_mount(
     notebook: Notebook, bucket: ObjectStore, host: SshHost, parts: list[str]
 ) -> None:

@@ -21,5 +21,6 @@ def write_notebook(folder: Path, *sources: str, tags: dict[int, list[str]] | Non
         for number, source in enumerate(sources, 1)
     ]
     path = folder / "work.ipynb"
-    path.write_text(json.dumps({"cells": cells, "nbformat": 4, "nbformat_minor": 5}))
+    notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(notebook))
     return repr(str(path))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from tests.conftest import Notebook, wait_until
@@ -53,7 +53,7 @@ def test_a_notebook_that_has_not_changed_launches_nothing(
     )
     out = tmp_path / "out.ipynb"
     notebook.run(f"run.save_notebook('{out}')")
-    cells = json.loads(out.read_text())["cells"]
+    cells = nbformat.read(out, 4).cells
     assert [cell["outputs"][0]["text"] for cell in (cells[2], cells[3], cells[5])] == [
         "3\n",
         "scaled\n",

@@ -55,7 +55,7 @@ def test_a_sweep_gathers_a_list_and_after_orders(notebook: Notebook, tmp_path: P
     ).result == ("['a30', 'b30', 'a50', 'b50']")
     assert notebook.run("run.result('fit[rate=5,kind=a]')").result == "{'score': 'a50', 'seen': []}"
     assert notebook.run("run.result('best', 'top')").result == "'b50'"
-    cells = json.loads(out.read_text())["cells"]
+    cells = nbformat.read(out, 4).cells
     said = "".join(output["text"] for output in cells[3]["outputs"])
     assert "fit[rate=3,kind=b]:\nfitted b30\n" in said, said
     assert cells[5]["outputs"][0]["text"] == "['a30', 'b30', 'a50', 'b50'] b50\n"
