@@ -195,7 +195,6 @@ def test_mount_outlives_a_killed_kernel_and_serves_the_next(
     assert mounts(host) == [mount]
 
 
-@pytest.mark.parametrize("parts", [["controller"], ["supervisor"], ["supervisor", "controller"]])
 def test_container_of_azure_is_mounted(notebook: Notebook, container: ObjectStore) -> None:
     container.forget_counts()
     address = f"az://{ACCOUNT}/bucket/set/?endpoint={container.url}"
@@ -208,6 +207,7 @@ def test_container_of_azure_is_mounted(notebook: Notebook, container: ObjectStor
     assert container.byte_counts()[1] < 1.01 * 2**24, "each byte is read once"
 
 
+@pytest.mark.parametrize("parts", [["controller"], ["supervisor"], ["supervisor", "controller"]])
 def test_end_of_a_cluster_leaves_no_mount(
     notebook: Notebook, bucket: ObjectStore, host: SshHost, parts: list[str]
 ) -> None:
