@@ -167,7 +167,7 @@ def speed(server: Server, folder: Path, quick: bool) -> dict[str, float]:
     peers = [name for name in PEERS if name == "obstore" or shutil.which(name)]
     big = compare(server, folder, ("up", "down"), ["ours", *peers], rounds)
     compare(server, folder, ("up", "down"), ["boto3"], 1)
-    little = compare(server, folder, ("small",), ["ours", "obstore"], min(rounds, 3))
+    little = compare(server, folder, ("small",), ["ours", "obstore"], 1 if quick else 9)
     shutil.rmtree(small)
     return {
         "upload_cpu_over_obstore": cpu_ratio(big, "up"),
