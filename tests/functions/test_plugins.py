@@ -289,7 +289,7 @@ def test_dask_on_the_same_nodes(data: Any) -> None:
         assert len(dask_processes()) == 3
     wait_until(lambda: not dask_processes(), 10)
     assert client.status in ("closed", "closing")
-    wait_until(lambda: not any(map(os.path.exists, folders)), 5, "nothing stays on the disk")
+    wait_until(lambda: not any(map(os.path.exists, folders)), 30, "nothing stays on the disk")
 
 
 def test_folder_of_a_killed_worker_is_removed(tmp_path: Path) -> None:
