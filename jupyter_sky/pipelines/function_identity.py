@@ -39,7 +39,7 @@ _OF_SHELL = frozenset({"IPython", "ipykernel", "_io", "io", "builtins", "_sitebu
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """What values refer to.
+    """Modules, texts and functions of the notebook that values refer to.
 
     Attributes
     ----------

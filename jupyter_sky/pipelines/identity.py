@@ -116,7 +116,7 @@ _PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
-    """What is known of a task's key before it runs, and where the rest is to be found.
+    """Parts of a task's key that are known before it runs, and places of the others.
 
     Attributes
     ----------

@@ -45,7 +45,7 @@ _MIGRATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What a task has given.
+    """Values and outputs that a task has given.
 
     Attributes
     ----------

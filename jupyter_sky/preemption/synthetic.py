@@ -32,7 +32,7 @@ FACTORS: Mapping[str, tuple[float, float]] = MappingProxyType(
         "us-west-2c": (0.78, 1.53),
     }
 )
-"""How many times as often as on average each zone of the recording went down, and came back."""
+"""Rates at which each zone of the recording went down and came back, over their averages."""
 
 
 def draw_places(

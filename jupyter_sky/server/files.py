@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NAME = r"clusters/([^/]+)"
 PIECE_BYTES = 2**18
 _SAME_CLOCK_SECONDS, _OTHER_CLOCK_SECONDS = 0.05, 2.0
-"""How far the times of files may lie outside of their run, by the clock that wrote them."""
+"""Seconds by which times of files may lie outside of their run, by the clock that wrote them."""
 _EARLIEST_ZIP_TIME = 315_532_800 + 86_400
 """Archives know no time before 1980, in any time zone."""
 

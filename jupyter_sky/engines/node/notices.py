@@ -47,7 +47,7 @@ AZURE_EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
 
 @dataclass(frozen=True, slots=True)
 class NoticeTerms:
-    """What a cloud's notices are worth.
+    """Times and reliability of a cloud's notices.
 
     Attributes
     ----------
