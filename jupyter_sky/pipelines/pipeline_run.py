@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from ..concurrency import result_within
 from ..errors import SkyCancelled, SkyError, SkyUsageError, suggest
 from ..executor.session import Session
 from ..runs.controller import Controller
-from ..runs.events import Kind
+from ..runs.events import Event, Kind
 from ..runs.graph import RunGraph
 from ..runs.journal import RunJournal
 from ..runs.state import Phase, RunState, TaskState, fold
@@ -27,7 +28,7 @@ from .export import describe_graph, write_graph
 from .kept_results import KeptResults
 from .results import RunResults
 from .run_report import TaskReport, make_table, report_tasks
-from .session_world import POLL_SECONDS, SessionWorld, attempt_name, cluster_name
+from .session_world import POLL_SECONDS, SessionWorld, attempt_name, hourly_price
 
 if TYPE_CHECKING:
     from ..optimizer.plan import Plan
@@ -118,9 +119,7 @@ class PipelineRun:
 
     def report(self) -> tuple[TaskReport, ...]:
         """Return state, time and cost of each task, beside those of its plan."""
-        events = self._journal.events(self.name)
-        state = fold(RunState.begin(self._graph), events)
-        return report_tasks(state, events, self.plan, self._hourly_price, time.time())
+        return self._report(self._journal.events(self.name))
 
     def table(self) -> Table:
         """Return the report as a table.
@@ -131,15 +130,16 @@ class PipelineRun:
         Run nightly: 1 of 2 tasks have ended; 0:41, $0.02
         task     state      time    planned  cost   planned cost  place
         """
-        reports = self.report()
         events = self._journal.events(self.name)
+        reports = self._report(events)
         is_over = all(report.phase.is_final for report in reports)
         seconds = (events[-1].at if is_over else time.time()) - events[0].at if events else 0.0
         return make_table(self.name, reports, self.plan, seconds)
 
-    def _hourly_price(self, token: str) -> float:
-        cluster = self._session.store.cluster(cluster_name(token))
-        return (cluster.price or 0.0) if cluster else 0.0
+    def _report(self, events: Sequence[Event]) -> tuple[TaskReport, ...]:
+        state = fold(RunState.begin(self._graph), events)
+        price = partial(hourly_price, self._session.store)
+        return report_tasks(state, events, self.plan, price, time.time())
 
     def done(self) -> bool:
         """Return whether every task has ended and every cluster is gone."""

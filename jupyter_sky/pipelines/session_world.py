@@ -37,6 +37,7 @@ from ..runs.actions import (
 )
 from ..runs.events import Event, Kind
 from ..runs.graph import RunGraph, RunTask
+from ..store.store import Store
 from ..translation import _
 from .cell_body import CellBody
 from .cell_outputs import notebook_outputs, output_text
@@ -232,8 +233,7 @@ class SessionWorld:
         name = self._attempt_name(action)
         row = self._session.store.run(run.id)
         hours = ((row.ended or time.time()) - row.started) / 3600 if row else 0.0
-        cluster = self._session.store.cluster(cluster_name(action.token))
-        usd = hours * ((cluster.price or 0.0) if cluster else 0.0)
+        usd = hours * hourly_price(self._session.store, action.token)
         facts: dict[str, Any] = {"hours": hours, "usd": usd}
         try:
             values = self._take_values(f"_{name}", self._graph.tasks[action.task].body)
@@ -303,6 +303,12 @@ def attempt_name(run: str, task: str, attempt: int) -> str:
     'nightly_train_0_1_attempt2'
     """
     return re.sub(r"\W", "_", f"{run}_{plain_name(task)}_attempt{attempt}")
+
+
+def hourly_price(store: Store, token: str) -> float:
+    """Return the price in USD/h of the cluster that a run has begun under a token; else 0."""
+    cluster = store.cluster(cluster_name(token))
+    return (cluster.price or 0.0) if cluster else 0.0
 
 
 def cluster_name(token: str) -> str:
