@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,9 @@ from .output_area import Entry, entry_text
 
 if TYPE_CHECKING:
     from .cluster import ClusterHandle
+
+LATE_SECONDS = 2.0
+"""Longest wait for outputs of a run that has ended; its controller gives up after half of it."""
 
 
 class RunHistory:
@@ -76,14 +80,22 @@ class RunHistory:
         SkyUsageError
             The journal is no longer kept.
         """
+        entries, following, _settled = self._read(run_id, start)
+        return entries, following
+
+    def _read(self, run_id: str, start: int) -> tuple[list[Entry], int, bool]:
+        """Return entries, the number of the next, and False if some may be on their way."""
         row = self.store.run(run_id)
         cluster = self._connected.get(row.cluster) if row else None
         if cluster is not None and not cluster.connection.is_lost:
             answer = cluster.connection.ask_controller("journal", run=run_id, start=start)
-            return answer["entries"], answer["next"] if answer["entries"] else start
+            following = answer["next"] if answer["entries"] else start
+            # the end of a cell may reach the notebook before its outputs reach the controller
+            is_late = answer["status"] == "running" and row is not None and row.ended is not None
+            return answer["entries"], following, not is_late
         file = self.journal_file(run_id)
         if file is None and row is not None and row.ended is None:
-            return [], start  # it has printed nothing yet
+            return [], start, True  # it has printed nothing yet
         if file is None:
             raise SkyUsageError(
                 _("the journal of run {run_id} is no longer kept").format(run_id=run_id)
@@ -93,24 +105,29 @@ class RunHistory:
         if not entries:  # the file may have grown since it was read
             journal.forget(run_id)
             entries, following = journal.read(run_id, start)
-        return entries, following
+        return entries, following, True
 
     def journal_file(self, run_id: str) -> Path | None:
         """Return the file of a run's journal on this machine, if there is one."""
         return next(self._data_dir.glob(f"*/*/journal/{run_id}.jsonl"), None)
 
     def read_all(self, run_id: str) -> Iterator[Entry]:
-        """Yield all entries of a run's journal.
+        """Yield all entries of a run's journal; of one that goes on, those so far.
 
         Raises
         ------
         SkyError
             The journal is no longer kept, or its cluster is lost meanwhile.
         """
-        entries, following = self.read_journal(run_id)
-        while entries:
+        start = 0
+        waited_until = time.monotonic() + LATE_SECONDS
+        while True:
+            entries, start, settled = self._read(run_id, start)
             yield from entries
-            entries, following = self.read_journal(run_id, following)
+            if not entries:
+                if settled or time.monotonic() > waited_until:
+                    return
+                time.sleep(LATE_SECONDS / 100)
 
     def log_text(self, run_id: str) -> str:
         """Return everything that a run has printed, as text."""

@@ -27,16 +27,16 @@ LIMITED = """
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + {more}
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    Transfer(source, target, items, options=TransferOptions()).run()
+    Transfer(source, target, items, options=TransferOptions(part_size={part_size})).run()
 """
 
 
-def copy_limited(folder: Path, more: int) -> subprocess.CompletedProcess[str]:
-    """Copy a file of 1 GB in a process that may have so many bytes more than at its start."""
+def copy_limited(folder: Path, more: int, part_size: int = 0) -> subprocess.CompletedProcess[str]:
+    """Copy a file of 1 GiB in a process that may have `more` bytes than at its start."""
     (folder / "from").mkdir()
     with (folder / "from" / "large").open("wb") as file:
         os.truncate(file.fileno(), 1024 * MIB)
-    code = textwrap.dedent(LIMITED).format(more=more)
+    code = textwrap.dedent(LIMITED).format(more=more, part_size=part_size)
     words = [sys.executable, "-c", code, str(folder / "from"), str(folder / "to")]
     (folder / "to").mkdir()
     # glibc reserves 64 MiB of addresses for each thread, which is no memory
@@ -51,10 +51,13 @@ def test_large_file_is_copied_in_little_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
-    [(4 * MIB, "no thread can be started"), (40 * MIB, "no memory for a part of 16.8 MB")],
+    ("more", "part_size", "words"),
+    [
+        (4 * MIB, 0, "no thread can be started"),
+        (384 * MIB, 1024 * MIB, "no memory for a part of 1.1 GB"),
+    ],
 )
-def test_too_little_memory_is_said(tmp_path: Path, more: int, words: str) -> None:
-    done = copy_limited(tmp_path, more)
+def test_too_little_memory_is_said(tmp_path: Path, more: int, part_size: int, words: str) -> None:
+    done = copy_limited(tmp_path, more, part_size)
     assert done.returncode == 1 and words in done.stderr, done.stderr
     assert not (tmp_path / "to" / "large").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from IPython.lib.pretty import pretty
 
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.engines.controller.journal import Journal
+from jupyter_sky.engines.controller.runs import Runs
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.executor.session import Session
 from jupyter_sky.magics import verbs
@@ -101,6 +103,42 @@ def test_log_of_a_waiting_run_and_of_a_lost_journal(session: Session) -> None:
     session.store.end_run("17-ab", "cancelled", 120.0)
     with pytest.raises(SkyUsageError, match="no longer kept"):
         session.history.log_text("17-ab")
+
+
+class SlowController:
+    """Connection to a controller that gets the outputs of a cell after the cell's end."""
+
+    is_lost = False
+
+    def __init__(self, journal: Journal) -> None:
+        self.runs, self.journal = Runs(), journal
+        facts: Any = {"run": "17-ab", "rank": 0}
+        self.runs.record_sent(facts, "message", True)
+        self.asked = 0
+
+    def ask_controller(self, op: str, run: str, start: int) -> dict[str, Any]:
+        self.asked += 1
+        if self.asked == 3:
+            self.journal.append(run, 0, *stream("late\n"))
+            self.journal.flush()
+            known = self.runs.get(run)
+            assert known is not None
+            known.mark_finished("message", quiet=True)
+        status = self.runs._runs[run].status
+        entries, following = self.journal.read(run, start)
+        return {"entries": entries, "next": following, "status": status, "ended": None}
+
+
+def test_log_of_an_ended_run_waits_for_its_late_outputs(
+    session: Session, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(session)
+    controller = SlowController(journal)
+    connected = {"train": SimpleNamespace(connection=controller)}
+    monkeypatch.setattr(session.history, "_connected", connected)
+    assert session.history.log_text("17-ab") == "", "nobody waits for one that goes on"
+    session.store.end_run("17-ab", "ok", 160.0)
+    assert session.history.log_text("17-ab") == "late\n" and controller.asked > 2
 
 
 def test_a_log_is_followed_to_the_end_of_its_run(
