@@ -45,6 +45,7 @@ def run_graph(
     from ..pipelines.placing import pin_graph, place_graph
     from ..pipelines.task_body import make_graph
 
+    _register_view()
     graph = make_graph(dag)  # what cannot be run is said before anything is planned
     plan = place_graph(dag, **settings)
     name = name or f"{dag.name or 'run'}-{time.strftime('%m%d-%H%M%S')}"
@@ -165,6 +166,7 @@ def start_notebook(
     from ..pipelines.placing import pin_graph, place_graph
     from ..pipelines.sweeps import expand_cells
 
+    _register_view()
     source, found = read_notebook(path)
     graph = make_notebook_graph(found, parameters)
     for finding in found.findings:
@@ -221,7 +223,12 @@ def find(name: str) -> PipelineRun:
     """
     from ..pipelines.pipeline_run import PipelineRun
 
+    _register_view()
     return PipelineRun(_sessions.current(), name)
+
+
+def _register_view() -> None:
+    from ..widgets import run_view  # noqa: F401  # it registers itself
 
 
 def newest() -> PipelineRun:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from ..concurrency import result_within
 from ..errors import SkyCancelled, SkyError, SkyUsageError, suggest
 from ..executor.session import Session
+from ..remote.processes import is_alive
 from ..runs.controller import Controller
-from ..runs.events import Event, Kind
+from ..runs.events import Kind
 from ..runs.graph import RunGraph
 from ..runs.journal import RunJournal
 from ..runs.state import Phase, RunState, TaskState, fold
@@ -40,6 +42,25 @@ _TOLD = frozenset({Phase.RUNNING, Phase.DELAYED, *(one for one in Phase if one.i
 """Phases that people follow."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunSnapshot:
+    """Run at a moment.
+
+    Attributes
+    ----------
+    state, reports, table
+        Of its tasks.
+    begun, until
+        Unix times of its first event, and of now or its last one.
+    """
+
+    state: RunState
+    reports: tuple[TaskReport, ...]
+    table: Table
+    begun: float
+    until: float
+
+
 class PipelineRun:
     """Run of a graph, whose controller is a thread of this process.
 
@@ -47,6 +68,10 @@ class PipelineRun:
     ----------
     name : str
         Unique among the runs of a user.
+    graph : RunGraph
+        Its tasks.
+    sweeps : mapping
+        Names of the tasks of each cell that ``--map`` makes several of.
 
     Examples
     --------
@@ -61,8 +86,8 @@ class PipelineRun:
         folder = Path(session.config.data_dir)
         self._journal = open_journal(folder)
         recorded = self._journal.read(name)
-        self._graph, self._settings = recorded.graph, recorded.settings
-        self._sweeps: Mapping[str, Sequence[str]] = self._settings.get("sweeps", {})
+        self.graph, self._settings = recorded.graph, recorded.settings
+        self.sweeps: Mapping[str, Sequence[str]] = self._settings.get("sweeps", {})
         self._kept = open_kept(folder)
         self._results = RunResults(folder / RESULTS / name, self._kept)
         self._ended: Future[RunState] = Future()
@@ -105,7 +130,7 @@ class PipelineRun:
     @property
     def state(self) -> RunState:
         """State of all tasks and clusters, as the journal has it."""
-        return fold(RunState.begin(self._graph), self._journal.events(self.name))
+        return fold(RunState.begin(self.graph), self._journal.events(self.name))
 
     def status(self) -> Mapping[str, str]:
         """Return the phase of each task.
@@ -119,7 +144,7 @@ class PipelineRun:
 
     def report(self) -> tuple[TaskReport, ...]:
         """Return state, time and cost of each task, beside those of its plan."""
-        return self._report(self._journal.events(self.name))
+        return self.snapshot().reports
 
     def table(self) -> Table:
         """Return the report as a table.
@@ -130,16 +155,26 @@ class PipelineRun:
         Run nightly: 1 of 2 tasks have ended; 0:41, $0.02
         task     state      time    planned  cost   planned cost  place
         """
-        events = self._journal.events(self.name)
-        reports = self._report(events)
-        is_over = all(report.phase.is_final for report in reports)
-        seconds = (events[-1].at if is_over else time.time()) - events[0].at if events else 0.0
-        return make_table(self.name, reports, self.plan, seconds)
+        return self.snapshot().table
 
-    def _report(self, events: Sequence[Event]) -> tuple[TaskReport, ...]:
-        state = fold(RunState.begin(self._graph), events)
+    def snapshot(self) -> RunSnapshot:
+        """Return state, report and times of one moment."""
+        events = self._journal.events(self.name)
+        state = fold(RunState.begin(self.graph), events)
+        now = time.time()
+        is_over = all(task.phase.is_final for task in state.tasks.values())
+        begun = events[0].at if events else now
+        until = events[-1].at if events and is_over else now
         price = partial(hourly_price, self._session.store)
-        return report_tasks(state, events, self.plan, price, time.time())
+        reports = report_tasks(state, events, self.plan, price, now)
+        table = make_table(self.name, reports, self.plan, until - begun)
+        return RunSnapshot(state, reports, table, begun, until)
+
+    def is_carried_out(self) -> bool:
+        """Return whether a process carries it out: this one, or another that lives."""
+        events = self._journal.events(self.name)
+        last = events[-1].at if events else 0.0
+        return is_alive(self._journal.owner(self.name), last)
 
     def done(self) -> bool:
         """Return whether every task has ended and every cluster is gone."""
@@ -185,7 +220,7 @@ class PipelineRun:
 
         Steps that only the run itself sees, such as a search for a stored result, are left out.
         """
-        state, count = RunState.begin(self._graph), 0
+        state, count = RunState.begin(self.graph), 0
         while True:
             is_last = self.done()
             events = self._journal.events(self.name, count)
@@ -214,8 +249,8 @@ class PipelineRun:
         SkyUsageError
             There is no such task, or it has not ended well.
         """
-        if task in self._sweeps:
-            return [self.result(each, name) for each in self._sweeps[task]]
+        if task in self.sweeps:
+            return [self.result(each, name) for each in self.sweeps[task]]
         self._check(task)
         result = self._results.find(task)
         if result is None:
@@ -265,8 +300,8 @@ class PipelineRun:
 
     def logs(self, task: str) -> str:
         """Return what the last attempt of a task has printed; of a swept cell what each has."""
-        if task in self._sweeps:
-            return "".join(f"{each}:\n{self.logs(each)}" for each in self._sweeps[task])
+        if task in self.sweeps:
+            return "".join(f"{each}:\n{self.logs(each)}" for each in self.sweeps[task])
         self._check(task)
         outputs = self._results.outputs(task)
         if outputs is not None and self.state.tasks[task].phase.is_final:
@@ -332,7 +367,7 @@ class PipelineRun:
         if target.suffix == ".ipynb":
             return self.save_notebook(target)
         cells = self._settings.get("cells", {})
-        write_graph(describe_graph(self.name, self._graph, cells, self.report()), target)
+        write_graph(describe_graph(self.name, self.graph, cells, self.report()), target)
         return target
 
     def _cell_outputs(self, name: str, task: TaskState) -> list[dict[str, Any]]:
@@ -341,15 +376,15 @@ class PipelineRun:
         if task.phase in (Phase.SKIPPED, Phase.CANCELLED, Phase.FAILED):
             words = f"{task.phase}: {task.reason}" if task.reason else str(task.phase)
             outputs.append({"output_type": "stream", "name": "stderr", "text": f"{words}\n"})
-        if outputs and any(name in names for names in self._sweeps.values()):
+        if outputs and any(name in names for names in self.sweeps.values()):
             outputs.insert(0, {"output_type": "stream", "name": "stdout", "text": f"{name}:\n"})
         return outputs
 
     def _check(self, task: str) -> None:
-        if task not in self._graph.tasks:
+        if task not in self.graph.tasks:
             raise SkyUsageError(
                 _("there is no task {name!r}").format(name=task),
-                hint=suggest(task, [*self._sweeps, *self._graph.tasks]),
+                hint=suggest(task, [*self.sweeps, *self.graph.tasks]),
             )
 
     def cancel(self) -> None:
@@ -364,12 +399,28 @@ class PipelineRun:
         """Go on after `pause`."""
         self._journal.wish(self.name, Kind.RESUME, time.time())
 
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        from IPython.core.getipython import get_ipython
+
+        if _view is None or getattr(get_ipython(), "kernel", None) is None:
+            return {}  # a terminal prints the text
+        return _view(self)._repr_mimebundle_(**kwargs)
+
     def __repr__(self) -> str:
         lines = [f"<run {self.name}>"]
         for name, task in self.state.tasks.items():
             why = f": {task.reason}" if task.reason else ""
             lines.append(f"  {name}  {task.phase}{why}")
         return "\n".join(lines)
+
+
+_view: Callable[[PipelineRun], Any] | None = None
+
+
+def register_view(view: Callable[[PipelineRun], Any]) -> None:
+    """Set the function that shows runs in notebooks; without it they are shown as text."""
+    global _view
+    _view = view
 
 
 def _reason(task: TaskState) -> str:

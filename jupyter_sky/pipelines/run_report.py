@@ -34,6 +34,10 @@ class TaskReport:
         By the plan; None for a task that is not in it.
     is_assumed
         Whether the plan knew no time of the task and took an hour.
+    begun, ended
+        Unix times of its last attempt; None before them, and for a kept result.
+    is_kept
+        Whether its result was kept of an earlier run, and nothing ran.
     """
 
     name: str
@@ -45,6 +49,9 @@ class TaskReport:
     planned_seconds: float | None
     planned_usd: float | None
     is_assumed: bool = False
+    begun: float | None = None
+    ended: float | None = None
+    is_kept: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return values of JSON; what is not known is left out."""
@@ -105,6 +112,9 @@ def report_tasks(
                 one.hours * 3600 if one else None,
                 one.usd if one else None,
                 one.assumed if one else False,
+                begun,
+                ended,
+                task.stored,
             )
         )
     return tuple(reports)

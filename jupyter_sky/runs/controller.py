@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from ..remote.processes import identity
 from .actions import Action, FindResult, Launch, MakePlan, Release, World
 from .decisions import decide, due_actions, next_time
 from .events import Event
@@ -70,8 +69,7 @@ class Controller:
             The journal cannot be written; what runs goes on and nothing new begins.
         """
         recorded = self._journal.read(self._name)
-        owner = f"process {os.getpid()} on {socket.gethostname()}"
-        self._epoch = self._journal.take_over(self._name, owner)
+        self._epoch = self._journal.take_over(self._name, identity())
         self._world.prepare(self._name, recorded.graph, recorded.settings)
         state = fold(RunState.begin(recorded.graph), self._journal.events(self._name))
         try:

@@ -138,20 +138,25 @@ class RunJournal:
             for row in rows
         ]
 
-    def take_over(self, name: str, owner: str) -> int:
+    def take_over(self, name: str, owner: Mapping[str, Any]) -> int:
         """Return the next epoch of a run; from now on all older ones are refused.
 
         Parameters
         ----------
         owner
-            Words about the process that takes it, for people.
+            The process that takes it, as `identity` records it.
         """
         return self._db.transact(
             lambda db: db.execute(
                 "UPDATE run SET epoch = epoch + 1, owner = ? WHERE name = ? RETURNING epoch",
-                (owner, name),
+                (json.dumps(dict(owner)), name),
             ).fetchone()[0]
         )
+
+    def owner(self, name: str) -> Mapping[str, Any]:
+        """Return the process that carries a run out, or was the last to; empty before any."""
+        rows = self._db.read("SELECT owner FROM run WHERE name = ?", (name,))
+        return _read_owner(rows[0]["owner"]) if rows else {}
 
     def append(self, name: str, epoch: int, events: Sequence[Event]) -> list[Event]:
         """Store events in one transaction that is on the disk when this returns.
@@ -182,11 +187,22 @@ class RunJournal:
         return bool(self._db.read("SELECT 1 FROM wish WHERE run = ? LIMIT 1", (name,)))
 
 
+def _read_owner(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _append(db: sqlite3.Connection, name: str, epoch: int, events: Sequence[Event]) -> list[Event]:
     row = db.execute("SELECT epoch, owner FROM run WHERE name = ?", (name,)).fetchone()
     if row["epoch"] != epoch:
+        owner = _read_owner(row["owner"])
         raise SkyRunTaken(
-            _("{owner} has taken the run {name} over").format(owner=row["owner"], name=name)
+            _("process {pid} on {host} has taken the run {name} over").format(
+                pid=owner.get("pid"), host=owner.get("host"), name=name
+            )
         )
     wished = db.execute(
         "DELETE FROM wish WHERE run = ? RETURNING kind, at, number", (name,)

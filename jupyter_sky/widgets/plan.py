@@ -13,6 +13,7 @@ from ..tables import NO_MATHJAX_CLASSES, TABLE, Table
 from ..translation import _
 from .gantt import draw_gantt, summarize
 from .gantt import to_text as gantt_text
+from .graph_layout import MAX_LABELS
 from .plan_format import (
     format_clock,
     format_share,
@@ -20,7 +21,7 @@ from .plan_format import (
     format_time_difference,
     format_usd_difference,
 )
-from .plan_graph import MAX_LABELS, draw_graph
+from .plan_graph import draw_graph
 
 if TYPE_CHECKING:
     from ..offers import Offer

@@ -253,7 +253,7 @@ def test_random_graphs_in_a_world_of_trouble(quick_folder: Path, journal, seed: 
 def test_a_controller_that_slept_cannot_go_on(journal, world) -> None:
     def take(name: str) -> None:
         if name == "before Send":
-            journal.take_over("r", "process 4711")
+            journal.take_over("r", {"pid": 4711, "host": "other"})
 
     with pytest.raises(SkyRunTaken, match="process 4711"):
         _run(journal, world, at_point=take)

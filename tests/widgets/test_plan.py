@@ -17,6 +17,7 @@ import jupyter_sky as sky
 from jupyter_sky.offers import Offer
 from jupyter_sky.optimizer.plan import Plan
 from jupyter_sky.optimizer.planner import plan
+from jupyter_sky.widgets.graph_layout import MAX_BOXES
 from jupyter_sky.widgets.plan import (
     MAX_ROWS,
     alternatives_table,
@@ -25,7 +26,7 @@ from jupyter_sky.widgets.plan import (
     request_table,
     tasks_table,
 )
-from jupyter_sky.widgets.plan_graph import MAX_TASKS, draw_graph
+from jupyter_sky.widgets.plan_graph import draw_graph
 
 OFFERS = [
     Offer(
@@ -164,10 +165,10 @@ def test_boxes_do_not_overlap(made: Plan) -> None:
 
 def test_graph_of_too_many_tasks_is_not_drawn() -> None:
     with sky.Dag() as dag:
-        for number in range(MAX_TASKS + 1):
+        for number in range(MAX_BOXES + 1):
             sky.Task(f"t{number}").set_time_estimator(1)
     made = plan(dag, offers=OFFERS, tracked=False)
-    assert "<svg" not in draw_graph(made) and f"{MAX_TASKS + 1} tasks" in made._repr_html_()
+    assert "<svg" not in draw_graph(made) and f"{MAX_BOXES + 1} tasks" in made._repr_html_()
     assert "time chart of the plan" in made._repr_html_()
 
 

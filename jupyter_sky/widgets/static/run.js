@@ -1,0 +1,213 @@
+// @ts-check
+/** Run of a graph of tasks: its graph with states, its time chart, what each task has printed. */
+import { debounce, english, h, liveRegion, widget } from './base.js';
+
+const PERIOD = 1000;
+const SLOWEST = 15_000;
+
+/**
+ * Draws a run into an element and keeps it up to date until it has ended.
+ *
+ * @param {object} view
+ * @param {HTMLElement} view.el
+ * @param {import('./base.js').Ask} view.ask
+ *   Answers `run` as `jupyter_sky.widgets.run_view.describe_run`, `task` (`{task}`) as its
+ *   `describe_task`, `act` (`{verb}`: cancel, pause, resume) as `run`. Graph, chart and table are HTML
+ *   that Python has made, with `data-task` at the elements of a task.
+ * @param {import('./base.js').Translate} [view._]
+ * @returns {() => void} takes it away
+ */
+export function render({ el, ask, _ = english }) {
+  /** @type {any} */
+  let run = null;
+  let shownTask = '';
+  let wait = PERIOD;
+  /** @type {any} */
+  let timer;
+  let over = false;
+
+  const press = (/** @type {string} */ text, /** @type {string} */ label, /** @type {string} */ verb) =>
+    h('button', { class: 'jsky-Button', title: label, type: 'button', on: { click: () => act(verb) } }, text);
+  const headline = h('div', { class: 'jsky-RunGraph-headline', role: 'status' });
+  const pause = press(_('Pause'), _('Begin nothing new; what runs goes on'), 'pause');
+  const resume = press(_('Resume'), _('Begin new tasks again'), 'resume');
+  const cancel = press(_('Cancel'), _('Stop what runs and end its clusters; results are kept'), 'cancel');
+  const note = h('div', { class: 'jsky-RunGraph-note' });
+  const trouble = h('div', { class: 'jsky-RunGraph-trouble', role: 'alert' });
+  const graph = h('div', { class: 'jsky-RunGraph-picture' });
+  const chart = h('div', { class: 'jsky-RunGraph-picture' });
+  const tableBody = h('div', { class: 'jsky-RunGraph-table' });
+  const table = h('details', null, h('summary', { text: _('Tasks') }), tableBody);
+  const detail = h('section', { class: 'jsky-RunGraph-detail', 'aria-label': _('Task') });
+  detail.hidden = true;
+  const root = h(
+    'div',
+    { class: 'jsky-View jsky-RunGraph', 'data-lm-suppress-shortcuts': 'true' },
+    h('div', { class: 'jsky-RunGraph-bar' }, headline, h('span', { class: 'jsky-RunGraph-actions' }, pause, resume, cancel)),
+    note,
+    trouble,
+    graph,
+    detail,
+    chart,
+    table
+  );
+  const live = liveRegion(root);
+  el.append(root);
+
+  // -- pictures ---------------------------------------------------------------------------
+
+  /** Replaces a picture where it has changed; the focus and the scroll position stay. */
+  function put(/** @type {HTMLElement} */ host, /** @type {string} */ html) {
+    if (host.dataset.html === html) {
+      return;
+    }
+    const focused = /** @type {HTMLElement | null} */ (document.activeElement);
+    const task = host.contains(focused) ? focused?.dataset.task : undefined;
+    const left = host.firstElementChild?.scrollLeft ?? 0;
+    host.dataset.html = html;
+    host.innerHTML = html;
+    for (const one of host.querySelectorAll('[data-task]')) {
+      const name = one.getAttribute('data-task') ?? '';
+      one.setAttribute('role', 'button');
+      one.setAttribute('tabindex', host === graph ? '0' : '-1');
+      one.setAttribute('aria-label', _('Show task %1', name));
+      if (task === name) {
+        /** @type {HTMLElement} */ (one).focus();
+      }
+    }
+    if (host.firstElementChild) {
+      host.firstElementChild.scrollLeft = left;
+    }
+  }
+
+  function draw() {
+    if (headline.textContent !== run.headline) {
+      headline.textContent = run.headline;
+    }
+    put(graph, run.graph);
+    put(chart, run.chart);
+    put(tableBody, run.table);
+    pause.hidden = run.over || run.paused;
+    resume.hidden = run.over || !run.paused;
+    cancel.hidden = run.over;
+    note.textContent =
+      run.over || run.carried_out
+        ? run.paused && !run.over
+          ? _('Paused: nothing new begins.')
+          : ''
+        : _('The process of this run has ended. To go on with it: %1', `%sky pipeline resume ${run.name}`);
+  }
+
+  // -- a task -----------------------------------------------------------------------------
+
+  const showTask = debounce(async () => {
+    const task = shownTask;
+    if (!task || over) {
+      return;
+    }
+    try {
+      const told = await ask('task', { task });
+      if (task !== shownTask || over) {
+        return;
+      }
+      const facts = told.facts.map((/** @type {any} */ one) => h('li', null, h('b', { text: one.name }), ` ${one.words}`));
+      const log = h('pre', { class: 'jsky-RunGraph-log', tabindex: '0', 'aria-label': _('Log of %1', task), text: told.log });
+      const close = h('button', { class: 'jsky-Button', type: 'button', on: { click: () => choose('') } }, _('Close'));
+      const hasFocus = detail.contains(document.activeElement);
+      const old = detail.querySelector('pre');
+      const atEnd = !old || old.scrollTop + old.clientHeight >= old.scrollHeight - 4;
+      const top = old?.scrollTop ?? 0;
+      detail.replaceChildren(h('div', { class: 'jsky-RunGraph-bar' }, h('ul', null, ...facts), close), told.log ? log : h('div', { text: _('It has printed nothing.') }));
+      log.scrollTop = atEnd ? log.scrollHeight : top;
+      if (hasFocus) {
+        close.focus();
+      }
+    } catch (error) {
+      trouble.textContent = said(error);
+    }
+  }, 10);
+
+  function choose(/** @type {string} */ task) {
+    shownTask = task === shownTask ? '' : task;
+    detail.hidden = !shownTask;
+    detail.replaceChildren();
+    for (const one of root.querySelectorAll('[data-task]')) {
+      one.classList.toggle('jsky-mod-chosen', one.getAttribute('data-task') === shownTask);
+    }
+    showTask();
+  }
+
+  const chosen = (/** @type {Event} */ event) => {
+    const target = /** @type {Element} */ (event.target).closest('[data-task]');
+    return target && root.contains(target) ? (target.getAttribute('data-task') ?? '') : '';
+  };
+  root.addEventListener('click', (event) => {
+    const task = chosen(event);
+    if (task) {
+      choose(task);
+    }
+  });
+  root.addEventListener('keydown', (event) => {
+    const task = chosen(event);
+    if (task && (event.key === 'Enter' || event.key === ' ')) {
+      event.preventDefault();
+      event.stopPropagation();
+      choose(task);
+    } else if (event.key === 'Escape' && shownTask) {
+      event.stopPropagation();
+      choose('');
+    }
+  });
+
+  // -- asking -----------------------------------------------------------------------------
+
+  async function act(/** @type {string} */ verb) {
+    try {
+      run = await ask('act', { verb });
+      trouble.textContent = '';
+      draw();
+      live.say(_('Asked for: %1', verb));
+    } catch (error) {
+      trouble.textContent = said(error);
+    }
+  }
+
+  async function turn() {
+    const before = run;
+    try {
+      if (el.ownerDocument.visibilityState !== 'hidden' || !run) {
+        run = await ask('run');
+        if (over) {
+          return;
+        }
+        [wait, trouble.textContent] = [PERIOD, ''];
+        draw();
+        showTask();
+      }
+    } catch (error) {
+      if (over) {
+        return;
+      }
+      wait = Math.min(SLOWEST, wait * 2);
+      trouble.textContent = [said(error), _('It is tried again.')].join(' ');
+    }
+    if (run?.over && before?.over) {
+      live.say(run.headline); // once more after the end: the last figures come with it
+      return;
+    }
+    timer = setTimeout(turn, wait);
+  }
+
+  turn();
+  return () => {
+    over = true;
+    clearTimeout(timer);
+    showTask.cancel();
+    root.remove();
+  };
+}
+
+/** @param {any} error */
+const said = (error) => [error?.message ?? String(error), error?.hint].filter(Boolean).join('; ') + '.';
+
+export default widget(render);
