@@ -68,6 +68,8 @@ class PipelineRun:
     ----------
     name : str
         Unique among the runs of a user.
+    made : float
+        Unix time at which it was stored.
     graph : RunGraph
         Its tasks.
     sweeps : mapping
@@ -85,7 +87,12 @@ class PipelineRun:
         self._session = session
         folder = Path(session.config.data_dir)
         self._journal = open_journal(folder)
-        recorded = self._journal.read(name)
+        try:
+            recorded = self._journal.read(name)
+        except SkyError:
+            self._journal.close()
+            raise
+        self.made = recorded.made
         self.graph, self._settings = recorded.graph, recorded.settings
         self.sweeps: Mapping[str, Sequence[str]] = self._settings.get("sweeps", {})
         self._kept = open_kept(folder)
@@ -175,6 +182,11 @@ class PipelineRun:
         events = self._journal.events(self.name)
         last = events[-1].at if events else 0.0
         return is_alive(self._journal.owner(self.name), last)
+
+    def close(self) -> None:
+        """Close the files of a handle that does not carry the run out."""
+        self._journal.close()
+        self._kept.close()
 
     def done(self) -> bool:
         """Return whether every task has ended and every cluster is gone."""

@@ -49,7 +49,8 @@ def draw_run_chart(tasks: Sequence[ShownTask], plan: Plan, begun: float, now: fl
     for number, task in enumerate(rows):
         bar = _Bar(left, _TOP + (number + 0.5) * _ROW, span)
         parts.append(bar.draw(task, planned.get(task.name), begun, now))
-    parts.append(_legend(left, bottom + 20, bool(planned)))
+    if planned:
+        parts.append(_legend(left, bottom + 20))
     said = "; ".join(_describe(task) for task in rows)
     title = _("Time chart of the run: {time} so far.").format(time=format_elapsed(now - begun))
     width = left + _PLOT + 90
@@ -151,13 +152,17 @@ def _axis(left: float, span: float, bottom: float) -> str:
     return "".join(lines)
 
 
-def _legend(left: float, y: float, has_planned: bool) -> str:
+def _legend(left: float, y: float) -> str:
     ran = _("ran")
-    parts = [_rectangle(left, y - 8, 18, 10, f"fill: {QUIET}"), _words(left + 24, y, ran)]
-    if has_planned:
-        x = left + 48 + text_width(ran)
-        parts += [_rectangle(x, y - 6, 18, 5, _PLANNED), _words(x + 24, y, _("planned"))]
-    return "".join(parts)
+    x = left + 48 + text_width(ran)
+    return "".join(
+        [
+            _rectangle(left, y - 8, 18, 10, f"fill: {QUIET}"),
+            _words(left + 24, y, ran),
+            _rectangle(x, y - 6, 18, 5, _PLANNED),
+            _words(x + 24, y, _("planned")),
+        ]
+    )
 
 
 def _words(x: float, y: float, words: str) -> str:

@@ -50,13 +50,16 @@ def _box(task: ShownTask) -> Box:
     count = len(task.reports)
     name = _short(task.name)
     lines = [f"{name} × {count}" if count > 1 else name, task.state]
+    places = dict.fromkeys(each.place for each in task.reports if each.place)
+    if places:
+        one = _short(next(iter(places)))
+        lines.append(one if len(places) == 1 else _("{count} places").format(count=len(places)))
     spent = _figures(task.seconds, task.usd)
     if spent:
         lines.append(spent)
     planned = _planned(task.reports)
     if planned:
         lines.append(_("planned {figures}").format(figures=planned))
-    places = dict.fromkeys(each.place for each in task.reports if each.place)
     title = "\n".join([task.name, *places, *filter(None, (r.reason for r in task.reports[:5]))])
     return Box(
         task.name,

@@ -58,15 +58,10 @@ def describe_task(run: PipelineRun, task: str) -> dict[str, Any]:
     facts = []
     for name in names:
         report = reports[name]
-        words = [str(report.phase), report.place, report.reason, _why(run, name)]
+        words = [str(report.phase), report.place, report.reason, run.why(name)]
         facts.append({"name": name, "words": ", ".join(filter(None, words))})
     text = run.logs(task)
     return {"task": task, "facts": facts, "log": text[-LOG_CHARACTERS:]}
-
-
-def _why(run: PipelineRun, task: str) -> str:
-    why = run.why(task)
-    return _("because of: {why}").format(why=why) if why else ""
 
 
 def act(run: PipelineRun, verb: str) -> dict[str, Any]:

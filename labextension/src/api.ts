@@ -127,6 +127,16 @@ export interface IOffers {
   notes: string[];
 }
 
+/** Run of a graph of tasks, such as that of a notebook. */
+export interface IPipelineRun {
+  name: string;
+  made: number;
+  states: Record<string, number>; // number of tasks in each
+  usd: number;
+  over: boolean;
+  carried_out: boolean; // by a process that lives
+}
+
 export interface IOutputs {
   outputs: unknown[];
   next: number;
@@ -229,6 +239,11 @@ export class Api {
 
   log(id: string, since = 0): Promise<ILog> {
     return this.get(`runs/${encodeURIComponent(id)}/log`, { since });
+  }
+
+  /** The newest runs of graphs, and the number of older ones. */
+  pipelines(): Promise<{ runs: IPipelineRun[]; more: number }> {
+    return this.get('pipelines');
   }
 
   offers(query: {

@@ -5,9 +5,10 @@ import { cost } from './cost';
 import { form } from './form';
 import { logs } from './logs';
 import { shell } from './panelPlugin';
+import { pipelines } from './pipelines';
 import { views } from './views';
 
 // Each part of the face is one plugin in a file of its own.
-const plugins: JupyterFrontEndPlugin<any>[] = [shell, views, form, card, logs, cost];
+const plugins: JupyterFrontEndPlugin<any>[] = [shell, views, form, card, logs, pipelines, cost];
 
 export default plugins;

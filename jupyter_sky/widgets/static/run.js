@@ -1,5 +1,6 @@
 // @ts-check
 /** Run of a graph of tasks: its graph with states, its time chart, what each task has printed. */
+import { plain, written } from './ansi.js';
 import { debounce, english, h, liveRegion, widget } from './base.js';
 
 const PERIOD = 1000;
@@ -66,17 +67,25 @@ export function render({ el, ask, _ = english }) {
     const left = host.firstElementChild?.scrollLeft ?? 0;
     host.dataset.html = html;
     host.innerHTML = html;
-    for (const one of host.querySelectorAll('[data-task]')) {
-      const name = one.getAttribute('data-task') ?? '';
-      one.setAttribute('role', 'button');
-      one.setAttribute('tabindex', host === graph ? '0' : '-1');
-      one.setAttribute('aria-label', _('Show task %1', name));
-      if (task === name) {
-        /** @type {HTMLElement} */ (one).focus();
-      }
+    if (host === graph) {
+      nameTasks(task);
     }
     if (host.firstElementChild) {
       host.firstElementChild.scrollLeft = left;
+    }
+  }
+
+  /** Makes the tasks of the graph buttons; the one called `focused` gets the focus. */
+  function nameTasks(/** @type {string | undefined} */ focused) {
+    graph.querySelector('svg')?.setAttribute('role', 'group'); // a picture may hold no buttons
+    for (const one of graph.querySelectorAll('[data-task]')) {
+      const name = one.getAttribute('data-task') ?? '';
+      one.setAttribute('role', 'button');
+      one.setAttribute('tabindex', '0');
+      one.setAttribute('aria-label', _('Show task %1', name));
+      if (focused === name) {
+        /** @type {HTMLElement} */ (one).focus();
+      }
     }
   }
 
@@ -111,7 +120,7 @@ export function render({ el, ask, _ = english }) {
         return;
       }
       const facts = told.facts.map((/** @type {any} */ one) => h('li', null, h('b', { text: one.name }), ` ${one.words}`));
-      const log = h('pre', { class: 'jsky-RunGraph-log', tabindex: '0', 'aria-label': _('Log of %1', task), text: told.log });
+      const log = h('pre', { class: 'jsky-RunGraph-log', tabindex: '0', 'aria-label': _('Log of %1', task), text: readable(told.log) });
       const close = h('button', { class: 'jsky-Button', type: 'button', on: { click: () => choose('') } }, _('Close'));
       const hasFocus = detail.contains(document.activeElement);
       const old = detail.querySelector('pre');
@@ -141,13 +150,13 @@ export function render({ el, ask, _ = english }) {
     const target = /** @type {Element} */ (event.target).closest('[data-task]');
     return target && root.contains(target) ? (target.getAttribute('data-task') ?? '') : '';
   };
-  root.addEventListener('click', (event) => {
+  root.addEventListener('click', (/** @type {MouseEvent} */ event) => {
     const task = chosen(event);
     if (task) {
       choose(task);
     }
   });
-  root.addEventListener('keydown', (event) => {
+  root.addEventListener('keydown', (/** @type {KeyboardEvent} */ event) => {
     const task = chosen(event);
     if (task && (event.key === 'Enter' || event.key === ' ')) {
       event.preventDefault();
@@ -206,6 +215,9 @@ export function render({ el, ask, _ = english }) {
     root.remove();
   };
 }
+
+/** A log without colours, lines as they were at last. @param {string} text */
+const readable = (text) => text.split('\n').map((line) => plain(written(line))).join('\n');
 
 /** @param {any} error */
 const said = (error) => [error?.message ?? String(error), error?.hint].filter(Boolean).join('; ') + '.';

@@ -1,0 +1,77 @@
+/** Runs of graphs as the server tells them, and the list of them. */
+
+import { h } from '../../jupyter_sky/widgets/static/base.js';
+import type { Api, IPipelineRun } from './api';
+import { money, Translate, when } from './format';
+
+const PERIOD = 3000;
+
+/** Answers of the server to requests of the view of a run. */
+export function askServer(api: Api, name: string): (kind: string, payload?: any) => Promise<any> {
+  const path = `pipelines/${encodeURIComponent(name)}`;
+  return async (kind, payload = {}) => {
+    if (kind === 'task') return api.get(`${path}/task`, { task: payload.task });
+    if (kind === 'act') return api.post(`${path}/act`, { verb: payload.verb });
+    return api.get(path);
+  };
+}
+
+/** State of a run in words: the numbers of its tasks by state. */
+export function states(run: IPipelineRun, _: Translate): string {
+  const counts = Object.entries(run.states).map(([state, count]) => `${count} ${_(state)}`);
+  const stands = run.over || run.carried_out ? [] : [_('its process has ended')];
+  return [...counts, ...stands].join(', ');
+}
+
+/** Shows the list of runs, renewed while it is open. */
+export function mountList(host: HTMLElement, sky: { api: Pick<Api, 'pipelines'>; _: Translate }, open: (name: string) => void): () => void {
+  const { api, _ } = sky;
+  const list: HTMLElement = h('ul', { class: 'jsky-Panel-list', 'aria-label': _('Pipelines') });
+  const note = h('p', { class: 'jsky-Panel-quiet' }, _('reading…'));
+  const trouble = h('p', { role: 'alert' });
+  host.append(list, note, trouble);
+  let timer: ReturnType<typeof setTimeout>;
+  let over = false;
+  let shown = '';
+  const row = (run: IPipelineRun) => {
+    const facts = [states(run, _), when(run.made, Date.now() / 1000)].join(' · ');
+    const name = h('b', { text: run.name });
+    const line = h('button', { type: 'button', class: 'jsky-Row-line jsky-Run-cell' }, name);
+    const title = [run.name, facts, _('Click to see its graph')].join('\n');
+    return h(
+      'li',
+      { class: 'jsky-Row jsky-Run', title, 'data-jsky-pipeline': run.name, on: { click: () => open(run.name) } },
+      line,
+      h('span', { class: 'jsky-Row-figure', text: money(run.usd, _) }),
+      h('span', { class: 'jsky-Row-line jsky-Row-facts jsky-Panel-quiet', text: facts })
+    );
+  };
+  const turn = async () => {
+    try {
+      const { runs, more } = await api.pipelines();
+      if (over) return;
+      trouble.textContent = '';
+      const now = JSON.stringify(runs);
+      if (now !== shown) {
+        const focused = document.activeElement?.closest('[data-jsky-pipeline]')?.getAttribute('data-jsky-pipeline');
+        list.replaceChildren(...runs.map(row));
+        if (focused) list.querySelector<HTMLElement>(`[data-jsky-pipeline="${CSS.escape(focused)}"] button`)?.focus();
+        shown = now;
+      }
+      const none = _('No graph has been run yet. This runs the cells of a notebook as one:');
+      note.replaceChildren(
+        ...(runs.length ? (more ? [_('and %1 older ones', more)] : []) : [none, h('pre', { text: '%sky pipeline run train.ipynb' })])
+      );
+    } catch (error: any) {
+      if (over) return;
+      trouble.textContent = [error?.message, error?.hint].filter(Boolean).join(' ');
+    }
+    timer = setTimeout(turn, PERIOD);
+  };
+  void turn();
+  return () => {
+    over = true;
+    clearTimeout(timer);
+    host.replaceChildren();
+  };
+}
