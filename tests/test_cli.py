@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from tests.conftest import clean, processes_of
+from tests.conftest import clean, processes_of, wait_until
 
 
 @pytest.fixture
@@ -73,6 +73,26 @@ def test_pipelines_of_notebooks(sky, tmp_path: Path) -> None:
     assert sky("pipeline", "export", "one", "out.ipynb").returncode == 0
     executed = nbformat.read(tmp_path / "out.ipynb", 4)
     assert executed.cells[1].outputs[0].text == "[3, 4]\n"
+
+
+@pytest.mark.slow
+def test_a_detached_pipeline_outlives_its_command(sky, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    waiting = (
+        "%%sky --task fit -o score\nimport pathlib, time\nprint('begun', flush=True)\n"
+        f"while not pathlib.Path({str(gate)!r}).exists():\n    time.sleep(0.1)\nscore = 7"
+    )
+    notebook(tmp_path / "a.ipynb", waiting, "print('score', score)")
+    refused = sky("pipeline", "run", "a.ipynb", "--detach", "-o", "out.ipynb")
+    assert refused.returncode == 2 and "pipeline export" in refused.stderr
+    begun = sky("pipeline", "run", "a.ipynb", "--name", "one", "--detach")
+    assert begun.returncode == 0 and "run one goes on by itself" in begun.stdout, begun.stderr
+    wait_until(lambda: "running" in sky("pipeline", "status", "one").stdout, 60)
+    gate.touch()
+    wait_until(lambda: "2 of 2 tasks have ended" in sky("pipeline", "status", "one").stdout, 60)
+    assert sky("pipeline", "logs", "one", "cell2").stdout == "score 7\n"
+    log = sky.data / "run-logs" / "one.log"
+    assert "fit: succeeded" in log.read_text() and log.stat().st_mode & 0o77 == 0
 
 
 @pytest.mark.parametrize(

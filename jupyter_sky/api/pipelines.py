@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 
 def run_graph(
-    dag: Dag, name: str | None = None, fresh: bool = False, **settings: Any
+    dag: Dag,
+    name: str | None = None,
+    fresh: bool = False,
+    detach: bool = False,
+    **settings: Any,
 ) -> PipelineRun:
     """Plan a Dag over what can be launched, and run its tasks; return the run at once.
 
@@ -38,6 +42,8 @@ def run_graph(
         Of the run; that of the Dag with the time unless given.
     fresh
         Run every task, whatever is kept.
+    detach
+        Carry it out in a process of its own, which goes on when this one ends.
     **settings
         ``minimize="time"``, ``deadline="3h"``, ``budget=20`` (USD) and so on, as `plan` has them.
     """
@@ -51,11 +57,16 @@ def run_graph(
     name = name or f"{dag.name or 'run'}-{time.strftime('%m%d-%H%M%S')}"
     pinned = pin_graph(graph, dag, plan)
     origin = f"graph {dag.name}"
-    return start_run(_sessions.current(), pinned, name, plan, origin=origin, fresh=fresh)
+    facts = {"origin": origin, "fresh": fresh}
+    return start_run(_sessions.current(), pinned, name, plan, detach, **facts)
 
 
 def pipeline(
-    notebook: str | Path, name: str | None = None, fresh: bool = False, **parameters: Any
+    notebook: str | Path,
+    name: str | None = None,
+    fresh: bool = False,
+    detach: bool = False,
+    **parameters: Any,
 ) -> PipelineRun:
     """Run the cells of a notebook as a graph: those that do not need each other side by side.
 
@@ -73,6 +84,8 @@ def pipeline(
         Of the run; that of the notebook with the time unless given.
     fresh
         Run every cell, whatever is kept.
+    detach
+        Carry it out in a process of its own, which goes on when this one ends.
     **parameters
         Values in place of those of the cell tagged ``parameters``.
 
@@ -90,7 +103,7 @@ def pipeline(
     --------
     >>> sky.pipeline("train.ipynb", lr=0.01).wait()  # doctest: +SKIP
     """
-    return start_notebook(Path(notebook), name, parameters, fresh)
+    return start_notebook(Path(notebook), name, parameters, fresh, detach)
 
 
 def read_notebook(path: Path) -> tuple[dict[str, Any], Pipeline]:
@@ -158,6 +171,7 @@ def start_notebook(
     name: str | None,
     parameters: Mapping[str, Any],
     fresh: bool = False,
+    detach: bool = False,
     **settings: Any,
 ) -> PipelineRun:
     """Run the cells of a notebook as a graph, with `settings` of its plan."""
@@ -186,7 +200,8 @@ def start_notebook(
         "origin": _origin(path),
         "fresh": fresh,
     }
-    return start_run(_sessions.current(), pin_graph(graph, dag, plan), name, plan, **facts)
+    pinned = pin_graph(graph, dag, plan)
+    return start_run(_sessions.current(), pinned, name, plan, detach, **facts)
 
 
 def _origin(path: Path) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from traitlets import Dict, TraitError
-from traitlets.config import SingletonConfigurable
+from traitlets.config import Configurable, SingletonConfigurable
 
 from ..errors import SkyUsageError, suggest
 from ..translation import _
@@ -154,6 +154,23 @@ def environment_settings(sky: Settings) -> dict[str, tuple[str, Any]]:
         variables = ", ".join(filter(None, (variables, variable)))
         settings[trait] = variables, merge(others, value)
     return settings
+
+
+def as_environment(settings: Configurable) -> dict[str, str]:
+    """Return the variables that give another process these settings.
+
+    Examples
+    --------
+    >>> from jupyter_sky.config.settings import Sky
+    >>> as_environment(Sky(idle="20m"))["SKY_IDLE"]
+    '20m'
+    """
+    found = {}
+    for name, trait in settings.traits(config=True).items():
+        value = getattr(settings, name)
+        if value != trait.default():
+            found[_variable(name)] = repr(value) if isinstance(trait, Dict) else str(value)
+    return found
 
 
 def _provider_variables() -> Iterator[tuple[str, str]]:

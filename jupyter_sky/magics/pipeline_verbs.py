@@ -122,6 +122,7 @@ def plan_pipeline(notebook: Path, parameters: dict[str, Any] | None, **limits: s
     _PARAMETERS,
     option("--name", "NAME", "Name of the run.", "--name nightly"),
     option("--fresh", "", "Run every task, whatever is kept of earlier runs."),
+    option("--detach", "", "Carry it out in a process of its own, which outlives this one."),
     _OUTPUT,
     _MINIMIZE,
     _DEADLINE,
@@ -132,13 +133,24 @@ def run_pipeline(
     parameters: dict[str, Any] | None,
     name: str | None,
     fresh: bool,
+    detach: bool,
     output: Path | None,
     **limits: str | None,
 ) -> Any:
     """Run the tasks of a notebook whose results are not kept, and say what becomes of each."""
     from ..api.pipelines import start_notebook
 
-    run = start_notebook(notebook, name, parameters or {}, fresh, **_given(limits))
+    if detach and output is not None:
+        raise SkyUsageError(
+            _("--output is written by the process that carries a run out"),
+            hint=_("with --detach, write it later: pipeline export NAME out.ipynb"),
+        )
+    run = start_notebook(notebook, name, parameters or {}, fresh, detach, **_given(limits))
+    if detach:
+        print(
+            _("run {name} goes on by itself: pipeline status {name} --follow").format(name=run.name)
+        )
+        return None
     return _follow(run, output)
 
 

@@ -26,6 +26,7 @@ from ..store.atomic_file import write_atomically
 from ..tables import Table
 from ..translation import _
 from .cell_outputs import output_text
+from .executed_notebook import fill_notebook
 from .export import describe_graph, write_graph
 from .kept_results import KeptResults
 from .results import RunResults
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 RESULTS = "run-results"
 """Folder of the results of all runs, below that of the user's data."""
+WATCH_SECONDS = 0.5
+"""Time between two looks at a run that another process carries out."""
 _TOLD = frozenset({Phase.RUNNING, Phase.DELAYED, *(one for one in Phase if one.is_final)})
 """Phases that people follow."""
 
@@ -115,6 +118,27 @@ class PipelineRun:
 
         threading.Thread(target=carry_out, name=f"sky-run-{self.name}", daemon=True).start()
         return self
+
+    def start_detached(self) -> PipelineRun:
+        """Carry the run out in a process of its own, which outlives this one."""
+        from .detached import start_detached
+
+        start_detached(self._session.config, self._journal, self.name)
+        threading.Thread(target=self._watch, name=f"sky-watch-{self.name}", daemon=True).start()
+        return self
+
+    def _watch(self) -> None:
+        """Wait until another process has carried the run out."""
+        while not (state := self.state).is_over:
+            if not self.is_carried_out() and not self.state.is_over:
+                error = SkyError(
+                    _("the process of run {name} has ended before it").format(name=self.name),
+                    hint=_("go on with it: %sky pipeline resume {name}").format(name=self.name),
+                )
+                self._ended.set_exception(error)
+                return
+            time.sleep(WATCH_SECONDS)
+        self._ended.set_result(state)
 
     def _needed_files(self) -> set[str]:
         """Return the kept files of the runs that have not ended."""
@@ -336,25 +360,15 @@ class PipelineRun:
         SkyUsageError
             The run is not that of a notebook.
         """
-        import nbformat
-
         source = self._settings.get("source")
         if source is None:
             raise SkyUsageError(_("run {name} is not that of a notebook").format(name=self.name))
-        state = self.state
-        tasks: dict[int, list[str]] = {}
-        for name, number in self._settings["cells"].items():
-            tasks.setdefault(number, []).append(name)
-        code = [cell for cell in source["cells"] if cell["cell_type"] == "code"]
-        for number, cell in enumerate(code, 1):
-            cell["execution_count"] = None
-            names = tasks.get(number, [])
-            cell["outputs"] = [
-                output for name in names for output in self._cell_outputs(name, state.tasks[name])
-            ]
+        shown = {name: self._results.outputs(name) or [] for name in self.graph.tasks}
+        executed = fill_notebook(
+            source, self._settings["cells"], self.sweeps, self.state.tasks, shown
+        )
         target = Path(path)
-        text = nbformat.writes(nbformat.from_dict(source))
-        write_atomically(target, f"{text}\n".encode())
+        write_atomically(target, executed.encode())
         return target
 
     def export(self, path: str | Path) -> Path:
@@ -381,16 +395,6 @@ class PipelineRun:
         cells = self._settings.get("cells", {})
         write_graph(describe_graph(self.name, self.graph, cells, self.report()), target)
         return target
-
-    def _cell_outputs(self, name: str, task: TaskState) -> list[dict[str, Any]]:
-        """Return what a task has shown; its name above where its cell has several."""
-        outputs = list(self._results.outputs(name) or [])
-        if task.phase in (Phase.SKIPPED, Phase.CANCELLED, Phase.FAILED):
-            words = f"{task.phase}: {task.reason}" if task.reason else str(task.phase)
-            outputs.append({"output_type": "stream", "name": "stderr", "text": f"{words}\n"})
-        if outputs and any(name in names for names in self.sweeps.values()):
-            outputs.insert(0, {"output_type": "stream", "name": "stdout", "text": f"{name}:\n"})
-        return outputs
 
     def _check(self, task: str) -> None:
         if task not in self.graph.tasks:
@@ -458,12 +462,15 @@ def start_run(
     graph: RunGraph,
     name: str,
     plan: Plan,
+    detach: bool = False,
     **settings: Any,
 ) -> PipelineRun:
     """Store a graph as a run, and carry it out.
 
     Parameters
     ----------
+    detach
+        In a process of its own, which outlives this one.
     **settings
         ``origin`` names the notebook or graph, whose kept results are compared with; ``fresh=True``
         runs every task. For the graph of a notebook ``source`` is the notebook, ``cells`` the
@@ -481,4 +488,5 @@ def start_run(
         journal.add(name, graph, settings, time.time())
     finally:
         journal.close()
-    return PipelineRun(session, name).start()
+    run = PipelineRun(session, name)
+    return run.start_detached() if detach else run.start()

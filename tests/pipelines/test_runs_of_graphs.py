@@ -129,3 +129,23 @@ sky.run(dag, name="killed")
 def test_graphs_that_cannot_be_run(notebook: Notebook, code: str, message: str) -> None:
     ran = notebook.run(f"with sky.Dag() as dag:\n    {code}\nsky.run(dag)")
     assert ran.ename in ("SkyUsageError", "SkyNoOffer") and message in ran.evalue, ran.evalue
+
+
+def test_a_detached_run_is_waited_for_and_a_killed_one_is_said(notebook: Notebook) -> None:
+    assert notebook.run(DIAMOND).status == "ok"
+    ran = notebook.run("sky.run(dag, name='apart', detach=True).wait(120).result('both')")
+    assert ran.result == "(7, 4)", ran.traceback
+    ran = notebook.run("""
+import os, signal
+with sky.Dag("slow") as dag:
+    sky.Task("sleep", run=lambda: time.sleep(600))
+run = sky.run(dag, name="alone", detach=True)
+while run.status()["sleep"] != "running":
+    time.sleep(0.1)
+os.kill(run._journal.owner("alone")["pid"], signal.SIGKILL)
+run.wait(60)
+""")
+    assert "the process of run alone has ended before it" in ran.evalue, ran.traceback
+    ran = notebook.run("run = sky.resume('alone')\nrun.cancel()\nrun.wait(60)")
+    assert ran.ename == "SkyCancelled", ran.traceback
+    assert notebook.run("sky.status().rows").result == "()", "nothing is left running"

@@ -1,0 +1,71 @@
+"""Runs carried out by a process of their own, which outlives the notebook that has begun them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..config.layers import as_environment
+from ..errors import SkyError
+from ..runs.journal import RunJournal
+from ..translation import _
+
+if TYPE_CHECKING:
+    from ..config.settings import Sky
+
+LOGS = "run-logs"
+"""Folder of what these processes print, below that of the user's data."""
+BEGIN_SECONDS = 60.0
+"""Longest wait until the process has taken its run over."""
+
+
+def start_detached(config: Sky, journal: RunJournal, name: str) -> None:
+    """Carry a stored run out in a process of its own; return once it has taken the run over.
+
+    The process has the settings and the working folder of this one, and goes on when this one, its
+    terminal or its Jupyter server ends.
+
+    Parameters
+    ----------
+    config
+        Settings of the process.
+    journal
+        With the run.
+    name
+        Of the run.
+
+    Raises
+    ------
+    SkyError
+        The process has not begun; the message has what it printed.
+    """
+    path = Path(config.data_dir) / LOGS / f"{name}.log"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    before = journal.owner(name)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyter_sky.cli", "pipeline", "resume", name],
+            env={**os.environ, **as_environment(config)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    deadline = time.monotonic() + BEGIN_SECONDS
+    while journal.owner(name) == before:
+        if process.poll() is not None or time.monotonic() > deadline:
+            printed = path.read_text(errors="replace").strip()[-2000:]
+            raise SkyError(
+                _("the process of run {name} has not begun: {printed}").format(
+                    name=name, printed=printed or _("it printed nothing")
+                ),
+                hint=_("carry it out here: %sky pipeline resume {name}").format(name=name),
+            )
+        time.sleep(0.05)
