@@ -19,7 +19,8 @@ from ..runs.controller import Controller
 from ..runs.events import Event, Kind
 from ..runs.graph import RunGraph
 from ..runs.journal import RunJournal
-from ..runs.state import Phase, RunState, TaskState, fold
+from ..runs.state import RunState, fold
+from ..runs.task_state import Phase, TaskState
 from ..store.atomic_file import write_atomically
 from ..tables import Table
 from ..translation import _

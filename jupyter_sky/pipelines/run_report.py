@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..quantities import format_duration, format_elapsed
 from ..runs.events import Event, Kind
-from ..runs.state import Phase, RunState
+from ..runs.state import RunState
+from ..runs.task_state import Phase
 from ..tables import Table
 from ..translation import _
 

@@ -12,7 +12,8 @@ from zlib import crc32
 
 from .actions import Action, FindResult, Follow, Launch, MakePlan, Move, Release, Send, Stop
 from .events import Event, Kind
-from .state import ClusterPhase, Phase, RunState, TaskState, fold
+from .state import ClusterPhase, RunState, fold
+from .task_state import Phase, TaskState
 
 FIRST_DELAY, LONGEST_DELAY = 10.0, 600.0
 """Seconds before the first new try after a loss, and the longest time between two."""

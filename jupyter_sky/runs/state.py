@@ -12,45 +12,10 @@ from typing import Any, Self
 
 from .events import Event, Kind
 from .graph import RunGraph
+from .task_state import ENDED_BADLY, FINAL, TASK_CHANGES, UNDER_WAY, Phase, TaskState
 
 BLOCK_SECONDS = 1800.0
 """Time for which a place that refused is left out of plans."""
-
-
-class Phase(StrEnum):
-    """Phase of a task; each but the resting ones names the action that is under way."""
-
-    WAITING = "waiting"
-    """Its producers have not ended."""
-    LOOKING_UP = "looking up"
-    """Its stored result is looked for, before its first attempt and after each loss."""
-    PLACING = "placing"
-    """It waits for a plan or for its cluster."""
-    MOVING = "moving"
-    """Its inputs are brought to its cluster."""
-    SENDING = "sending"
-    """Its attempt is sent to the cluster."""
-    RUNNING = "running"
-    JUDGED = "judged"
-    """Its attempt did not end well; whether it is tried again is decided next."""
-    DELAYED = "delayed"
-    """It is tried again later."""
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-    """It was not begun since a producer did not end well."""
-    CANCELLED = "cancelled"
-
-    @property
-    def is_final(self) -> bool:
-        """Whether nothing more happens to the task."""
-        return self in _FINAL
-
-
-_FINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED, Phase.CANCELLED})
-_ENDED_BADLY = _FINAL - {Phase.SUCCEEDED}
-_UNDER_WAY = frozenset({Phase.MOVING, Phase.SENDING, Phase.RUNNING})
-"""Phases in which a task is bound to its cluster."""
 
 
 class ClusterPhase(StrEnum):
@@ -61,44 +26,6 @@ class ClusterPhase(StrEnum):
     DRAINING = "draining"
     """It is being released."""
     GONE = "gone"
-
-
-@dataclass(frozen=True, slots=True)
-class TaskState:
-    """State of a task.
-
-    Attributes
-    ----------
-    phase
-        What happens to it.
-    attempts, errors, losses
-        Number of attempts, each on one cluster; of those that its code ended with an error; of
-        those that its machine or a transfer ended.
-    until
-        Unix time at which a delayed task is tried again.
-    reason
-        Why it did not end well, or is tried again.
-    hours, usd
-        Time and money of the attempt that succeeded.
-    stored
-        Whether its result was found and nothing ran.
-    why
-        Why no kept result was taken; empty before it was looked for.
-    unkept
-        Why its result is not kept for later runs; empty where it is.
-    """
-
-    phase: Phase = Phase.WAITING
-    attempts: int = 0
-    errors: int = 0
-    losses: int = 0
-    until: float = 0.0
-    reason: str = ""
-    hours: float = 0.0
-    usd: float = 0.0
-    stored: bool = False
-    why: str = ""
-    unkept: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +121,7 @@ class RunState:
     def bad_producer(self, task: str) -> str:
         """Return a producer of a task that did not end well; empty where all did."""
         producers = self.graph.tasks[task].after
-        return next((p for p in producers if self.tasks[p].phase in _ENDED_BADLY), "")
+        return next((p for p in producers if self.tasks[p].phase in ENDED_BADLY), "")
 
     def copy(self) -> RunState:
         """Return a state that changes apart from this one."""
@@ -231,9 +158,9 @@ def fold(state: RunState, events: Iterable[Event]) -> RunState:
     """
     after = state.copy()
     for event in events:
-        if event.kind in _OF_TASKS:
+        if event.kind in TASK_CHANGES:
             task = after.tasks.get(event.subject)
-            changed = task and _OF_TASKS[event.kind](task, event)
+            changed = task and TASK_CHANGES[event.kind](task, event)
             if task is not None and changed is not None and changed is not task:
                 _set_task(after, event.subject, changed)
         elif event.kind in _OF_CLUSTERS:
@@ -252,112 +179,11 @@ def _set_task(state: RunState, name: str, task: TaskState) -> None:
     state.active.pop(name, None)
     for consumer in state.graph.consumers[name]:
         state.unfinished_producers[consumer] -= 1
-        bad = task.phase in _ENDED_BADLY
+        bad = task.phase in ENDED_BADLY
         if (bad or not state.unfinished_producers[consumer]) and (
             state.tasks[consumer].phase is Phase.WAITING
         ):
             state.ready.setdefault(consumer)
-
-
-_TaskChange = Callable[[TaskState, Event], TaskState | None]
-
-
-def _move(start: Phase, end: Phase) -> _TaskChange:
-    def change(task: TaskState, event: Event) -> TaskState | None:
-        return replace(task, phase=end) if task.phase is start else None
-
-    return change
-
-
-def _advance(start: Phase, end: Phase) -> _TaskChange:
-    """Return a change of the attempt that an event names."""
-
-    def change(task: TaskState, event: Event) -> TaskState | None:
-        is_due = task.phase is start and _is_current(task, event)
-        return replace(task, phase=end) if is_due else None
-
-    return change
-
-
-def _end_badly(count: str) -> _TaskChange:
-    """Return a change that counts an attempt which did not end well."""
-
-    def change(task: TaskState, event: Event) -> TaskState | None:
-        if not _is_current(task, event):
-            return None
-        return replace(
-            task,
-            phase=Phase.JUDGED,
-            reason=event.data.get("reason", ""),
-            **{count: getattr(task, count) + 1},
-        )
-
-    return change
-
-
-def _is_current(task: TaskState, event: Event) -> bool:
-    """Whether an event is about the attempt that is under way."""
-    return task.phase in _UNDER_WAY and event.data["attempt"] == task.attempts
-
-
-def _succeed(task: TaskState, event: Event) -> TaskState | None:
-    if not _is_current(task, event):
-        return None
-    facts = {name: event.data[name] for name in ("hours", "usd", "unkept") if name in event.data}
-    return replace(task, phase=Phase.SUCCEEDED, reason="", **facts)
-
-
-def _find(task: TaskState, event: Event) -> TaskState | None:
-    if task.phase is not Phase.LOOKING_UP:
-        return None
-    return replace(task, phase=Phase.SUCCEEDED, stored=not task.attempts, reason="")
-
-
-def _find_none(task: TaskState, event: Event) -> TaskState | None:
-    if task.phase is not Phase.LOOKING_UP:
-        return None
-    return replace(task, phase=Phase.PLACING, why=event.data.get("why", ""))
-
-
-def _place(task: TaskState, event: Event) -> TaskState | None:
-    if task.phase is not Phase.PLACING:
-        return None
-    return replace(task, phase=Phase.MOVING, attempts=task.attempts + 1)
-
-
-def _delay(task: TaskState, event: Event) -> TaskState | None:
-    if task.phase is not Phase.JUDGED:
-        return None
-    return replace(task, phase=Phase.DELAYED, until=event.data["until"])
-
-
-def _end(phase: Phase) -> _TaskChange:
-    def change(task: TaskState, event: Event) -> TaskState | None:
-        if task.phase.is_final:
-            return None
-        return replace(task, phase=phase, reason=event.data.get("reason", task.reason))
-
-    return change
-
-
-_OF_TASKS: Mapping[Kind, _TaskChange] = {
-    Kind.READY: _move(Phase.WAITING, Phase.LOOKING_UP),
-    Kind.RESULT_FOUND: _find,
-    Kind.NO_RESULT: _find_none,
-    Kind.PLACED: _place,
-    Kind.MOVED: _advance(Phase.MOVING, Phase.SENDING),
-    Kind.NOT_MOVED: _end_badly("losses"),
-    Kind.BEGUN: _advance(Phase.SENDING, Phase.RUNNING),
-    Kind.SUCCEEDED: _succeed,
-    Kind.FAILED: _end_badly("errors"),
-    Kind.LOST: _end_badly("losses"),
-    Kind.STOPPED: _end(Phase.CANCELLED),
-    Kind.RETRY_LATER: _delay,
-    Kind.RETRIED: _move(Phase.DELAYED, Phase.LOOKING_UP),
-    Kind.GIVEN_UP: _end(Phase.FAILED),
-    Kind.SKIPPED: _end(Phase.SKIPPED),
-    Kind.CANCELLED: _end(Phase.CANCELLED),
-}
 
 
 def _want_cluster(state: RunState, event: Event) -> None:
@@ -394,7 +220,7 @@ def _end_cluster(state: RunState, event: Event) -> None:
         if task.phase.is_final:
             continue
         del state.placement[name]
-        if task.phase in _UNDER_WAY:
+        if task.phase in UNDER_WAY:
             reason = event.data.get("reason", "")
             _set_task(
                 state,
@@ -416,7 +242,7 @@ _OF_CLUSTERS: Mapping[Kind, _ClusterChange] = {
 
 def _plan(state: RunState, event: Event) -> None:
     for name, cluster in event.data["clusters"].items():
-        if state.tasks[name].phase not in (_UNDER_WAY | _FINAL):  # those stay where they are
+        if state.tasks[name].phase not in (UNDER_WAY | FINAL):  # those stay where they are
             state.placement[name] = cluster
     state.offers.update(event.data["offers"])
     state.plans, state.plan_at = state.plans + 1, None
