@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
@@ -15,7 +16,10 @@ from .graph import RunGraph
 from .task_state import ENDED_BADLY, FINAL, TASK_CHANGES, UNDER_WAY, Phase, TaskState
 
 BLOCK_SECONDS = 1800.0
-"""Time for which a place that refused is left out of plans."""
+"""Time for which a place that refused is left out of plans, unless the refusal says another."""
+
+FORCING = frozenset({"refused", "lost", "deadline", "budget"})
+"""Kinds of causes for which a plan must be made; for others it is made where that gains enough."""
 
 
 class ClusterPhase(StrEnum):
@@ -42,12 +46,62 @@ class ClusterState:
         Number of launches under its name.
     offer
         What is launched; values of JSON.
+    since
+        Unix time at which its last launch was wanted: from then on it is taken to cost money.
     """
 
     phase: ClusterPhase
     token: str
     launches: int = 1
     offer: Any = None
+    since: float = 0.0
+
+    @property
+    def usd_h(self) -> float:
+        """Price, USD/h; 0 where it is not known."""
+        return (self.offer or {}).get("usd_h", 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEstimate:
+    """What a plan expects of a task on its offer.
+
+    Attributes
+    ----------
+    hours
+        Time of its work, with reading from and writing to stores.
+    boot_hours
+        Time until a new machine is ready.
+    move_hours, move_usd
+        Time until its inputs have come, and the price of its transfers.
+    gb
+        Size of its result, GB; None where nobody has said.
+    """
+
+    hours: float
+    boot_hours: float = 0.0
+    move_hours: float = 0.0
+    move_usd: float = 0.0
+    gb: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A place that is left out of plans.
+
+    Attributes
+    ----------
+    until
+        Unix time.
+    offer
+        What was asked for there; values of JSON.
+    reason
+        In the words of the place.
+    """
+
+    until: float
+    offer: Any = None
+    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -66,12 +120,32 @@ class RunState:
         Cluster of each task by the last plan; a task that has none waits for the next plan.
     offers
         Offer of each cluster by the last plan, values of JSON.
+    estimates
+        What the last plan expects of each task.
     refused
-        Unix time until which each place is left out of plans.
+        Places that are left out of plans.
     plans
         Number of plans made.
     plan_at
         Unix time at which the next plan is due; None where none is.
+    troubles
+        Refusals and losses since the last plan, as causes of the next one.
+    causes
+        Causes of the plan that is due.
+    handled
+        Keys of the causes for which a plan was made.
+    reviewed_at
+        Unix time of the last plan that nothing forced.
+    usd
+        USD that clusters which have ended have cost, and transfers of tasks that have begun.
+    deadline_at, budget_usd
+        Limits of the run: Unix time, USD; None for none.
+    prices
+        Prices of clusters not launched yet, USD/h, as they were looked up since the last plan.
+    priced_at
+        Unix time at which they are those of the plan, or were looked up.
+    limit
+        Which limit has ended the run; empty where none has.
     cancelled, paused
         What a user asked for.
     """
@@ -84,9 +158,20 @@ class RunState:
     unfinished_producers: dict[str, int] = field(default_factory=dict)
     placement: dict[str, str] = field(default_factory=dict)
     offers: dict[str, Any] = field(default_factory=dict)
-    refused: dict[str, float] = field(default_factory=dict)
+    estimates: dict[str, TaskEstimate] = field(default_factory=dict)
+    refused: dict[str, Refusal] = field(default_factory=dict)
     plans: int = 0
     plan_at: float | None = None
+    troubles: tuple[Mapping[str, Any], ...] = ()
+    causes: tuple[Mapping[str, Any], ...] = ()
+    handled: frozenset[str] = frozenset()
+    reviewed_at: float = -math.inf
+    usd: float = 0.0
+    deadline_at: float | None = None
+    budget_usd: float | None = None
+    prices: dict[str, float] = field(default_factory=dict)
+    priced_at: float = 0.0
+    limit: str = ""
     cancelled: bool = False
     paused: bool = False
 
@@ -134,6 +219,7 @@ class RunState:
             unfinished_producers=dict(self.unfinished_producers),
             placement=dict(self.placement),
             offers=dict(self.offers),
+            estimates=dict(self.estimates),
             refused=dict(self.refused),
         )
 
@@ -162,6 +248,10 @@ def fold(state: RunState, events: Iterable[Event]) -> RunState:
             task = after.tasks.get(event.subject)
             changed = task and TASK_CHANGES[event.kind](task, event)
             if task is not None and changed is not None and changed is not task:
+                if changed.phase is Phase.CANCELLED and after.limit:
+                    changed = replace(changed, phase=Phase.FAILED, reason=after.limit)
+                if event.kind is Kind.PLACED and event.subject in after.estimates:
+                    after.usd += after.estimates[event.subject].move_usd
                 _set_task(after, event.subject, changed)
         elif event.kind in _OF_CLUSTERS:
             _OF_CLUSTERS[event.kind](after, event)
@@ -190,7 +280,7 @@ def _want_cluster(state: RunState, event: Event) -> None:
     before = state.clusters.get(event.subject)
     launches = before.launches + 1 if before else 1
     state.clusters[event.subject] = ClusterState(
-        ClusterPhase.LAUNCHING, event.data["token"], launches, event.data["offer"]
+        ClusterPhase.LAUNCHING, event.data["token"], launches, event.data["offer"], event.at
     )
 
 
@@ -199,14 +289,23 @@ def _move_cluster(start: ClusterPhase, end: ClusterPhase) -> _ClusterChange:
         cluster = state.clusters[event.subject]
         if cluster.phase is start and cluster.token == event.data["token"]:
             state.clusters[event.subject] = replace(cluster, phase=end)
+            if end is ClusterPhase.GONE:
+                state.usd += _cost(cluster, event.at)
 
     return change
 
 
+def _cost(cluster: ClusterState, now: float) -> float:
+    """Return USD that a cluster has cost since its launch was wanted."""
+    return max(now - cluster.since, 0.0) / 3600 * cluster.usd_h
+
+
 def _refuse_cluster(state: RunState, event: Event) -> None:
+    cluster = state.clusters[event.subject]
     _end_cluster(state, event)
     if place := event.data.get("place", ""):
-        state.refused[place] = event.at + BLOCK_SECONDS
+        until = event.at + event.data.get("block_seconds", BLOCK_SECONDS)
+        state.refused[place] = Refusal(until, cluster.offer, event.data.get("reason", ""))
 
 
 def _end_cluster(state: RunState, event: Event) -> None:
@@ -215,6 +314,14 @@ def _end_cluster(state: RunState, event: Event) -> None:
     if cluster.phase is ClusterPhase.GONE or cluster.token != event.data["token"]:
         return
     state.clusters[event.subject] = replace(cluster, phase=ClusterPhase.GONE)
+    if event.kind is Kind.CLUSTER_LOST:
+        state.usd += _cost(cluster, event.at)
+    trouble = {
+        "kind": "refused" if event.kind is Kind.REFUSED else "lost",
+        "cluster": event.subject,
+        "reason": event.data.get("reason", ""),
+    }
+    state.troubles = (*state.troubles, trouble)
     for name in [name for name, placed in state.placement.items() if placed == event.subject]:
         task = state.tasks[name]
         if task.phase.is_final:
@@ -245,19 +352,52 @@ def _plan(state: RunState, event: Event) -> None:
         if state.tasks[name].phase not in (UNDER_WAY | FINAL):  # those stay where they are
             state.placement[name] = cluster
     state.offers.update(event.data["offers"])
+    estimates = event.data.get("estimates", {})
+    state.estimates.update({name: TaskEstimate(**facts) for name, facts in estimates.items()})
+    state.deadline_at = event.data.get("deadline_at")
+    state.budget_usd = event.data.get("budget_usd")
+    state.prices, state.priced_at = {}, event.at
+    _end_planning(state)
+
+
+def _note_prices(state: RunState, event: Event) -> None:
+    state.prices, state.priced_at = dict(event.data["usd_h"]), event.at
+
+
+def _keep_plan(state: RunState, event: Event) -> None:
+    _end_planning(state)
+
+
+def _end_planning(state: RunState) -> None:
     state.plans, state.plan_at = state.plans + 1, None
+    state.troubles = tuple(one for one in state.troubles if one not in state.causes)
+    state.causes = ()
 
 
 def _fail_to_plan(state: RunState, event: Event) -> None:
-    state.plans, state.plan_at = state.plans + 1, None
-    for name in list(state.active):
+    _end_planning(state)
+    _fail_tasks(state, event.data.get("tasks", state.tasks), UNDER_WAY, event.data["reason"])
+
+
+def _reach_limit(state: RunState, event: Event) -> None:
+    state.limit = event.data["reason"]
+    _fail_tasks(state, state.tasks, {Phase.SENDING, Phase.RUNNING}, state.limit)
+
+
+def _fail_tasks(state: RunState, names: Iterable[str], spared: Set[Phase], reason: str) -> None:
+    """Let tasks fail that have not ended and are in none of the spared phases."""
+    for name in names:
         task = state.tasks[name]
-        if task.phase is Phase.PLACING and name not in state.placement:
-            _set_task(state, name, replace(task, phase=Phase.FAILED, reason=event.data["reason"]))
+        if not task.phase.is_final and task.phase not in spared:
+            _set_task(state, name, replace(task, phase=Phase.FAILED, reason=reason))
 
 
 def _want_plan(state: RunState, event: Event) -> None:
-    state.plan_at = event.data["until"]
+    causes = tuple(event.data.get("causes", ()))
+    state.plan_at, state.causes = event.data["until"], causes
+    state.handled |= {cause["key"] for cause in causes if "key" in cause}
+    if causes and not any(cause["kind"] in FORCING for cause in causes):
+        state.reviewed_at = event.at
 
 
 def _cancel(state: RunState, event: Event) -> None:
@@ -270,6 +410,9 @@ def _pause(state: RunState, event: Event) -> None:
 
 _OF_RUNS: Mapping[Kind, Callable[[RunState, Event], None]] = {
     Kind.PLANNED: _plan,
+    Kind.PLAN_KEPT: _keep_plan,
+    Kind.PRICES: _note_prices,
+    Kind.LIMIT_REACHED: _reach_limit,
     Kind.NO_PLAN: _fail_to_plan,
     Kind.PLAN_WANTED: _want_plan,
     Kind.CANCEL: _cancel,

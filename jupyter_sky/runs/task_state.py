@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from .events import Event, Kind
 
@@ -68,6 +69,12 @@ class TaskState:
         Why no kept result was taken; empty before it was looked for.
     unkept
         Why its result is not kept for later runs; empty where it is.
+    begun_at
+        Unix time at which its last attempt began; 0 before that.
+    gb
+        Size of its result, GB; None where it is not known.
+    place
+        Where its result lies, such as ``aws/us-east-1``; empty for where it ran.
     """
 
     phase: Phase = Phase.WAITING
@@ -81,6 +88,9 @@ class TaskState:
     stored: bool = False
     why: str = ""
     unkept: str = ""
+    begun_at: float = 0.0
+    gb: float | None = None
+    place: str = ""
 
 
 TaskChange = Callable[[TaskState, Event], TaskState | None]
@@ -127,20 +137,31 @@ def _is_current(task: TaskState, event: Event) -> bool:
 def _succeed(task: TaskState, event: Event) -> TaskState | None:
     if not _is_current(task, event):
         return None
-    facts = {name: event.data[name] for name in ("hours", "usd", "unkept") if name in event.data}
-    return replace(task, phase=Phase.SUCCEEDED, reason="", **facts)
+    return replace(task, phase=Phase.SUCCEEDED, reason="", **_facts(event))
+
+
+def _facts(event: Event) -> dict[str, Any]:
+    names = ("hours", "usd", "unkept", "gb", "place")
+    return {name: event.data[name] for name in names if name in event.data}
 
 
 def _find(task: TaskState, event: Event) -> TaskState | None:
     if task.phase is not Phase.LOOKING_UP:
         return None
-    return replace(task, phase=Phase.SUCCEEDED, stored=not task.attempts, reason="")
+    is_kept = not task.attempts
+    return replace(task, phase=Phase.SUCCEEDED, stored=is_kept, reason="", **_facts(event))
 
 
 def _find_none(task: TaskState, event: Event) -> TaskState | None:
     if task.phase is not Phase.LOOKING_UP:
         return None
     return replace(task, phase=Phase.PLACING, why=event.data.get("why", ""))
+
+
+def _begin(task: TaskState, event: Event) -> TaskState | None:
+    if task.phase is not Phase.SENDING or not _is_current(task, event):
+        return None
+    return replace(task, phase=Phase.RUNNING, begun_at=event.at)
 
 
 def _place(task: TaskState, event: Event) -> TaskState | None:
@@ -171,7 +192,7 @@ TASK_CHANGES: Mapping[Kind, TaskChange] = {
     Kind.PLACED: _place,
     Kind.MOVED: _advance(Phase.MOVING, Phase.SENDING),
     Kind.NOT_MOVED: _end_badly("losses"),
-    Kind.BEGUN: _advance(Phase.SENDING, Phase.RUNNING),
+    Kind.BEGUN: _begin,
     Kind.SUCCEEDED: _succeed,
     Kind.FAILED: _end_badly("errors"),
     Kind.LOST: _end_badly("losses"),
