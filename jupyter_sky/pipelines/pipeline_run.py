@@ -28,11 +28,12 @@ from .cell_outputs import output_text
 from .export import describe_graph, write_graph
 from .kept_results import KeptResults
 from .results import RunResults
-from .run_report import TaskReport, make_table, report_tasks
+from .run_report import Replan, TaskReport, find_replans, make_table, report_tasks
 from .session_world import POLL_SECONDS, SessionWorld, attempt_name, hourly_price
 
 if TYPE_CHECKING:
     from ..optimizer.plan import Plan
+    from .replanning import RunProblem
 
 
 RESULTS = "run-results"
@@ -135,7 +136,17 @@ class PipelineRun:
         reports = self._report(events)
         is_over = all(report.phase.is_final for report in reports)
         seconds = (events[-1].at if is_over else time.time()) - events[0].at if events else 0.0
-        return make_table(self.name, reports, self.plan, seconds)
+        return make_table(self.name, reports, self.plan, seconds, find_replans(events))
+
+    def replans(self) -> tuple[Replan, ...]:
+        """Return what was planned anew: each time with why, what changed and what that saves.
+
+        Examples
+        --------
+        >>> print(run.replans()[0].text)  # doctest: +SKIP
+        aws us-east-1a g5.xlarge refused (no capacity): train goes to gcp us-central1-a ...
+        """
+        return find_replans(self._journal.events(self.name))
 
     def _report(self, events: Sequence[Event]) -> tuple[TaskReport, ...]:
         state = fold(RunState.begin(self._graph), events)
@@ -178,8 +189,10 @@ class PipelineRun:
             raise SkyCancelled(_("run {name} was cancelled").format(name=self.name))
         return self
 
-    def changes(self) -> Iterator[tuple[str, Phase, str]]:
+    def changes(self) -> Iterator[tuple[str, Phase | Kind, str]]:
         """Yield the changes of tasks until the end: name, phase, and the reason if there is one.
+
+        A plan that was made anew has the name of the run and the kind of its event.
 
         The reason of a task that runs is what differs from its last result, that of one that has
         not run that its result was kept.
@@ -193,6 +206,8 @@ class PipelineRun:
             count += len(events)
             for event in events:
                 before, state = state, fold(state, [event])
+                for replan in find_replans([event]):
+                    yield self.name, event.kind, replan.text
                 for name, task in state.tasks.items():
                     if task.phase in _TOLD and task.phase is not before.tasks[name].phase:
                         yield name, task.phase, _reason(task)
@@ -396,12 +411,15 @@ def start_run(
     graph: RunGraph,
     name: str,
     plan: Plan,
+    problem: RunProblem,
     **settings: Any,
 ) -> PipelineRun:
     """Store a graph as a run, and carry it out.
 
     Parameters
     ----------
+    plan, problem
+        Plan with which it begins, and what later ones are made from.
     **settings
         ``origin`` names the notebook or graph, whose kept results are compared with; ``fresh=True``
         runs every task. For the graph of a notebook ``source`` is the notebook, ``cells`` the
@@ -415,7 +433,8 @@ def start_run(
     """
     journal = open_journal(Path(session.config.data_dir))
     try:
-        settings = {"notebook": session.notebook, "plan": plan.to_json(), **settings}
+        plans = {"plan": plan.to_json(), "problem": problem.to_text()}
+        settings = {"notebook": session.notebook, **plans, **settings}
         journal.add(name, graph, settings, time.time())
     finally:
         journal.close()

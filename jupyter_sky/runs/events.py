@@ -54,7 +54,7 @@ class Kind(StrEnum):
     LAUNCHED = "launched"
     REFUSED = "refused"
     """Its place refused: ``reason``, ``place``, and for how long it is left out
-    (``block_seconds``)."""
+    (``block_seconds``); ``is_final`` where no other place would take it either."""
     CLUSTER_LOST = "cluster lost"
     RELEASED = "released"
 

@@ -34,11 +34,21 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a task that has ended well: size in GB, and its place; None, empty if unknown."""
+    """Result of a task that has ended well.
+
+    Attributes
+    ----------
+    gb
+        Size, GB; None where it is not known.
+    place
+        Where it lies, such as ``aws/us-east-1``; empty for where the task ran.
+    cluster
+        Where the task ran; empty where it did not run.
+    """
 
     gb: float | None
     place: str
-    offer: Any
+    cluster: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +142,7 @@ def residual(state: RunState, now: float) -> Residual:
     for name, task in state.tasks.items():
         cluster = state.placement.get(name, "")
         if task.phase is Phase.SUCCEEDED:
-            done[name] = Result(task.gb, task.place, state.offers.get(cluster))
+            done[name] = Result(task.gb, task.place, "" if task.stored else cluster)
         elif task.phase.is_final:
             continue
         elif is_held(state, name):

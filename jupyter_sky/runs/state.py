@@ -18,6 +18,8 @@ from .task_state import ENDED_BADLY, FINAL, TASK_CHANGES, UNDER_WAY, Phase, Task
 BLOCK_SECONDS = 1800.0
 """Time for which a place that refused is left out of plans, unless the refusal says another."""
 
+MOST_REFUSALS = 20
+"""Refused clusters that a task survives."""
 FORCING = frozenset({"refused", "lost", "deadline", "budget"})
 """Kinds of causes for which a plan must be made; for others it is made where that gains enough."""
 
@@ -327,13 +329,15 @@ def _end_cluster(state: RunState, event: Event) -> None:
         if task.phase.is_final:
             continue
         del state.placement[name]
+        reason = event.data.get("reason", "")
         if task.phase in UNDER_WAY:
-            reason = event.data.get("reason", "")
-            _set_task(
-                state,
-                name,
-                replace(task, phase=Phase.JUDGED, losses=task.losses + 1, reason=reason),
-            )
+            lost = replace(task, phase=Phase.JUDGED, losses=task.losses + 1, reason=reason)
+            _set_task(state, name, lost)
+        elif task.phase is Phase.PLACING and event.kind is Kind.REFUSED:
+            refused = replace(task, refusals=task.refusals + 1)
+            if event.data.get("is_final") or refused.refusals > MOST_REFUSALS:
+                refused = replace(refused, phase=Phase.FAILED, reason=reason)
+            _set_task(state, name, refused)
 
 
 _ClusterChange = Callable[[RunState, Event], None]

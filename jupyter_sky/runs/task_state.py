@@ -57,6 +57,8 @@ class TaskState:
     attempts, errors, losses
         Number of attempts, each on one cluster; of those that its code ended with an error; of
         those that its machine or a transfer ended.
+    refusals
+        Number of clusters that were refused while it waited for them.
     until
         Unix time at which a delayed task is tried again.
     reason
@@ -81,6 +83,7 @@ class TaskState:
     attempts: int = 0
     errors: int = 0
     losses: int = 0
+    refusals: int = 0
     until: float = 0.0
     reason: str = ""
     hours: float = 0.0
