@@ -112,6 +112,14 @@ def _describe_overrun(cause: Mapping[str, Any], left: Residual) -> str:
     )
 
 
+def _describe_end(cause: Mapping[str, Any], left: Residual) -> str:
+    return _("{task} took {time} and not {planned}").format(
+        task=cause["task"],
+        time=format_duration(cause["seconds"]),
+        planned=format_duration(cause["planned"]),
+    )
+
+
 def _describe_size(cause: Mapping[str, Any], left: Residual) -> str:
     return _("{task} gave {gb:.3g} GB and not {planned:.3g}").format(
         task=cause["task"], gb=cause["gb"], planned=cause["planned"]
@@ -132,6 +140,7 @@ _CAUSES = {
     "deadline": _describe_deadline,
     "budget": _describe_budget,
     "overrun": _describe_overrun,
+    "ended": _describe_end,
     "size": _describe_size,
     "price": _describe_price,
 }

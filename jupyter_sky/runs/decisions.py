@@ -102,8 +102,9 @@ def _decide_plans(state: RunState, unplaced: bool, now: float) -> Iterator[Event
         reason = _("the budget of {usd} is used up").format(usd=format_usd(state.budget_usd))
         yield Event(Kind.LIMIT_REACHED, "", now, {"reason": reason})
     elif state.plan_at is None:
-        causes = [*state.troubles] if unplaced else find_causes(state, now)
+        causes = find_causes(state, now)
         if unplaced or causes:
+            causes = [*state.troubles, *causes]
             delay = GATHER_SECONDS if state.plans else 0.0
             yield Event(Kind.PLAN_WANTED, "", now, {"until": now + delay, "causes": causes})
 
@@ -144,7 +145,8 @@ def _decide_clusters(state: RunState, now: float, run: str) -> Iterator[Event]:
         for name in state.active
         if name in state.placement and state.tasks[name].phase is Phase.PLACING
     }
-    if not (state.cancelled or state.paused or state.limit):
+    # a plan that is about to change launches nothing
+    if not (state.cancelled or state.paused or state.limit or state.plan_at is not None):
         for name in sorted(needed):
             cluster = state.clusters.get(name)
             if cluster is None or cluster.phase is ClusterPhase.GONE:

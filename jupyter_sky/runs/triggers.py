@@ -1,13 +1,14 @@
 """Triggers of another plan while a run goes on: pure functions of its state and the time.
 
 A refusal or a loss leaves tasks without a cluster, which `runs.decisions` sees by itself. Those
-here are forced (the deadline or the budget is in danger) or not (a task runs for too long, a result
-has another size, a price has risen): then the plan changes only where that gains enough. Each
-cause has a key, for which a plan is made once.
+here are forced (the deadline or the budget is in danger) or not (a task runs for too long or has
+taken another time, a result has another size, a price has risen): then the plan changes only where
+that gains enough. Each cause has a key, for which a plan is made once.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,8 @@ from .task_state import Phase
 
 OVERRUN_SHARE, OVERRUN_SECONDS = 1.5, 600.0
 """A task runs for too long from so many times its estimate on, and so much time more than that."""
+ENDED_SHARE = 0.1
+"""A task has ended sooner or later than planned from such a share of its estimate on."""
 SIZE_FACTOR = 2.0
 """A result has another size when it is so many times larger or smaller than was said."""
 PRICE_FACTOR = 1.2
@@ -43,10 +46,10 @@ def find_causes(state: RunState, now: float) -> list[Cause]:
     """
     if not state.estimates or state.limit or not _movable(state):
         return []
-    forced = [one for one in _forced(state, now) if one["key"] not in state.handled]
-    if forced or now < state.reviewed_at + REVIEW_SECONDS:
-        return forced
-    return [one for one in _unforced(state, now) if one["key"] not in state.handled]
+    causes = [*_forced(state, now), *_ended(state)]
+    if now >= state.reviewed_at + REVIEW_SECONDS:
+        causes += _unforced(state, now)
+    return [one for one in causes if one["key"] not in state.handled]
 
 
 def _movable(state: RunState) -> bool:
@@ -63,7 +66,8 @@ def _forced(state: RunState, now: float) -> Iterator[Cause]:
     outlook = forecast(state, now)
     if state.deadline_at is not None and outlook.finish_at > state.deadline_at + _EPSILON_SECONDS:
         late = outlook.finish_at - state.deadline_at
-        key = f"deadline/{ended}/{int(late / _slack(state))}"
+        doubled = int(math.log2(1 + late / _slack(state)))  # not each second that it moves
+        key = f"deadline/{ended}/{doubled}"
         yield {"kind": "deadline", "key": key, "seconds": late}
     budget = state.budget_usd
     if budget is None:
@@ -73,6 +77,18 @@ def _forced(state: RunState, now: float) -> Iterator[Cause]:
     elif outlook.usd > budget * (1 + SLACK_SHARE):
         key = f"budget/{ended}"
         yield {"kind": "budget", "key": key, "usd": outlook.usd, "budget": budget}
+
+
+def _ended(state: RunState) -> Iterator[Cause]:
+    """Yield the tasks whose time was another than planned, where the rest has a limit to keep."""
+    if state.deadline_at is None and state.budget_usd is None:
+        return
+    for name, task in state.tasks.items():
+        planned = state.estimates[name].hours if name in state.estimates else 0.0
+        is_over = task.phase is Phase.SUCCEEDED and not task.stored and planned > 0
+        if is_over and abs(task.hours / planned - 1) >= ENDED_SHARE:
+            facts = {"seconds": task.hours * 3600, "planned": planned * 3600}
+            yield {"kind": "ended", "key": f"ended/{name}", "task": name, **facts}
 
 
 _EPSILON_SECONDS = 1.0
