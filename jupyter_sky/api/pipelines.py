@@ -46,19 +46,22 @@ def run_graph(
         Carry it out in a process of its own, which goes on when this one ends.
     **settings
         ``minimize="time"``, ``deadline="3h"``, ``budget=20`` (USD) and so on, as `plan` has them.
+        Deadline and budget hold while it runs: after refusals, losses and delays the rest is
+        planned anew within what is left of them. Where no plan keeps them, tasks that have not
+        begun fail; what runs when the budget is used up is stopped.
     """
     from ..pipelines.pipeline_run import start_run
-    from ..pipelines.placing import pin_graph, place_graph
+    from ..pipelines.placing import place_graph
+    from ..pipelines.replanning import make_problem
     from ..pipelines.task_body import make_graph
 
     _register_view()
     graph = make_graph(dag)  # what cannot be run is said before anything is planned
     plan = place_graph(dag, **settings)
+    problem = make_problem(dag.freeze(), time.time(), **settings)
     name = name or f"{dag.name or 'run'}-{time.strftime('%m%d-%H%M%S')}"
-    pinned = pin_graph(graph, dag, plan)
-    origin = f"graph {dag.name}"
-    facts = {"origin": origin, "fresh": fresh}
-    return start_run(_sessions.current(), pinned, name, plan, detach, **facts)
+    facts = {"origin": f"graph {dag.name}", "fresh": fresh}
+    return start_run(_sessions.current(), graph, name, plan, problem, detach, **facts)
 
 
 def pipeline(
@@ -177,7 +180,8 @@ def start_notebook(
     """Run the cells of a notebook as a graph, with `settings` of its plan."""
     from ..pipelines.cell_body import make_notebook_dag, make_notebook_graph
     from ..pipelines.pipeline_run import start_run
-    from ..pipelines.placing import pin_graph, place_graph
+    from ..pipelines.placing import place_graph
+    from ..pipelines.replanning import make_problem
     from ..pipelines.sweeps import expand_cells
 
     _register_view()
@@ -200,8 +204,8 @@ def start_notebook(
         "origin": _origin(path),
         "fresh": fresh,
     }
-    pinned = pin_graph(graph, dag, plan)
-    return start_run(_sessions.current(), pinned, name, plan, detach, **facts)
+    problem = make_problem(dag.freeze(), time.time(), **settings)
+    return start_run(_sessions.current(), graph, name, plan, problem, detach, **facts)
 
 
 def _origin(path: Path) -> str:

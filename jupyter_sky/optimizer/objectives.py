@@ -27,7 +27,7 @@ MARKET_SETTINGS = frozenset({"catalog", "offers", "own", "warm"})
 SETTINGS = (
     OBJECTIVE_SETTINGS
     | MARKET_SETTINGS
-    | {"solver", "presolve", "time_limit", "gap", "tracked", "inputs"}
+    | {"solver", "presolve", "time_limit", "gap", "tracked", "inputs", "begun"}
 )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -70,6 +70,7 @@ def plan(
     tracked: bool = True,
     recompute: Recompute = expected_runs,
     inputs: Sequence[Data] = (),
+    begun: Collection[str] = (),
     **labels: Any,
 ) -> Plan:
     """Decide where each task of a graph runs.
@@ -112,6 +113,8 @@ def plan(
         (`preemption.expected_runs`); `preemption.checkpointed(0.5)` saves every half hour.
     inputs
         Data that a single request reads.
+    begun
+        Tasks that have begun: what the tracker has blocked since is theirs still.
 
     Raises
     ------
@@ -130,7 +133,9 @@ def plan(
     objective = build_objective(minimize, deadline, budget, carbon_cap)
     market, blocks = _build_market(catalog, offers, (*own, *warm), tracked)
     first = len(market.own) - len(warm)
-    demands = (*constraints, *([Avoid(blocks)] if blocks else ()))
+    free = tuple(spec.name for spec in graph.tasks if spec.name not in begun)
+    avoided = [Avoid(blocks, tasks=free if begun else ())] if blocks and free else []
+    demands = (*constraints, *avoided)
     indices = frozenset(range(first, len(market.own)))
     builder = ProblemBuilder(graph, market, demands, recompute, indices)
     settings = {"solver": solver, "presolve": presolve, "time_limit": time_limit, "gap": gap}

@@ -35,8 +35,8 @@ class CellBody:
 
     Attributes
     ----------
-    resources, request
-        Of its cluster, as a line of options: the planned offer, and what was asked for.
+    request
+        Resources as they were asked for, as a line of options.
     line, has_line
         Text after ``%%sky``, and whether the cell has that line.
     code
@@ -58,7 +58,6 @@ class CellBody:
         any cluster.
     """
 
-    resources: str = ""
     request: str = ""
     line: str = ""
     has_line: bool = False
@@ -197,10 +196,8 @@ def _make_task(
     }
     outputs = cell.options.outputs if cell.options else ()
     given = {output.name for output in outputs}
-    need = _need(cell).command_line()
     body = CellBody(
-        need,
-        need,
+        _need(cell).command_line(),
         cell.line,
         cell.options is not None,
         cell.body,

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..runs.state import Phase, TaskState
+from ..runs.task_state import Phase, TaskState
 
 _UNRUN = (Phase.SKIPPED, Phase.CANCELLED, Phase.FAILED)
 

@@ -138,6 +138,11 @@ class KeptResults:
         """
         return self._path(digest).read_bytes()
 
+    def file_size(self, digest: str) -> int:
+        """Return the number of kept bytes; 0 where they were removed."""
+        path = self._path(digest)
+        return path.stat().st_size if path.exists() else 0
+
     def _path(self, digest: str) -> Path:
         return self._folder / "files" / digest[:2] / digest
 

@@ -21,7 +21,8 @@ from ..runs.controller import Controller
 from ..runs.events import Kind
 from ..runs.graph import RunGraph
 from ..runs.journal import RunJournal
-from ..runs.state import Phase, RunState, TaskState, fold
+from ..runs.state import RunState, fold
+from ..runs.task_state import Phase, TaskState
 from ..store.atomic_file import write_atomically
 from ..tables import Table
 from ..translation import _
@@ -30,11 +31,12 @@ from .executed_notebook import fill_notebook
 from .export import describe_graph, write_graph
 from .kept_results import KeptResults
 from .results import RunResults
-from .run_report import TaskReport, make_table, report_tasks
+from .run_report import Replan, TaskReport, find_replans, make_table, report_tasks
 from .session_world import POLL_SECONDS, SessionWorld, attempt_name, hourly_price
 
 if TYPE_CHECKING:
     from ..optimizer.plan import Plan
+    from .replanning import RunProblem
 
 
 RESULTS = "run-results"
@@ -188,6 +190,16 @@ class PipelineRun:
         """
         return self.snapshot().table
 
+    def replans(self) -> tuple[Replan, ...]:
+        """Return what was planned anew: each time with why, what changed and what that saves.
+
+        Examples
+        --------
+        >>> print(run.replans()[0].text)  # doctest: +SKIP
+        aws us-east-1a g5.xlarge refused (no capacity): train goes to gcp us-central1-a ...
+        """
+        return find_replans(self._journal.events(self.name))
+
     def snapshot(self) -> RunSnapshot:
         """Return state, report and times of one moment."""
         events = self._journal.events(self.name)
@@ -198,7 +210,8 @@ class PipelineRun:
         until = events[-1].at if events and is_over else now
         price = partial(hourly_price, self._session.store)
         reports = report_tasks(state, events, self.plan, price, now)
-        table = make_table(self.name, reports, self.plan, until - begun)
+        replans = find_replans(events)
+        table = make_table(self.name, reports, self.plan, until - begun, replans)
         return RunSnapshot(state, reports, table, begun, until)
 
     def is_carried_out(self) -> bool:
@@ -248,8 +261,10 @@ class PipelineRun:
             raise SkyCancelled(_("run {name} was cancelled").format(name=self.name))
         return self
 
-    def changes(self) -> Iterator[tuple[str, Phase, str]]:
+    def changes(self) -> Iterator[tuple[str, Phase | Kind, str]]:
         """Yield the changes of tasks until the end: name, phase, and the reason if there is one.
+
+        A plan that was made anew has the name of the run and the kind of its event.
 
         The reason of a task that runs is what differs from its last result, that of one that has
         not run that its result was kept.
@@ -263,6 +278,8 @@ class PipelineRun:
             count += len(events)
             for event in events:
                 before, state = state, fold(state, [event])
+                for replan in find_replans([event]):
+                    yield self.name, event.kind, replan.text
                 for name, task in state.tasks.items():
                     if task.phase in _TOLD and task.phase is not before.tasks[name].phase:
                         yield name, task.phase, _reason(task)
@@ -462,6 +479,7 @@ def start_run(
     graph: RunGraph,
     name: str,
     plan: Plan,
+    problem: RunProblem,
     detach: bool = False,
     **settings: Any,
 ) -> PipelineRun:
@@ -469,6 +487,8 @@ def start_run(
 
     Parameters
     ----------
+    plan, problem
+        Plan with which it begins, and what later ones are made from.
     detach
         In a process of its own, which outlives this one.
     **settings
@@ -484,7 +504,8 @@ def start_run(
     """
     journal = open_journal(Path(session.config.data_dir))
     try:
-        settings = {"notebook": session.notebook, "plan": plan.to_json(), **settings}
+        plans = {"plan": plan.to_json(), "problem": problem.to_text()}
+        settings = {"notebook": session.notebook, **plans, **settings}
         journal.add(name, graph, settings, time.time())
     finally:
         journal.close()

@@ -10,10 +10,10 @@ from ..errors import SkyNoOffer
 from ..offers import Offer
 from ..provisioner.placement import no_place_error, on_premises_candidates, usable_providers
 from ..resources import Resources
-from ..runs.graph import RunGraph
 
 if TYPE_CHECKING:
     from ..dag.dag import Dag
+    from ..dag.graph import Graph
     from ..optimizer.plan import Plan
 
 
@@ -37,44 +37,28 @@ def place_graph(dag: Dag, minimize: Any = "cost", **settings: Any) -> Plan:
         The demands cannot all be kept.
     """
     from ..executor.measured_data import take_measured_sizes
+
+    take_measured_sizes(dag)
+    return plan_graph(dag.freeze(), minimize, **settings)
+
+
+def plan_graph(graph: Graph, minimize: Any = "cost", **settings: Any) -> Plan:
+    """Return the plan of a frozen graph; see `place_graph`."""
     from ..optimizer.launchability import Launchable
     from ..optimizer.planner import plan
 
-    take_measured_sizes(dag)
-    needs = list(dict.fromkeys(need for task in dag for need in task.needs))
+    needs = list(dict.fromkeys(need for task in graph.tasks for need in task.needs))
     met = {need: on_premises_candidates(need)[0] for need in needs}
     own = list(dict.fromkeys(offer for offers in met.values() for offer in offers))
     renting = usable_providers(Resources())
     if not renting:
-        for task in dag:
+        for task in graph.tasks:
             if not any(met[need] for need in task.needs):
                 raise no_place_error(task.needs[0], own)
-        return plan(dag, minimize, offers=own, **settings)
+        return plan(graph, minimize, offers=own, **settings)
     constraints = (*settings.pop("constraints", ()), Launchable())
     offers = [*own, *clouds.external_offers(renting)]
-    return plan(dag, minimize, own=offers, constraints=constraints, **settings)
-
-
-def pin_graph(graph: RunGraph, dag: Dag, plan: Plan) -> RunGraph:
-    """Return a graph each of whose tasks asks for the offer of its plan.
-
-    Parameters
-    ----------
-    graph
-        What is to be run.
-    dag
-        The tasks as they were planned, with what they ask for.
-    plan
-        Its offers.
-    """
-    offers = {placed.task: placed.offer for placed in plan.tasks}
-    needs = {task.name: task.needs for task in dag}
-    return RunGraph(
-        replace(
-            task, body={**task.body, "resources": pin(needs[name], offers[name]).command_line()}
-        )
-        for name, task in graph.tasks.items()
-    )
+    return plan(graph, minimize, own=offers, constraints=constraints, **settings)
 
 
 def pin(needs: tuple[Resources, ...], offer: Offer) -> Resources:

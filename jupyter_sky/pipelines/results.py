@@ -61,6 +61,10 @@ class RunResults:
         self._write(f"{plain_name(task)}.result.json", result.to_json(), durable=True)
         return result
 
+    def size(self, result: TaskResult) -> int:
+        """Return the bytes of the values of a result, without those that stay in stores."""
+        return sum(self._kept.file_size(digest) for digest in result.values.values())
+
     def adopt(self, task: str, result: TaskResult) -> None:
         """Take a result that an earlier run has made, with what it has shown."""
         self._write(f"{plain_name(task)}.result.json", result.to_json(), durable=True)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..quantities import format_duration, format_elapsed
 from ..runs.events import Event, Kind
-from ..runs.state import Phase, RunState
+from ..runs.state import RunState
+from ..runs.task_state import Phase
 from ..tables import Table
 from ..translation import _
+from .residual_graph import read_offer
 
 if TYPE_CHECKING:
     from ..optimizer.plan import Plan
@@ -27,7 +30,7 @@ class TaskReport:
     name, phase, reason
         Of the task.
     place
-        Of the planned offer.
+        Of its offer by the last plan.
     seconds, usd
         Of its last attempt, so far; None before it has begun.
     planned_seconds, planned_usd
@@ -106,7 +109,7 @@ def report_tasks(
                 name,
                 task.phase,
                 task.reason,
-                one.offer.place if one else "",
+                _find_place(state, name) or (one.offer.place if one else ""),
                 seconds,
                 usd,
                 one.hours * 3600 if one else None,
@@ -120,6 +123,12 @@ def report_tasks(
     return tuple(reports)
 
 
+def _find_place(state: RunState, task: str) -> str:
+    """Return the place of a task by the last plan; empty without one."""
+    offer = state.offers.get(state.placement.get(task, ""), {})
+    return read_offer(offer).place if "offer" in offer else ""
+
+
 def _attempt_times(events: Iterable[Event]) -> Mapping[str, tuple[float, float | None]]:
     """Return the Unix times at which the last attempt of each task began and ended."""
     times: dict[str, tuple[float, float | None]] = {}
@@ -131,8 +140,47 @@ def _attempt_times(events: Iterable[Event]) -> Mapping[str, tuple[float, float |
     return times
 
 
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """A plan that was made while a run went on, or that was found to gain too little.
+
+    Attributes
+    ----------
+    at
+        Unix time.
+    text
+        Why it was made, what changed and what that saves.
+    is_taken
+        Whether it is the plan from then on.
+    """
+
+    at: float
+    text: str
+    is_taken: bool
+
+
+def find_replans(events: Iterable[Event]) -> tuple[Replan, ...]:
+    """Return the plans that were made after the first one.
+
+    Examples
+    --------
+    >>> event = Event(Kind.PLANNED, "", 60.0, {"text": "aws was lost: fit goes to gcp"})
+    >>> find_replans([event])[0].text
+    'aws was lost: fit goes to gcp'
+    """
+    return tuple(
+        Replan(event.at, event.data["text"], event.kind is Kind.PLANNED)
+        for event in events
+        if event.kind in (Kind.PLANNED, Kind.PLAN_KEPT) and event.data.get("text")
+    )
+
+
 def make_table(
-    run: str, reports: Iterable[TaskReport], plan: Plan, elapsed_seconds: float
+    run: str,
+    reports: Iterable[TaskReport],
+    plan: Plan,
+    elapsed_seconds: float,
+    replans: Iterable[Replan] = (),
 ) -> Table:
     """Return the table of a run.
 
@@ -144,6 +192,8 @@ def make_table(
         Of its tasks.
     elapsed_seconds
         From its first event until now, or until its end.
+    replans
+        Plans that were made since.
     """
     rows, usd, ended, assumed = [], 0.0, 0, 0
     for report in reports:
@@ -172,6 +222,9 @@ def make_table(
         note += _("; an hour is assumed where no time is known ({count} of {all} tasks)").format(
             count=assumed, all=len(rows)
         )
+    for replan in replans:
+        clock = time.strftime("%H:%M", time.localtime(replan.at))
+        note += "\n" + _("{time} planned anew: {text}").format(time=clock, text=replan.text)
     columns = (
         *(_("task"), _("state"), _("time"), _("planned time")),
         *(_("cost"), _("planned cost"), _("place")),

@@ -9,14 +9,25 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from .. import tracker
 from ..cell_options.parsing import parse_cell_line
 from ..cell_options.values import CellInput, CellOptions
-from ..errors import SkyClusterLost, SkyError, SkyTaskLost, SkyUnreachable, SkyUsageError
+from ..errors import (
+    SkyBudget,
+    SkyCancelled,
+    SkyClusterLost,
+    SkyError,
+    SkyNoCapacity,
+    SkyStoreError,
+    SkyTaskLost,
+    SkyUnreachable,
+    SkyUsageError,
+)
 from ..executor.earlier_run import EarlierRun
 from ..executor.output_area import Entry
 from ..executor.request import CellPosition
@@ -24,11 +35,15 @@ from ..executor.run import SkyRun
 from ..executor.session import Session
 from ..executor.stored_values import StoredValue
 from ..executor.values import ClusterRequest
+from ..offers import Offer
+from ..optimizer.plan import Plan
+from ..provider.facts import LocalFacts
 from ..runs.actions import (
     Action,
     FindResult,
     Follow,
     Launch,
+    LookUpPrices,
     MakePlan,
     Move,
     Release,
@@ -37,11 +52,16 @@ from ..runs.actions import (
 )
 from ..runs.events import Event, Kind
 from ..runs.graph import RunGraph, RunTask
+from ..runs.outlook import Residual
 from ..store.store import Store
+from ..tracker.observations import Place
 from ..translation import _
 from .cell_body import CellBody
 from .cell_outputs import notebook_outputs, output_text
 from .kept_results import KeptResults
+from .placing import plan_graph
+from .replanning import RunProblem, first_event, look_up_prices, replan
+from .residual_graph import read_offer
 from .results import RunResults
 from .reuse import Reuse
 from .task_body import TaskBody, TaskCell
@@ -67,12 +87,12 @@ class SessionWorld:
         self._session, self._results, self._kept = session, results, kept
         self._run, self._graph = "", RunGraph([])
         self._reuse = Reuse(self._graph, kept, "", results)
-        self._refused: dict[str, list[str]] = {}
+        self._settings: Mapping[str, Any] = {}
         self._runs: dict[str, SkyRun] = {}
 
     def prepare(self, run: str, graph: RunGraph, settings: Mapping[str, Any]) -> None:
         """Get to know the run whose actions are going to be asked for."""
-        self._run, self._graph = run, graph
+        self._run, self._graph, self._settings = run, graph, settings
         origin, is_fresh = settings.get("origin", ""), settings.get("fresh", False)
         self._reuse = Reuse(graph, self._kept, origin, self._results, is_fresh)
 
@@ -80,7 +100,9 @@ class SessionWorld:
         """Carry out an action and return what became of it."""
         match action:
             case MakePlan():
-                return [self._plan()]
+                return [await asyncio.to_thread(self._plan, action.residual)]
+            case LookUpPrices():
+                return [await asyncio.to_thread(look_up_prices, action.offers, _price_now)]
             case FindResult(task=name):
                 return [await asyncio.to_thread(self._find_result, name)]
             case Launch():
@@ -99,14 +121,13 @@ class SessionWorld:
 
     # -- clusters ------------------------------------------------------------------------------
 
-    def _plan(self) -> Event:
-        """Plan the clusters; one whose offer was refused may go elsewhere, and only once."""
-        for cluster, reasons in self._refused.items():
-            if len(reasons) > 1:
-                reason = f"{cluster}: {reasons[-1]}"
-                return Event(Kind.NO_PLAN, "", time.time(), {"reason": reason})
-        clusters, offers = plan_clusters(self._graph, self._refused)
-        return Event(Kind.PLANNED, "", time.time(), {"clusters": clusters, "offers": offers})
+    def _plan(self, left: Residual) -> Event:
+        """Take the plan with which the run was begun; later plan what is left."""
+        problem = RunProblem.from_text(self._settings["problem"])
+        if not left.plans:
+            plan = Plan.from_json(self._settings["plan"])
+            return first_event(problem, self._graph, plan, left)
+        return replan(problem, self._graph, left, plan_graph)
 
     def _launch(self, action: Launch) -> Event:
         name = cluster_name(action.token)
@@ -119,8 +140,7 @@ class SessionWorld:
         try:
             start(request, lambda stage, detail: None)
         except SkyError as error:
-            self._refused.setdefault(action.cluster, []).append(error.message)
-            return Event(Kind.REFUSED, action.cluster, time.time(), {"reason": error.message})
+            return Event(Kind.REFUSED, action.cluster, time.time(), _refusal(error, action.offer))
         return Event(Kind.LAUNCHED, action.cluster, time.time())
 
     def _release(self, action: Release) -> Event:
@@ -155,7 +175,7 @@ class SessionWorld:
         name = self._attempt_name(action)
         if not self._session.has_run(name):
             place = CellOptions(
-                resources=parse_cell_line(body.resources).resources,
+                resources=parse_cell_line(action.offer["resources"]).resources,
                 cluster=cluster_name(action.token),
                 yes=True,
             )
@@ -235,11 +255,13 @@ class SessionWorld:
         hours = ((row.ended or time.time()) - row.started) / 3600 if row else 0.0
         usd = hours * hourly_price(self._session.store, action.token)
         facts: dict[str, Any] = {"hours": hours, "usd": usd}
+        place = LocalFacts.name  # values come here before others get them
         try:
             values = self._take_values(f"_{name}", self._graph.tasks[action.task].body)
-            self._results.save(
+            result = self._results.save(
                 action.task, values, **facts, **self._reuse.shown_and_written(action.task)
             )
+            facts |= {"gb": self._results.size(result) / 1e9, "place": place}
         except Exception as error:
             return self._failed(action, f"{type(error).__name__}: {error}")
         self._runs.pop(name, None)
@@ -289,6 +311,29 @@ async def _result_of(run: SkyRun) -> None:
         await run
 
 
+_FINAL_ERRORS = (SkyBudget, SkyCancelled, SkyStoreError, SkyUsageError)
+"""Errors of a launch that another place would not mend."""
+_QUOTA_SECONDS = 7200.0
+"""Time for which a place is left out whose quota is used up."""
+
+
+def _refusal(error: SkyError, offer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a refused launch."""
+    facts: dict[str, Any] = {"reason": error.message, "place": read_offer(offer).place}
+    if isinstance(error, _FINAL_ERRORS):
+        facts["is_final"] = True
+    if isinstance(error, SkyNoCapacity) and error.cause == "quota":
+        facts["block_seconds"] = _QUOTA_SECONDS
+    return facts
+
+
+def _price_now(offer: Offer) -> float | None:
+    """Return the last price of a spot machine that the tracker has seen, USD/h."""
+    prices = tracker.current().prices(time.time())
+    found = prices.get(Place.of(offer))
+    return found.usd if found else None
+
+
 def _read_body(data: Mapping[str, Any]) -> TaskBody | CellBody:
     kind = CellBody if data["kind"] == "cell" else TaskBody
     return kind.from_json(data)
@@ -320,45 +365,3 @@ def cluster_name(token: str) -> str:
     'nightly-train-2'
     """
     return re.sub(r"[^A-Za-z0-9]+", "-", token)
-
-
-def plan_clusters(
-    graph: RunGraph, refused: Collection[str] = ()
-) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-    """Return the cluster of each task, and the offer of each cluster.
-
-    Parameters
-    ----------
-    graph
-        With the planned offers.
-    refused
-        Clusters whose planned offer was refused: they take any that their task's request allows.
-
-    A task runs on the cluster of a producer that needs the same machines, if no other consumer
-    does; so chains stay where they are, and branches run side by side. One that reads variables of
-    another runs where that one does.
-
-    Examples
-    --------
-    >>> chain = [RunTask("a", body={"resources": ""}), RunTask("b", ("a",), body={"resources": ""})]
-    >>> plan_clusters(RunGraph(chain))[0]
-    {'a': 'a', 'b': 'a'}
-    """
-    clusters: dict[str, str] = {}
-    offers: dict[str, dict[str, Any]] = {}
-    continued: set[str] = set()
-    for name, task in graph.tasks.items():
-        line = task.body["resources"]
-        if kept := task.body.get("kept_by"):
-            clusters[name] = clusters[kept]
-            continue
-        free = [p for p in task.after if p not in continued]
-        same = [p for p in free if offers[clusters[p]]["planned"] == line]
-        if same:
-            continued.add(same[0])
-            clusters[name] = clusters[same[0]]
-        else:
-            cluster = clusters[name] = plain_name(name)
-            wanted = task.body["request"] if cluster in refused else line
-            offers[cluster] = {"resources": wanted, "slots": 1, "planned": line}
-    return clusters, offers

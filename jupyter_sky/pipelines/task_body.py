@@ -57,10 +57,8 @@ class TaskBody:
 
     Attributes
     ----------
-    resources
-        Of its cluster, as a line of options: the planned offer.
     request
-        Resources as they were asked for; taken when the planned offer is refused.
+        Resources as they were asked for, as a line of options.
     function
         Base64 of the pickled function; empty for a command.
     command
@@ -71,7 +69,6 @@ class TaskBody:
         Addresses of what it reads from stores and writes to stores.
     """
 
-    resources: str = ""
     request: str = ""
     function: str = ""
     command: str = ""
@@ -176,7 +173,6 @@ def _make_task(task: Task, producers: Sequence[str]) -> RunTask:
             hint=_("a name has letters, digits, '_', '-' and '.'"),
         )
     body = TaskBody(
-        task.needs[0].command_line(),
         task.needs[0].command_line(),
         _pickled(task) if callable(task.run) else "",
         "" if callable(task.run) else f"{task.run or ''} {task.arg}".strip(),

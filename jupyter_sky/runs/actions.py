@@ -8,19 +8,39 @@ from typing import Any, Protocol
 
 from .events import Event
 from .graph import RunGraph, RunTask
+from .outlook import Residual
 
 
 @dataclass(frozen=True, slots=True)
 class MakePlan:
-    """Make a plan for the tasks that have not ended: `PLANNED` or `NO_PLAN`.
+    """Make a plan for what is left: `PLANNED`, `PLAN_KEPT` or `NO_PLAN`.
 
     Attributes
     ----------
     number
         Plans made before.
+    residual
+        What is left to be planned.
     """
 
     number: int
+    residual: Residual = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpPrices:
+    """Look up the prices of clusters that are not launched yet: `PRICES`.
+
+    Attributes
+    ----------
+    since
+        Unix time of the prices that are known; each look-up has its own.
+    offers
+        Offer of each cluster, by its name.
+    """
+
+    since: float
+    offers: Mapping[str, Any] = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +82,7 @@ class Send:
     cluster: str
     token: str
     attempt: int
+    offer: Any = field(compare=False, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +113,7 @@ class Release:
     token: str
 
 
-Action = MakePlan | FindResult | Launch | Move | Send | Follow | Stop | Release
+Action = MakePlan | LookUpPrices | FindResult | Launch | Move | Send | Follow | Stop | Release
 
 
 class World(Protocol):

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..remote.processes import identity
-from .actions import Action, FindResult, Launch, MakePlan, Release, World
+from .actions import Action, FindResult, Launch, LookUpPrices, MakePlan, Release, World
 from .decisions import decide, due_actions, next_time
 from .events import Event
 from .journal import RunJournal
@@ -93,7 +93,7 @@ class Controller:
                     task = asyncio.create_task(self._perform(action, state))
                     task.add_done_callback(self._notice_error)
                     self._under_way[action] = task
-            happened = await self._wait(next_time(state))
+            happened = await self._wait(next_time(state, now))
 
     def _record(self, state: RunState, happened: list[Event]) -> RunState:
         """Store what happened and what follows from it; return the state after that."""
@@ -110,7 +110,8 @@ class Controller:
             state, happened = fold(state, wishes), []
 
     async def _perform(self, action: Action, state: RunState) -> None:
-        task = None if isinstance(action, MakePlan | Launch | Release) else action.task
+        is_of_task = not isinstance(action, MakePlan | LookUpPrices | Launch | Release)
+        task = action.task if is_of_task else None
         events = await self._world.perform(action, state.graph.tasks[task] if task else None)
         self._at_point(f"after {type(action).__name__}")
         self._happened += [_mark(event, action) for event in events]
@@ -139,7 +140,7 @@ class Controller:
 
 def _mark(event: Event, action: Action) -> Event:
     """Return an event with the attempt and the launch that it is about."""
-    if isinstance(action, MakePlan | FindResult):
+    if isinstance(action, MakePlan | LookUpPrices | FindResult):
         return event
     marks: dict[str, Any] = {"token": action.token}
     if not isinstance(action, Launch | Release):

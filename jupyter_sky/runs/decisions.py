@@ -10,9 +10,25 @@ from collections import Counter
 from collections.abc import Iterator
 from zlib import crc32
 
-from .actions import Action, FindResult, Follow, Launch, MakePlan, Move, Release, Send, Stop
+from ..ledger.ledger import format_usd
+from ..translation import _
+from .actions import (
+    Action,
+    FindResult,
+    Follow,
+    Launch,
+    LookUpPrices,
+    MakePlan,
+    Move,
+    Release,
+    Send,
+    Stop,
+)
 from .events import Event, Kind
-from .state import ClusterPhase, Phase, RunState, TaskState, fold
+from .outlook import residual, spent_usd
+from .state import ClusterPhase, RunState, fold
+from .task_state import Phase, TaskState
+from .triggers import find_causes, next_trigger, wants_prices
 
 FIRST_DELAY, LONGEST_DELAY = 10.0, 600.0
 """Seconds before the first new try after a loss, and the longest time between two."""
@@ -75,9 +91,22 @@ def _decide_tasks(state: RunState, now: float) -> Iterator[Event]:
                 yield Event(Kind.PLACED, name, now)
         elif task.phase is Phase.MOVING and state.cancelled:
             yield Event(Kind.CANCELLED, name, now)
-    if unplaced and state.plan_at is None:
-        delay = GATHER_SECONDS if state.plans else 0.0
-        yield Event(Kind.PLAN_WANTED, "", now, {"until": now + delay})
+    yield from _decide_plans(state, unplaced, now)
+
+
+def _decide_plans(state: RunState, unplaced: bool, now: float) -> Iterator[Event]:
+    """Decide whether another plan is made, and whether the budget is used up."""
+    if state.cancelled or state.limit:
+        return
+    if state.budget_usd is not None and state.active and spent_usd(state, now) > state.budget_usd:
+        reason = _("the budget of {usd} is used up").format(usd=format_usd(state.budget_usd))
+        yield Event(Kind.LIMIT_REACHED, "", now, {"reason": reason})
+    elif state.plan_at is None:
+        causes = find_causes(state, now)
+        if unplaced or causes:
+            causes = [*state.troubles, *causes]
+            delay = GATHER_SECONDS if state.plans else 0.0
+            yield Event(Kind.PLAN_WANTED, "", now, {"until": now + delay, "causes": causes})
 
 
 def _count_used(state: RunState) -> Counter[str]:
@@ -98,6 +127,8 @@ def _has_room(state: RunState, name: str, used: Counter[str]) -> bool:
 def _judge(state: RunState, name: str, task: TaskState, now: float) -> Event:
     """Decide whether a task whose attempt did not end well is tried again."""
     rules = state.graph.tasks[name]
+    if state.limit:
+        return Event(Kind.GIVEN_UP, name, now, {"reason": state.limit})
     if state.cancelled:
         return Event(Kind.CANCELLED, name, now)
     if task.errors > rules.retries or task.losses > rules.losses:
@@ -114,7 +145,8 @@ def _decide_clusters(state: RunState, now: float, run: str) -> Iterator[Event]:
         for name in state.active
         if name in state.placement and state.tasks[name].phase is Phase.PLACING
     }
-    if not (state.cancelled or state.paused):
+    # a plan that is about to change launches nothing
+    if not (state.cancelled or state.paused or state.limit or state.plan_at is not None):
         for name in sorted(needed):
             cluster = state.clusters.get(name)
             if cluster is None or cluster.phase is ClusterPhase.GONE:
@@ -150,7 +182,10 @@ def due_actions(state: RunState, now: float) -> list[Action]:
     """
     actions: list[Action] = []
     if state.plan_at is not None and state.plan_at <= now and not state.cancelled:
-        actions.append(MakePlan(state.plans))
+        actions.append(MakePlan(state.plans, residual(state, now)))
+    if wants_prices(state, now) and not state.cancelled:
+        offers = {n: o for n, o in state.offers.items() if n not in state.clusters}
+        actions.append(LookUpPrices(state.priced_at, offers))
     for name, cluster in state.clusters.items():
         if cluster.phase is ClusterPhase.LAUNCHING:
             actions.append(Launch(name, cluster.token, cluster.offer))
@@ -162,15 +197,17 @@ def due_actions(state: RunState, now: float) -> list[Action]:
             actions.append(FindResult(name, task.attempts))
         elif kind := _ON_CLUSTERS.get(task.phase):
             cluster = state.placement[name]
-            kind = Stop if kind is Follow and state.cancelled else kind
-            actions.append(kind(name, cluster, state.clusters[cluster].token, task.attempts))
+            known = state.clusters[cluster]
+            kind = Stop if kind is Follow and (state.cancelled or state.limit) else kind
+            more = (known.offer,) if kind is Send else ()
+            actions.append(kind(name, cluster, known.token, task.attempts, *more))
     return actions
 
 
 _ON_CLUSTERS = {Phase.MOVING: Move, Phase.SENDING: Send, Phase.RUNNING: Follow}
 
 
-def next_time(state: RunState) -> float | None:
+def next_time(state: RunState, now: float) -> float | None:
     """Return the Unix time at which something follows without an event; None where nothing does."""
     times = [
         task.until
@@ -179,4 +216,6 @@ def next_time(state: RunState) -> float | None:
     ]
     if state.plan_at is not None:
         times.append(state.plan_at)
+    if (trigger := next_trigger(state, now)) is not None:
+        times.append(trigger)
     return min(times, default=None)

@@ -18,9 +18,15 @@ class Kind(StrEnum):
 
     # of the run
     PLANNED = "planned"
-    """A plan was made: ``clusters`` of tasks and ``offers`` of clusters."""
+    """A plan was made: ``clusters`` of tasks and ``offers`` of clusters, each with ``slots`` and
+    ``usd_h``; ``estimates`` of tasks, ``deadline_at`` and ``budget_usd`` where they are known;
+    ``text`` on why it was made anew, what it changes and what that saves."""
+    PLAN_KEPT = "plan kept"
+    """Another plan was made and gains too little: ``text``."""
     NO_PLAN = "no plan"
-    """No plan is possible: ``reason``."""
+    """No plan is possible: ``reason``, and ``tasks`` that cannot run; all unless given."""
+    PRICES = "prices"
+    """Prices of clusters that are not launched yet: ``usd_h`` by cluster."""
     CANCEL = "cancel"
     PAUSE = "pause"
     RESUME = "resume"
@@ -36,7 +42,8 @@ class Kind(StrEnum):
     BEGUN = "begun"
     """An engine has accepted the attempt."""
     SUCCEEDED = "succeeded"
-    """Its result is stored: ``hours``, ``usd``, and ``unkept`` where no later run may use it."""
+    """Its result is stored: ``hours``, ``usd``, ``gb``, where it lies (``place``, such as
+    ``aws/us-east-1``), and ``unkept`` where no later run may use it."""
     FAILED = "failed"
     """Its code raised: ``reason``."""
     LOST = "lost"
@@ -46,7 +53,8 @@ class Kind(StrEnum):
     # of a cluster
     LAUNCHED = "launched"
     REFUSED = "refused"
-    """Its place refused: ``reason``, ``place``."""
+    """Its place refused: ``reason``, ``place``, and for how long it is left out
+    (``block_seconds``); ``is_final`` where no other place would take it either."""
     CLUSTER_LOST = "cluster lost"
     RELEASED = "released"
 
@@ -68,7 +76,9 @@ class Kind(StrEnum):
     DRAINED = "drained"
     """Nothing more will run on the cluster: release it."""
     PLAN_WANTED = "plan wanted"
-    """A plan is to be made at ``until`` (Unix seconds)."""
+    """A plan is to be made at ``until`` (Unix seconds), for ``causes``, each with its ``key``."""
+    LIMIT_REACHED = "limit reached"
+    """The budget is used up: ``reason``. What runs is stopped, nothing more begins."""
 
 
 @dataclass(frozen=True, slots=True)

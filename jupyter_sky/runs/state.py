@@ -5,52 +5,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
 from .events import Event, Kind
 from .graph import RunGraph
+from .task_state import ENDED_BADLY, FINAL, TASK_CHANGES, UNDER_WAY, Phase, TaskState
 
 BLOCK_SECONDS = 1800.0
-"""Time for which a place that refused is left out of plans."""
+"""Time for which a place that refused is left out of plans, unless the refusal says another."""
 
-
-class Phase(StrEnum):
-    """Phase of a task; each but the resting ones names the action that is under way."""
-
-    WAITING = "waiting"
-    """Its producers have not ended."""
-    LOOKING_UP = "looking up"
-    """Its stored result is looked for, before its first attempt and after each loss."""
-    PLACING = "placing"
-    """It waits for a plan or for its cluster."""
-    MOVING = "moving"
-    """Its inputs are brought to its cluster."""
-    SENDING = "sending"
-    """Its attempt is sent to the cluster."""
-    RUNNING = "running"
-    JUDGED = "judged"
-    """Its attempt did not end well; whether it is tried again is decided next."""
-    DELAYED = "delayed"
-    """It is tried again later."""
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-    """It was not begun since a producer did not end well."""
-    CANCELLED = "cancelled"
-
-    @property
-    def is_final(self) -> bool:
-        """Whether nothing more happens to the task."""
-        return self in _FINAL
-
-
-_FINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED, Phase.CANCELLED})
-_ENDED_BADLY = _FINAL - {Phase.SUCCEEDED}
-_UNDER_WAY = frozenset({Phase.MOVING, Phase.SENDING, Phase.RUNNING})
-"""Phases in which a task is bound to its cluster."""
+MOST_REFUSALS = 20
+"""Refused clusters that a task survives."""
+FORCING = frozenset({"refused", "lost", "deadline", "budget"})
+"""Kinds of causes for which a plan must be made; for others it is made where that gains enough."""
 
 
 class ClusterPhase(StrEnum):
@@ -61,44 +32,6 @@ class ClusterPhase(StrEnum):
     DRAINING = "draining"
     """It is being released."""
     GONE = "gone"
-
-
-@dataclass(frozen=True, slots=True)
-class TaskState:
-    """State of a task.
-
-    Attributes
-    ----------
-    phase
-        What happens to it.
-    attempts, errors, losses
-        Number of attempts, each on one cluster; of those that its code ended with an error; of
-        those that its machine or a transfer ended.
-    until
-        Unix time at which a delayed task is tried again.
-    reason
-        Why it did not end well, or is tried again.
-    hours, usd
-        Time and money of the attempt that succeeded.
-    stored
-        Whether its result was found and nothing ran.
-    why
-        Why no kept result was taken; empty before it was looked for.
-    unkept
-        Why its result is not kept for later runs; empty where it is.
-    """
-
-    phase: Phase = Phase.WAITING
-    attempts: int = 0
-    errors: int = 0
-    losses: int = 0
-    until: float = 0.0
-    reason: str = ""
-    hours: float = 0.0
-    usd: float = 0.0
-    stored: bool = False
-    why: str = ""
-    unkept: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +48,62 @@ class ClusterState:
         Number of launches under its name.
     offer
         What is launched; values of JSON.
+    since
+        Unix time at which its last launch was wanted: from then on it is taken to cost money.
     """
 
     phase: ClusterPhase
     token: str
     launches: int = 1
     offer: Any = None
+    since: float = 0.0
+
+    @property
+    def usd_h(self) -> float:
+        """Price, USD/h; 0 where it is not known."""
+        return (self.offer or {}).get("usd_h", 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEstimate:
+    """What a plan expects of a task on its offer.
+
+    Attributes
+    ----------
+    hours
+        Time of its work, with reading from and writing to stores.
+    boot_hours
+        Time until a new machine is ready.
+    move_hours, move_usd
+        Time until its inputs have come, and the price of its transfers.
+    gb
+        Size of its result, GB; None where nobody has said.
+    """
+
+    hours: float
+    boot_hours: float = 0.0
+    move_hours: float = 0.0
+    move_usd: float = 0.0
+    gb: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A place that is left out of plans.
+
+    Attributes
+    ----------
+    until
+        Unix time.
+    offer
+        What was asked for there; values of JSON.
+    reason
+        In the words of the place.
+    """
+
+    until: float
+    offer: Any = None
+    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -139,12 +122,32 @@ class RunState:
         Cluster of each task by the last plan; a task that has none waits for the next plan.
     offers
         Offer of each cluster by the last plan, values of JSON.
+    estimates
+        What the last plan expects of each task.
     refused
-        Unix time until which each place is left out of plans.
+        Places that are left out of plans.
     plans
         Number of plans made.
     plan_at
         Unix time at which the next plan is due; None where none is.
+    troubles
+        Refusals and losses since the last plan, as causes of the next one.
+    causes
+        Causes of the plan that is due.
+    handled
+        Keys of the causes for which a plan was made.
+    reviewed_at
+        Unix time of the last plan that nothing forced.
+    usd
+        USD that clusters which have ended have cost, and transfers of tasks that have begun.
+    deadline_at, budget_usd
+        Limits of the run: Unix time, USD; None for none.
+    prices
+        Prices of clusters not launched yet, USD/h, as they were looked up since the last plan.
+    priced_at
+        Unix time at which they are those of the plan, or were looked up.
+    limit
+        Which limit has ended the run; empty where none has.
     cancelled, paused
         What a user asked for.
     """
@@ -157,9 +160,20 @@ class RunState:
     unfinished_producers: dict[str, int] = field(default_factory=dict)
     placement: dict[str, str] = field(default_factory=dict)
     offers: dict[str, Any] = field(default_factory=dict)
-    refused: dict[str, float] = field(default_factory=dict)
+    estimates: dict[str, TaskEstimate] = field(default_factory=dict)
+    refused: dict[str, Refusal] = field(default_factory=dict)
     plans: int = 0
     plan_at: float | None = None
+    troubles: tuple[Mapping[str, Any], ...] = ()
+    causes: tuple[Mapping[str, Any], ...] = ()
+    handled: frozenset[str] = frozenset()
+    reviewed_at: float = -math.inf
+    usd: float = 0.0
+    deadline_at: float | None = None
+    budget_usd: float | None = None
+    prices: dict[str, float] = field(default_factory=dict)
+    priced_at: float = 0.0
+    limit: str = ""
     cancelled: bool = False
     paused: bool = False
 
@@ -194,7 +208,7 @@ class RunState:
     def bad_producer(self, task: str) -> str:
         """Return a producer of a task that did not end well; empty where all did."""
         producers = self.graph.tasks[task].after
-        return next((p for p in producers if self.tasks[p].phase in _ENDED_BADLY), "")
+        return next((p for p in producers if self.tasks[p].phase in ENDED_BADLY), "")
 
     def copy(self) -> RunState:
         """Return a state that changes apart from this one."""
@@ -207,6 +221,7 @@ class RunState:
             unfinished_producers=dict(self.unfinished_producers),
             placement=dict(self.placement),
             offers=dict(self.offers),
+            estimates=dict(self.estimates),
             refused=dict(self.refused),
         )
 
@@ -231,10 +246,14 @@ def fold(state: RunState, events: Iterable[Event]) -> RunState:
     """
     after = state.copy()
     for event in events:
-        if event.kind in _OF_TASKS:
+        if event.kind in TASK_CHANGES:
             task = after.tasks.get(event.subject)
-            changed = task and _OF_TASKS[event.kind](task, event)
+            changed = task and TASK_CHANGES[event.kind](task, event)
             if task is not None and changed is not None and changed is not task:
+                if changed.phase is Phase.CANCELLED and after.limit:
+                    changed = replace(changed, phase=Phase.FAILED, reason=after.limit)
+                if event.kind is Kind.PLACED and event.subject in after.estimates:
+                    after.usd += after.estimates[event.subject].move_usd
                 _set_task(after, event.subject, changed)
         elif event.kind in _OF_CLUSTERS:
             _OF_CLUSTERS[event.kind](after, event)
@@ -252,119 +271,18 @@ def _set_task(state: RunState, name: str, task: TaskState) -> None:
     state.active.pop(name, None)
     for consumer in state.graph.consumers[name]:
         state.unfinished_producers[consumer] -= 1
-        bad = task.phase in _ENDED_BADLY
+        bad = task.phase in ENDED_BADLY
         if (bad or not state.unfinished_producers[consumer]) and (
             state.tasks[consumer].phase is Phase.WAITING
         ):
             state.ready.setdefault(consumer)
 
 
-_TaskChange = Callable[[TaskState, Event], TaskState | None]
-
-
-def _move(start: Phase, end: Phase) -> _TaskChange:
-    def change(task: TaskState, event: Event) -> TaskState | None:
-        return replace(task, phase=end) if task.phase is start else None
-
-    return change
-
-
-def _advance(start: Phase, end: Phase) -> _TaskChange:
-    """Return a change of the attempt that an event names."""
-
-    def change(task: TaskState, event: Event) -> TaskState | None:
-        is_due = task.phase is start and _is_current(task, event)
-        return replace(task, phase=end) if is_due else None
-
-    return change
-
-
-def _end_badly(count: str) -> _TaskChange:
-    """Return a change that counts an attempt which did not end well."""
-
-    def change(task: TaskState, event: Event) -> TaskState | None:
-        if not _is_current(task, event):
-            return None
-        return replace(
-            task,
-            phase=Phase.JUDGED,
-            reason=event.data.get("reason", ""),
-            **{count: getattr(task, count) + 1},
-        )
-
-    return change
-
-
-def _is_current(task: TaskState, event: Event) -> bool:
-    """Whether an event is about the attempt that is under way."""
-    return task.phase in _UNDER_WAY and event.data["attempt"] == task.attempts
-
-
-def _succeed(task: TaskState, event: Event) -> TaskState | None:
-    if not _is_current(task, event):
-        return None
-    facts = {name: event.data[name] for name in ("hours", "usd", "unkept") if name in event.data}
-    return replace(task, phase=Phase.SUCCEEDED, reason="", **facts)
-
-
-def _find(task: TaskState, event: Event) -> TaskState | None:
-    if task.phase is not Phase.LOOKING_UP:
-        return None
-    return replace(task, phase=Phase.SUCCEEDED, stored=not task.attempts, reason="")
-
-
-def _find_none(task: TaskState, event: Event) -> TaskState | None:
-    if task.phase is not Phase.LOOKING_UP:
-        return None
-    return replace(task, phase=Phase.PLACING, why=event.data.get("why", ""))
-
-
-def _place(task: TaskState, event: Event) -> TaskState | None:
-    if task.phase is not Phase.PLACING:
-        return None
-    return replace(task, phase=Phase.MOVING, attempts=task.attempts + 1)
-
-
-def _delay(task: TaskState, event: Event) -> TaskState | None:
-    if task.phase is not Phase.JUDGED:
-        return None
-    return replace(task, phase=Phase.DELAYED, until=event.data["until"])
-
-
-def _end(phase: Phase) -> _TaskChange:
-    def change(task: TaskState, event: Event) -> TaskState | None:
-        if task.phase.is_final:
-            return None
-        return replace(task, phase=phase, reason=event.data.get("reason", task.reason))
-
-    return change
-
-
-_OF_TASKS: Mapping[Kind, _TaskChange] = {
-    Kind.READY: _move(Phase.WAITING, Phase.LOOKING_UP),
-    Kind.RESULT_FOUND: _find,
-    Kind.NO_RESULT: _find_none,
-    Kind.PLACED: _place,
-    Kind.MOVED: _advance(Phase.MOVING, Phase.SENDING),
-    Kind.NOT_MOVED: _end_badly("losses"),
-    Kind.BEGUN: _advance(Phase.SENDING, Phase.RUNNING),
-    Kind.SUCCEEDED: _succeed,
-    Kind.FAILED: _end_badly("errors"),
-    Kind.LOST: _end_badly("losses"),
-    Kind.STOPPED: _end(Phase.CANCELLED),
-    Kind.RETRY_LATER: _delay,
-    Kind.RETRIED: _move(Phase.DELAYED, Phase.LOOKING_UP),
-    Kind.GIVEN_UP: _end(Phase.FAILED),
-    Kind.SKIPPED: _end(Phase.SKIPPED),
-    Kind.CANCELLED: _end(Phase.CANCELLED),
-}
-
-
 def _want_cluster(state: RunState, event: Event) -> None:
     before = state.clusters.get(event.subject)
     launches = before.launches + 1 if before else 1
     state.clusters[event.subject] = ClusterState(
-        ClusterPhase.LAUNCHING, event.data["token"], launches, event.data["offer"]
+        ClusterPhase.LAUNCHING, event.data["token"], launches, event.data["offer"], event.at
     )
 
 
@@ -373,14 +291,23 @@ def _move_cluster(start: ClusterPhase, end: ClusterPhase) -> _ClusterChange:
         cluster = state.clusters[event.subject]
         if cluster.phase is start and cluster.token == event.data["token"]:
             state.clusters[event.subject] = replace(cluster, phase=end)
+            if end is ClusterPhase.GONE:
+                state.usd += _cost(cluster, event.at)
 
     return change
 
 
+def _cost(cluster: ClusterState, now: float) -> float:
+    """Return USD that a cluster has cost since its launch was wanted."""
+    return max(now - cluster.since, 0.0) / 3600 * cluster.usd_h
+
+
 def _refuse_cluster(state: RunState, event: Event) -> None:
+    cluster = state.clusters[event.subject]
     _end_cluster(state, event)
     if place := event.data.get("place", ""):
-        state.refused[place] = event.at + BLOCK_SECONDS
+        until = event.at + event.data.get("block_seconds", BLOCK_SECONDS)
+        state.refused[place] = Refusal(until, cluster.offer, event.data.get("reason", ""))
 
 
 def _end_cluster(state: RunState, event: Event) -> None:
@@ -389,18 +316,28 @@ def _end_cluster(state: RunState, event: Event) -> None:
     if cluster.phase is ClusterPhase.GONE or cluster.token != event.data["token"]:
         return
     state.clusters[event.subject] = replace(cluster, phase=ClusterPhase.GONE)
+    if event.kind is Kind.CLUSTER_LOST:
+        state.usd += _cost(cluster, event.at)
+    trouble = {
+        "kind": "refused" if event.kind is Kind.REFUSED else "lost",
+        "cluster": event.subject,
+        "reason": event.data.get("reason", ""),
+    }
+    state.troubles = (*state.troubles, trouble)
     for name in [name for name, placed in state.placement.items() if placed == event.subject]:
         task = state.tasks[name]
         if task.phase.is_final:
             continue
         del state.placement[name]
-        if task.phase in _UNDER_WAY:
-            reason = event.data.get("reason", "")
-            _set_task(
-                state,
-                name,
-                replace(task, phase=Phase.JUDGED, losses=task.losses + 1, reason=reason),
-            )
+        reason = event.data.get("reason", "")
+        if task.phase in UNDER_WAY:
+            lost = replace(task, phase=Phase.JUDGED, losses=task.losses + 1, reason=reason)
+            _set_task(state, name, lost)
+        elif task.phase is Phase.PLACING and event.kind is Kind.REFUSED:
+            refused = replace(task, refusals=task.refusals + 1)
+            if event.data.get("is_final") or refused.refusals > MOST_REFUSALS:
+                refused = replace(refused, phase=Phase.FAILED, reason=reason)
+            _set_task(state, name, refused)
 
 
 _ClusterChange = Callable[[RunState, Event], None]
@@ -416,22 +353,55 @@ _OF_CLUSTERS: Mapping[Kind, _ClusterChange] = {
 
 def _plan(state: RunState, event: Event) -> None:
     for name, cluster in event.data["clusters"].items():
-        if state.tasks[name].phase not in (_UNDER_WAY | _FINAL):  # those stay where they are
+        if state.tasks[name].phase not in (UNDER_WAY | FINAL):  # those stay where they are
             state.placement[name] = cluster
     state.offers.update(event.data["offers"])
+    estimates = event.data.get("estimates", {})
+    state.estimates.update({name: TaskEstimate(**facts) for name, facts in estimates.items()})
+    state.deadline_at = event.data.get("deadline_at")
+    state.budget_usd = event.data.get("budget_usd")
+    state.prices, state.priced_at = {}, event.at
+    _end_planning(state)
+
+
+def _note_prices(state: RunState, event: Event) -> None:
+    state.prices, state.priced_at = dict(event.data["usd_h"]), event.at
+
+
+def _keep_plan(state: RunState, event: Event) -> None:
+    _end_planning(state)
+
+
+def _end_planning(state: RunState) -> None:
     state.plans, state.plan_at = state.plans + 1, None
+    state.troubles = tuple(one for one in state.troubles if one not in state.causes)
+    state.causes = ()
 
 
 def _fail_to_plan(state: RunState, event: Event) -> None:
-    state.plans, state.plan_at = state.plans + 1, None
-    for name in list(state.active):
+    _end_planning(state)
+    _fail_tasks(state, event.data.get("tasks", state.tasks), UNDER_WAY, event.data["reason"])
+
+
+def _reach_limit(state: RunState, event: Event) -> None:
+    state.limit = event.data["reason"]
+    _fail_tasks(state, state.tasks, {Phase.SENDING, Phase.RUNNING}, state.limit)
+
+
+def _fail_tasks(state: RunState, names: Iterable[str], spared: Set[Phase], reason: str) -> None:
+    """Let tasks fail that have not ended and are in none of the spared phases."""
+    for name in names:
         task = state.tasks[name]
-        if task.phase is Phase.PLACING and name not in state.placement:
-            _set_task(state, name, replace(task, phase=Phase.FAILED, reason=event.data["reason"]))
+        if not task.phase.is_final and task.phase not in spared:
+            _set_task(state, name, replace(task, phase=Phase.FAILED, reason=reason))
 
 
 def _want_plan(state: RunState, event: Event) -> None:
-    state.plan_at = event.data["until"]
+    causes = tuple(event.data.get("causes", ()))
+    state.plan_at, state.causes = event.data["until"], causes
+    state.handled |= {cause["key"] for cause in causes if "key" in cause}
+    if causes and not any(cause["kind"] in FORCING for cause in causes):
+        state.reviewed_at = event.at
 
 
 def _cancel(state: RunState, event: Event) -> None:
@@ -444,6 +414,9 @@ def _pause(state: RunState, event: Event) -> None:
 
 _OF_RUNS: Mapping[Kind, Callable[[RunState, Event], None]] = {
     Kind.PLANNED: _plan,
+    Kind.PLAN_KEPT: _keep_plan,
+    Kind.PRICES: _note_prices,
+    Kind.LIMIT_REACHED: _reach_limit,
     Kind.NO_PLAN: _fail_to_plan,
     Kind.PLAN_WANTED: _want_plan,
     Kind.CANCEL: _cancel,

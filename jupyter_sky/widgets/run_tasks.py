@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..pipelines.run_report import TaskReport
 from ..quantities import format_elapsed
 from ..runs.graph import RunGraph
-from ..runs.state import Phase
+from ..runs.task_state import Phase
 from ..translation import _
 from .svg import EDGE, QUIET
 

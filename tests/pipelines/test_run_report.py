@@ -16,7 +16,8 @@ from jupyter_sky.pipelines.export import describe_graph, write_graph
 from jupyter_sky.pipelines.run_report import TaskReport, make_table, report_tasks
 from jupyter_sky.runs.events import Event, Kind
 from jupyter_sky.runs.graph import RunGraph, RunTask
-from jupyter_sky.runs.state import Phase, RunState, fold
+from jupyter_sky.runs.state import RunState, fold
+from jupyter_sky.runs.task_state import Phase
 
 OFFER = Offer("aws", "us-east-1", "t3.nano", 2, 0.5, price=1.2)
 GRAPH = RunGraph(

@@ -9,11 +9,14 @@ import pytest
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.pipelines.cell_body import CellBody, make_notebook_dag, make_notebook_graph
 from jupyter_sky.pipelines.cells import read_cells
+from jupyter_sky.pipelines.cluster_assignment import assign_clusters
 from jupyter_sky.pipelines.links import Pipeline, link_cells
-from jupyter_sky.pipelines.session_world import attempt_name, plan_clusters
+from jupyter_sky.pipelines.session_world import attempt_name
 from jupyter_sky.pipelines.sweeps import expand_cells
 from jupyter_sky.pipelines.task_names import plain_name
 from jupyter_sky.runs.graph import RunGraph
+from jupyter_sky.runs.outlook import residual
+from jupyter_sky.runs.state import RunState
 
 
 def _pipeline(*sources: str) -> Pipeline:
@@ -140,12 +143,19 @@ def test_a_swept_name_is_not_that_of_another_cell() -> None:
     assert "lr" in _body(graph, "fit[lr=0.1]").hidden
 
 
+def _assign(graph: RunGraph) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the clusters of a graph whose tasks all take what they ask for."""
+    wanted = {name: {"resources": task.body["request"]} for name, task in graph.tasks.items()}
+    clusters, offers = assign_clusters(graph, wanted, residual(RunState.begin(graph), 0.0))
+    return clusters, dict(offers)
+
+
 def test_as_many_clusters_as_tasks_run_at_a_time() -> None:
     wide = SWEEP.replace("[0.1,0.01]", "range(20)")
-    clusters, offers = plan_clusters(_graph(NOTEBOOK[0], wide))
+    clusters, offers = _assign(_graph(NOTEBOOK[0], wide))
     assert len(offers) == 9 and len(clusters) == 21  # one is that of cell1
     narrow = wide.replace("--map", "--at-once 3 --map")
-    clusters, offers = plan_clusters(_graph(NOTEBOOK[0], narrow))
+    clusters, offers = _assign(_graph(NOTEBOOK[0], narrow))
     assert len(offers) == 4
     assert clusters["fit[lr=0]"] == clusters["fit[lr=3]"] != clusters["fit[lr=1]"]
     frozen = make_notebook_dag(_pipeline(NOTEBOOK[0], narrow), "wide", {}).freeze()

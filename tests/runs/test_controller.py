@@ -17,7 +17,8 @@ from jupyter_sky.runs.controller import Controller
 from jupyter_sky.runs.events import Kind
 from jupyter_sky.runs.graph import RunGraph, RunTask
 from jupyter_sky.runs.journal import RunJournal
-from jupyter_sky.runs.state import Phase, RunState, fold
+from jupyter_sky.runs.state import RunState, fold
+from jupyter_sky.runs.task_state import Phase
 
 from .pretended_world import DIAMOND, Clock, PretendedWorld
 

@@ -9,7 +9,7 @@ from jupyter_sky.optimizer.plan import Plan
 from jupyter_sky.optimizer.plan_values import PlannedTask
 from jupyter_sky.pipelines.run_report import TaskReport
 from jupyter_sky.runs.graph import RunGraph, RunTask
-from jupyter_sky.runs.state import Phase
+from jupyter_sky.runs.task_state import Phase
 from jupyter_sky.widgets.graph_layout import MAX_BOXES
 from jupyter_sky.widgets.run_gantt import draw_run_chart
 from jupyter_sky.widgets.run_graph import draw_run_graph
