@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..dag.graph import topological_order
@@ -91,7 +91,10 @@ class RunGraph:
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return values of JSON from which `from_json` makes an equal graph."""
-        return [asdict(task) for task in self.tasks.values()]
+        return [
+            {each.name: getattr(task, each.name) for each in fields(task)}
+            for task in self.tasks.values()
+        ]
 
     @classmethod
     def from_json(cls, data: Iterable[Mapping[str, Any]]) -> RunGraph:

@@ -1,5 +1,6 @@
 """Runs of graphs: their controller's time, its ends at every step, and a kernel that is killed.
 
+``plan_1000_s`` is the time in which a graph of 1,000 tasks is planned as `sky.run` does it.
 ``stale_wrong`` counts tasks that ran or were skipped wrongly after ``stale_edits`` edits of a
 notebook and its files, in real runs; ``cache_hit_ms`` is the time in which a kept result is found
 and taken.
@@ -21,6 +22,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+import jupyter_sky as sky  # noqa: E402
+from jupyter_sky.pipelines.placing import pin_graph, place_graph  # noqa: E402
+from jupyter_sky.pipelines.session_world import plan_clusters  # noqa: E402
+from jupyter_sky.pipelines.task_body import make_graph  # noqa: E402
 from jupyter_sky.runs import controller as controller_module  # noqa: E402
 from jupyter_sky.runs.controller import Controller  # noqa: E402
 from jupyter_sky.runs.graph import RunGraph, RunTask  # noqa: E402
@@ -35,6 +40,7 @@ EXPECTED = {"prepare": 1, "left": 2, "right": 1, "join": 2, "report": 1}
 def main(quick: bool = False) -> dict[str, float]:
     """Return the figures."""
     figures = {"controller_cpu_ms_per_task": controller_time(100 if quick else 1000)}
+    figures["plan_1000_s"] = plan_seconds(100 if quick else 1000)
     figures |= end_everywhere(10 if quick else 10**6)
     figures["resume_s"] = resume_seconds()
     figures |= stale_wrong(3 if quick else 60)
@@ -52,6 +58,28 @@ def controller_time(count: int) -> float:
         began = time.process_time()
         asyncio.run(Controller(journal, "bag", world, Clock()).run())
         return (time.process_time() - began) / count * 1000
+
+
+def plan_seconds(count: int, width: int = 100) -> float:
+    """Return seconds in which a graph is read and placed: the least of three times."""
+    took = []
+    for _time in range(3):
+        dag = layered_dag(count, width)
+        began = time.perf_counter()
+        graph = make_graph(dag)
+        plan_clusters(pin_graph(graph, dag, place_graph(dag)))
+        took.append(time.perf_counter() - began)
+    return min(took)
+
+
+def layered_dag(count: int, width: int) -> sky.Dag:
+    """Return a graph in layers, each of whose tasks adds the values of two of the layer before."""
+    with sky.Dag("layers") as dag:
+        tasks = [sky.Task(f"t{n}", run=lambda *values: sum(values) + 1) for n in range(count)]
+    for n in range(width, count):
+        tasks[n - width] >> tasks[n]
+        tasks[n - n % width - width + (n + 1) % width] >> tasks[n]
+    return dag
 
 
 def end_everywhere(most: int) -> dict[str, float]:
