@@ -1,8 +1,8 @@
 """Results that are kept across runs: what each key has given, and the bytes of the values.
 
-Values lie in files that are named by the digest of their content and never changed; a table says
-which of them a key has given. A result that is damaged or gone is found out before it is used.
-Files that nothing has used for longest are removed first.
+Values lie in files that are named by the digest of their content and never changed, small ones in
+the table of these files; another table says which of them a key has given. A result that is damaged
+or gone is found out before it is used. Files that nothing has used for longest are removed first.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,6 +29,8 @@ KEEP_SECONDS = 14 * 24 * 3600.0
 """Time after its last use for which a result is kept."""
 YOUNG_SECONDS = 3600.0
 """Time for which a file is kept in any case: another process may be about to use it."""
+SMALL_BYTES = 2**14
+"""Size up to which the content of a file lies in the table."""
 _MIGRATIONS = (
     """
     CREATE TABLE result (
@@ -40,6 +42,7 @@ _MIGRATIONS = (
     ) WITHOUT ROWID;
     CREATE TABLE file (digest TEXT PRIMARY KEY, bytes INTEGER NOT NULL, used REAL NOT NULL);
     """,
+    "ALTER TABLE file ADD COLUMN data BLOB",
 )
 
 
@@ -117,16 +120,21 @@ class KeptResults:
 
     # -- files ---------------------------------------------------------------------------------
 
-    def write_file(self, data: bytes) -> str:
-        """Keep bytes, and return their digest."""
-        digest = digest_of(data)
-        path = self._path(digest)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(path, data)  # also where a file is there: it may be damaged
-        self._db.write(
-            ("INSERT OR REPLACE INTO file VALUES (?, ?, ?)", (digest, len(data), time.time()))
-        )
-        return digest
+    def write_files(self, contents: Sequence[bytes]) -> list[str]:
+        """Keep files so that a power cut cannot take them back, and return their digests."""
+        rows: dict[str, Statement] = {}
+        digests = [digest_of(data) for data in contents]
+        for digest, data in zip(digests, contents, strict=True):
+            is_small = len(data) <= SMALL_BYTES
+            if not is_small:
+                path = self._path(digest)
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                write_atomically(path, data)  # also where a file is there: it may be damaged
+            row = (digest, len(data), time.time(), data if is_small else None)
+            rows[digest] = ("INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?)", row)
+        if rows:
+            self._db.write(*rows.values(), durable=True)
+        return digests
 
     def read_file(self, digest: str) -> bytes:
         """Return kept bytes.
@@ -136,25 +144,39 @@ class KeptResults:
         FileNotFoundError
             They were removed.
         """
+        rows = self._db.read("SELECT data FROM file WHERE digest = ?", (digest,))
+        if rows and rows[0]["data"] is not None:
+            return rows[0]["data"]
         return self._path(digest).read_bytes()
+
+    def size(self, digests: Iterable[str]) -> int:
+        """Return the number of bytes of files."""
+        query = "SELECT bytes FROM file WHERE digest = ?"
+        rows = (row for digest in digests for row in self._db.read(query, (digest,)))
+        return sum(row["bytes"] for row in rows)
 
     def _path(self, digest: str) -> Path:
         return self._folder / "files" / digest[:2] / digest
 
     # -- results -------------------------------------------------------------------------------
 
-    def keep(self, key: TaskKey, result: TaskResult, origin: str, task: str) -> None:
-        """Keep the result of a key; an earlier one of the same key is replaced.
+    def keep(self, results: Mapping[str, tuple[TaskKey, TaskResult]], origin: str) -> None:
+        """Keep the results of keys; earlier ones of the same keys are replaced.
 
         Parameters
         ----------
-        origin, task
-            Notebook or graph, and the name of the task in it: of which `latest` is asked.
+        results
+            By task.
+        origin
+            Notebook or graph of the tasks: `latest` is asked of both.
         """
-        row = (key.digest, json.dumps(result.to_json()), time.time())
-        self._db.write(
-            ("INSERT OR REPLACE INTO result VALUES (?, ?, ?)", row), _latest(key, origin, task)
-        )
+        rows: list[Statement] = []
+        for task, (key, result) in results.items():
+            row = (key.digest, json.dumps(result.to_json()), time.time())
+            rows.append(("INSERT OR REPLACE INTO result VALUES (?, ?, ?)", row))
+            rows.append(_latest(key, origin, task))
+        if rows:
+            self._db.write(*rows)
 
     def find(self, key: TaskKey) -> TaskResult | None:
         """Return the result that is kept of a key; None without one."""
@@ -182,8 +204,7 @@ class KeptResults:
         """Return why a kept result cannot be used; empty where all of it is there."""
         for digest in filter(None, [*result.values.values(), result.outputs]):
             try:
-                with self._path(digest).open("rb") as file:
-                    is_whole = hashlib.file_digest(file, _hash).hexdigest() == digest
+                is_whole = self._content_digest(digest) == digest
             except FileNotFoundError:
                 return _("its kept result was removed")
             except OSError as error:
@@ -197,6 +218,14 @@ class KeptResults:
             if product_version(address) != version:
                 return _("{address} is not as it left it").format(address=address)
         return ""
+
+    def _content_digest(self, name: str) -> str:
+        """Return the digest of what a file holds now."""
+        rows = self._db.read("SELECT data FROM file WHERE digest = ?", (name,))
+        if rows and rows[0]["data"] is not None:
+            return digest_of(rows[0]["data"])
+        with self._path(name).open("rb") as file:
+            return hashlib.file_digest(file, _hash).hexdigest()
 
     # -- removal -------------------------------------------------------------------------------
 

@@ -24,11 +24,13 @@ from ..store.atomic_file import write_atomically
 from ..tables import Table
 from ..translation import _
 from .cell_outputs import output_text
+from .cell_runs import POLL_SECONDS, hourly_price
 from .export import describe_graph, write_graph
 from .kept_results import KeptResults
 from .results import RunResults
 from .run_report import TaskReport, make_table, report_tasks
-from .session_world import POLL_SECONDS, SessionWorld, attempt_name, hourly_price
+from .session_world import SessionWorld
+from .task_names import attempt_name
 
 if TYPE_CHECKING:
     from ..optimizer.plan import Plan
@@ -274,7 +276,8 @@ class PipelineRun:
         attempts = self.state.tasks[task].attempts
         if not attempts:
             return ""
-        return self._session.find_handle(attempt_name(self.name, task, attempts)).logs()
+        cell = self._results.cell_of(task, attempts) or attempt_name(self.name, task, attempts)
+        return self._session.find_handle(cell).logs()
 
     def save_notebook(self, path: str | Path) -> Path:
         """Write the notebook of the run with the outputs of the cells that have ended.

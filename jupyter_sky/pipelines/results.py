@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..executor.stored_values import StoredValue
-from ..store.atomic_file import write_atomically
+from ..store.database import Database
 from .identity import TaskKey
 from .kept_results import KeptResults, TaskResult
-from .task_names import plain_name
+
+_MIGRATIONS = (
+    """
+    CREATE TABLE entry (
+        task TEXT NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL, PRIMARY KEY (task, kind)
+    ) WITHOUT ROWID;
+    CREATE TABLE sent (task TEXT PRIMARY KEY, attempt INTEGER NOT NULL, cell TEXT NOT NULL);
+    CREATE INDEX sent_cell ON sent (cell);
+    """,
+)
+
+
+class _Pending(threading.local):
+    """Entries of a thread that are going to be stored together."""
+
+    entries: dict[tuple[str, str], str] | None = None
 
 
 class RunResults:
-    """Results of one run; each file is complete or absent.
+    """Results of one run, in a SQLite file.
 
     Parameters
     ----------
@@ -27,11 +44,20 @@ class RunResults:
     """
 
     def __init__(self, folder: Path, kept: KeptResults) -> None:
-        self._folder, self._kept = folder, kept
+        self._path, self._kept = folder / "results.db", kept
+        self._pending = _Pending()
+
+    @cached_property
+    def _db(self) -> Database:
+        return Database.open(self._path, _MIGRATIONS)
+
+    @property
+    def _is_empty(self) -> bool:
+        return "_db" not in self.__dict__ and not self._path.exists()
 
     def find(self, task: str) -> TaskResult | None:
         """Return the result of a task; None before it has ended well."""
-        data = self._read(f"{plain_name(task)}.result.json")
+        data = self._read(task, "result")
         return None if data is None else TaskResult.from_json(data)
 
     def save(self, task: str, values: Mapping[str, Any], **facts: Any) -> TaskResult:
@@ -52,18 +78,15 @@ class RunResults:
         import cloudpickle
 
         handles = {n: v.to_json() for n, v in values.items() if isinstance(v, StoredValue)}
-        digests = {
-            name: self._kept.write_file(cloudpickle.dumps(value))
-            for name, value in values.items()
-            if name not in handles
-        }
-        result = TaskResult(digests, handles, **facts)
-        self._write(f"{plain_name(task)}.result.json", result.to_json(), durable=True)
+        names = [name for name in values if name not in handles]
+        digests = self._kept.write_files([cloudpickle.dumps(values[name]) for name in names])
+        result = TaskResult(dict(zip(names, digests, strict=True)), handles, **facts)
+        self.adopt(task, result)
         return result
 
     def adopt(self, task: str, result: TaskResult) -> None:
-        """Take a result that an earlier run has made, with what it has shown."""
-        self._write(f"{plain_name(task)}.result.json", result.to_json(), durable=True)
+        """Take a result whose values are kept: of an earlier run, or stored before."""
+        self._write(task, "result", result.to_json())
 
     def load(self, task: str, name: str = "") -> Any:
         """Return a value of a task that has ended well.
@@ -86,16 +109,16 @@ class RunResults:
 
     def save_key(self, task: str, key: TaskKey | None) -> None:
         """Note the key of a task before it runs; None where it has none."""
-        self._write(f"{plain_name(task)}.key.json", None if key is None else key.to_json())
+        self._write(task, "key", None if key is None else key.to_json())
 
     def key(self, task: str) -> TaskKey | None:
         """Return the key of a task; None where it has none."""
-        data = self._read(f"{plain_name(task)}.key.json")
+        data = self._read(task, "key")
         return None if data is None else TaskKey.from_json(data)
 
     def save_outputs(self, task: str, outputs: Sequence[dict[str, Any]]) -> None:
         """Keep the outputs of the last attempt of a task, as notebooks have them."""
-        self._write(f"{plain_name(task)}.outputs.json", outputs)
+        self._write(task, "outputs", outputs)
 
     def outputs(self, task: str) -> list[dict[str, Any]] | None:
         """Return the outputs of the last attempt of a task that has ended; None before."""
@@ -103,21 +126,72 @@ class RunResults:
         if result is not None and result.outputs:
             with suppress(FileNotFoundError):  # removed since
                 return json.loads(self._kept.read_file(result.outputs))
-        return self._read(f"{plain_name(task)}.outputs.json")
+        return self._read(task, "outputs")
 
     def used_files(self) -> set[str]:
         """Return the digests of the files that the results name."""
-        paths = self._folder.glob("*.result.json")
-        results = [TaskResult.from_json(json.loads(path.read_text())) for path in paths]
+        if self._is_empty:
+            return set()
+        rows = self._db.read("SELECT data FROM entry WHERE kind = 'result'")
+        results = [TaskResult.from_json(json.loads(row["data"])) for row in rows]
         return {each for result in results for each in (*result.values.values(), result.outputs)}
 
-    def _read(self, name: str) -> Any:
-        try:
-            return json.loads((self._folder / name).read_text())
-        except FileNotFoundError:
-            return None
+    # -- attempts that are sent with others ----------------------------------------------------
 
-    def _write(self, name: str, data: Any, durable: bool = False) -> None:
-        """Write a file; where it is durable, a power cut cannot take it back."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(self._folder / name, json.dumps(data).encode(), durable=durable)
+    def note_sent(self, cell: str, attempts: Mapping[str, int]) -> None:
+        """Note the cell in which attempts are about to be sent, by task."""
+        statement = "INSERT OR REPLACE INTO sent VALUES (?, ?, ?)"
+        rows = [(statement, (task, attempt, cell)) for task, attempt in attempts.items()]
+        self._db.write(*rows, durable=True)
+
+    def cell_of(self, task: str, attempt: int) -> str:
+        """Return the name of the cell in which an attempt was sent with others; empty if alone."""
+        if self._is_empty:
+            return ""
+        query = "SELECT cell FROM sent WHERE task = ? AND attempt = ?"
+        rows = self._db.read(query, (task, attempt))
+        return rows[0]["cell"] if rows else ""
+
+    def attempts_in(self, cell: str) -> dict[str, int]:
+        """Return the attempts that were sent in a cell, in their order there."""
+        rows = self._db.read(
+            "SELECT task, attempt FROM sent WHERE cell = ? ORDER BY rowid", (cell,)
+        )
+        return {row["task"]: row["attempt"] for row in rows}
+
+    # -- the file ------------------------------------------------------------------------------
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Store what this thread writes in the block at its end, in one transaction."""
+        assert self._pending.entries is None
+        self._pending.entries = {}
+        try:
+            yield
+            self._store(self._pending.entries)
+        finally:
+            self._pending.entries = None
+
+    def _read(self, task: str, kind: str) -> Any:
+        pending = self._pending.entries or {}
+        if (task, kind) in pending:
+            return json.loads(pending[task, kind])
+        if self._is_empty:
+            return None
+        query = "SELECT data FROM entry WHERE task = ? AND kind = ?"
+        rows = self._db.read(query, (task, kind))
+        return json.loads(rows[0]["data"]) if rows else None
+
+    def _write(self, task: str, kind: str, data: Any) -> None:
+        entry = {(task, kind): json.dumps(data)}
+        if self._pending.entries is None:
+            self._store(entry)
+        else:
+            self._pending.entries |= entry
+
+    def _store(self, entries: Mapping[tuple[str, str], str]) -> None:
+        """Write entries; a power cut cannot take them back."""
+        statement = "INSERT OR REPLACE INTO entry VALUES (?, ?, ?)"
+        if entries:
+            rows = [(statement, (*names, data)) for names, data in entries.items()]
+            self._db.write(*rows, durable=True)

@@ -6,12 +6,12 @@ disk; after a crash the same state makes the same actions due, with the same nam
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from zlib import crc32
 
 from .actions import Action, FindResult, Follow, Launch, MakePlan, Move, Release, Send, Stop
 from .events import Event, Kind
+from .room import Room
 from .state import ClusterPhase, Phase, RunState, TaskState, fold
 
 FIRST_DELAY, LONGEST_DELAY = 10.0, 600.0
@@ -55,7 +55,7 @@ def _decide_tasks(state: RunState, now: float) -> Iterator[Event]:
         elif not state.paused:
             yield Event(Kind.READY, name, now)
     unplaced = False
-    used = _count_used(state)
+    room = Room(state)
     for name in state.active:
         task = state.tasks[name]
         if task.phase is Phase.JUDGED:
@@ -70,29 +70,13 @@ def _decide_tasks(state: RunState, now: float) -> Iterator[Event]:
                 yield Event(Kind.CANCELLED, name, now)
             elif name not in state.placement:
                 unplaced = True
-            elif not state.paused and _has_room(state, name, used):
-                used[state.placement[name]] += 1
+            elif not state.paused and room.take(name):
                 yield Event(Kind.PLACED, name, now)
         elif task.phase is Phase.MOVING and state.cancelled:
             yield Event(Kind.CANCELLED, name, now)
     if unplaced and state.plan_at is None:
         delay = GATHER_SECONDS if state.plans else 0.0
         yield Event(Kind.PLAN_WANTED, "", now, {"until": now + delay})
-
-
-def _count_used(state: RunState) -> Counter[str]:
-    """Count the tasks that each cluster holds."""
-    bound = (Phase.MOVING, Phase.SENDING, Phase.RUNNING)
-    return Counter(
-        state.placement[name] for name in state.active if state.tasks[name].phase in bound
-    )
-
-
-def _has_room(state: RunState, name: str, used: Counter[str]) -> bool:
-    cluster = state.placement[name]
-    known = state.clusters.get(cluster)
-    is_up = known is not None and known.phase is ClusterPhase.UP
-    return is_up and used[cluster] < state.offers[cluster].get("slots", 1)
 
 
 def _judge(state: RunState, name: str, task: TaskState, now: float) -> Event:

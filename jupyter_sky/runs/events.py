@@ -41,6 +41,8 @@ class Kind(StrEnum):
     """Its code raised: ``reason``."""
     LOST = "lost"
     """Its attempt ended with its machine: ``reason``."""
+    RETURNED = "returned"
+    """Its attempt was sent with others and not begun, as their time was over: it is sent again."""
     STOPPED = "stopped"
     """Its attempt was stopped for a user."""
     # of a cluster

@@ -28,6 +28,9 @@ class RunTask:
         How often it is tried again after an error of its own code.
     losses
         How often it is tried again after its machine was refused or lost.
+    is_batched
+        Whether it may be sent to its cluster in one message with others, of which one begins after
+        the other.
     body
         What it runs, for whoever carries out the actions; not read here. Values of JSON.
     """
@@ -36,6 +39,7 @@ class RunTask:
     after: tuple[str, ...] = ()
     retries: int = 0
     losses: int = LOSSES
+    is_batched: bool = False
     body: Mapping[str, Any] = field(default_factory=dict)
 
 

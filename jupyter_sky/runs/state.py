@@ -325,6 +325,10 @@ def _place(task: TaskState, event: Event) -> TaskState | None:
     return replace(task, phase=Phase.MOVING, attempts=task.attempts + 1)
 
 
+def _return(task: TaskState, event: Event) -> TaskState | None:
+    return replace(task, phase=Phase.PLACING) if _is_current(task, event) else None
+
+
 def _delay(task: TaskState, event: Event) -> TaskState | None:
     if task.phase is not Phase.JUDGED:
         return None
@@ -351,6 +355,7 @@ _OF_TASKS: Mapping[Kind, _TaskChange] = {
     Kind.SUCCEEDED: _succeed,
     Kind.FAILED: _end_badly("errors"),
     Kind.LOST: _end_badly("losses"),
+    Kind.RETURNED: _return,
     Kind.STOPPED: _end(Phase.CANCELLED),
     Kind.RETRY_LATER: _delay,
     Kind.RETRIED: _move(Phase.DELAYED, Phase.LOOKING_UP),

@@ -88,5 +88,5 @@ class KeptRuns:
                 values = {"": functions[name](*inputs)}
             self.results.save_outputs(name, [{"output_type": "stream", "text": name}])
             self.results.save(name, values, **reuse.shown_and_written(name))
-            self.unkept |= {name: why} if (why := reuse.keep(name)) else {}
+            self.unkept |= reuse.keep([name])
         return list(self.why)

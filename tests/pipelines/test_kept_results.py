@@ -316,11 +316,11 @@ def kept(tmp_path: Path) -> KeptResults:
 
 
 def test_what_was_not_used_for_longest_is_removed_first(kept: KeptResults) -> None:
-    digests = [kept.write_file(bytes([number]) * 100) for number in range(3)]
+    digests = kept.write_files([bytes([number]) * 100 for number in range(3)])
     results = [TaskResult({"": digest}) for digest in digests]
     keys = [TaskKey(str(number)) for number in range(3)]
     for key, result in zip(keys, results, strict=True):
-        kept.keep(key, result, "book", "a")
+        kept.keep({"a": (key, result)}, "book")
         kept.note_use(key, result, "book", "a")
     kept.note_use(keys[0], results[0], "book", "a")
     later = time.time() + 2 * YOUNG_SECONDS
