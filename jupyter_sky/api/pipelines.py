@@ -45,12 +45,14 @@ def run_graph(
     from ..pipelines.placing import pin_graph, place_graph
     from ..pipelines.task_body import make_graph
 
-    graph = make_graph(dag)  # what cannot be run is said before anything is planned
+    session = _sessions.current()
+    # what cannot be run is said before anything is planned
+    graph = make_graph(dag, is_batched=session.config.trust)
     plan = place_graph(dag, **settings)
     name = name or f"{dag.name or 'run'}-{time.strftime('%m%d-%H%M%S')}"
     pinned = pin_graph(graph, dag, plan)
     origin = f"graph {dag.name}"
-    return start_run(_sessions.current(), pinned, name, plan, origin=origin, fresh=fresh)
+    return start_run(session, pinned, name, plan, origin=origin, fresh=fresh)
 
 
 def pipeline(

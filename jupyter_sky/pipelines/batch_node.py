@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-Call = tuple[int, list[Any]]
-"""Position of a function, and the values that it is called with."""
+Call = tuple[str, int, list[Any]]
+"""Name of a task, position of its function, and the values that this is called with."""
 
 
 def run_calls(
     functions: Sequence[Any], calls: Sequence[Call], seconds: float
-) -> list[dict[str, Any]]:
+) -> dict[str, dict[str, Any]]:
     """Call functions one after the other; return what became of those that were begun.
 
     Parameters
@@ -29,25 +29,25 @@ def run_calls(
 
     Returns
     -------
-    list of dict
-        For each call begun ``value``, the pickled value, or ``error``, the line that names the
+    dict of dict
+        For each task whose call was begun ``value``, the pickled value, or ``error``, the line that names the
         exception; ``outputs``, entries as a journal has them; ``seconds`` that it took.
 
     Examples
     --------
     >>> import cloudpickle
-    >>> outcomes = run_calls([len], [(0, ["abc"]), (0, [5])], seconds=60)
-    >>> cloudpickle.loads(outcomes[0]["value"]), outcomes[1]["error"]
+    >>> outcomes = run_calls([len], [("a", 0, ["abc"]), ("b", 0, [5])], seconds=60)
+    >>> cloudpickle.loads(outcomes["a"]["value"]), outcomes["b"]["error"]
     (3, "TypeError: object of type 'int' has no len()")
     """
     import cloudpickle
 
     pickled = [cloudpickle.dumps(function) for function in functions]
-    outcomes: list[dict[str, Any]] = []
+    outcomes: dict[str, dict[str, Any]] = {}
     entries: list[dict[str, Any]] = []
     began = time.monotonic()
     with _recording(entries):
-        for position, values in calls:
+        for task, position, values in calls:
             if outcomes and time.monotonic() - began > seconds:
                 break
             start = time.monotonic()
@@ -56,7 +56,7 @@ def run_calls(
             outcome["seconds"] = time.monotonic() - start
             outcome["outputs"] = [*entries, *outcome["outputs"]]
             entries.clear()
-            outcomes.append(outcome)
+            outcomes[task] = outcome
     return outcomes
 
 

@@ -22,6 +22,7 @@ from ..runs.events import Event, Kind
 from ..runs.graph import RunGraph
 from ..runs.room import BATCH_SECONDS
 from ..translation import _
+from .batch_node import Call
 from .cell_outputs import notebook_outputs
 from .cell_runs import CellRuns, end_of, hourly_price
 from .kept_results import KeptResults, TaskResult
@@ -112,11 +113,11 @@ class Batches:
 
     def _begin(self, cell: str, tasks: Sequence[str], token: str) -> None:
         functions: dict[str, int] = {}
-        calls: list[tuple[int, list[Any]]] = []
+        calls: list[Call] = []
         bodies = [TaskBody.from_json(self._graph.tasks[task].body) for task in tasks]
-        for body in bodies:
+        for task, body in zip(tasks, bodies, strict=True):
             position = functions.setdefault(body.function, len(functions))
-            calls.append((position, [self._results.load(each) for each in body.arguments]))
+            calls.append((task, position, [self._results.load(each) for each in body.arguments]))
         sent = {
             f"_{cell}_functions": [TaskBody.load_function(each) for each in functions],
             f"_{cell}_calls": calls,
@@ -168,7 +169,7 @@ class Batches:
             reason = _("values of machines that are not trusted are not read")
             return _all(tasks, Kind.FAILED, reason)
         price = hourly_price(self._session.store, token)
-        begun = dict(zip(tasks, outcomes, strict=False))
+        begun = {task: outcomes[task] for task in tasks if task in outcomes}
         facts = {
             task: {"hours": found["seconds"] / 3600, "usd": found["seconds"] / 3600 * price}
             for task, found in begun.items()

@@ -143,13 +143,15 @@ def _output_path(task: str, index: int) -> str:
     return f"./sky-tasks/{task}/output{index}"
 
 
-def make_graph(dag: Dag) -> RunGraph:
+def make_graph(dag: Dag, is_batched: bool = True) -> RunGraph:
     """Return what is to be run for a Dag.
 
     Parameters
     ----------
     dag
         The graph.
+    is_batched
+        Whether functions may be sent in one message: their values then come pickled.
 
     Raises
     ------
@@ -172,7 +174,8 @@ def make_graph(dag: Dag) -> RunGraph:
         before[names[edge.dst]].append(names[edge.src])
     tasks = {task.name: task for task in dag}
     shared = _shared_clusters(names, frozen.same_cluster)
-    return RunGraph(_make_task(tasks[name], before[name], shared.get(name, name)) for name in names)
+    made = (_make_task(tasks[name], before[name], shared.get(name, name)) for name in names)
+    return RunGraph(made if is_batched else (replace(task, is_batched=False) for task in made))
 
 
 def _shared_clusters(names: Sequence[str], pairs: Sequence[tuple[str, str]]) -> dict[str, str]:

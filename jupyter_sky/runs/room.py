@@ -1,4 +1,4 @@
-"""Room of clusters for more tasks: for one at a time, or for as many short ones as are sent at once.
+"""Room of clusters for more tasks: for one at a time, or for all short ones that are sent at once.
 
 A task that may be sent with others is sent alone until it is known how long those of its cluster
 take, and again alone after an attempt that did not end well.
