@@ -30,8 +30,8 @@ def run_calls(
     Returns
     -------
     dict of dict
-        For each task whose call was begun ``value``, the pickled value, or ``error``, the line that names the
-        exception; ``outputs``, entries as a journal has them; ``seconds`` that it took.
+        For each task whose call was begun ``value``, the pickled value, or ``error``, the line that
+        names the exception; ``outputs``, entries as a journal has them; ``seconds`` that it took.
 
     Examples
     --------

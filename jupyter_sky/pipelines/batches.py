@@ -82,7 +82,7 @@ class Batches:
                 fresh.append(action)
                 continue
             if not self._cells.has(cell):  # noted by a process that has ended since
-                self._begin(cell, list(self._results.attempts_in(cell)), action.token)
+                self._begin(cell, self._results.tasks_in(cell), action.token)
             events[action.task] = Event(Kind.BEGUN, action.task, time.time())
         sent = self._choose(fresh)
         if sent:
@@ -146,7 +146,7 @@ class Batches:
         return events[action.task]
 
     async def _follow_cell(self, cell: str, action: Follow) -> dict[str, Event]:
-        tasks = list(self._results.attempts_in(cell))
+        tasks = self._results.tasks_in(cell)
         try:
             run = await asyncio.to_thread(self._cells.find, cell)
             await end_of(run)
@@ -174,7 +174,7 @@ class Batches:
             task: {"hours": found["seconds"] / 3600, "usd": found["seconds"] / 3600 * price}
             for task, found in begun.items()
         }
-        self._keep(begun, facts)
+        self._results.together(lambda: self._keep(begun, facts))
         self._cells.forget(cell)
         events = {task: Event(Kind.RETURNED, task, time.time()) for task in tasks}
         for task, found in begun.items():
@@ -191,11 +191,10 @@ class Batches:
         well = [task for task, found in begun.items() if not found["error"]]
         values = self._kept.write_files([begun[task]["value"] for task in well])
         outputs = self._kept.write_files([json.dumps(shown[task]).encode() for task in well])
-        with self._results.together():
-            for task, value, output in zip(well, values, outputs, strict=True):
-                self._results.adopt(task, TaskResult({"": value}, outputs=output, **facts[task]))
-            for task in begun.keys() - set(well):
-                self._results.save_outputs(task, shown[task])
+        for task, value, output in zip(well, values, outputs, strict=True):
+            self._results.adopt(task, TaskResult({"": value}, outputs=output, **facts[task]))
+        for task in begun.keys() - set(well):
+            self._results.save_outputs(task, shown[task])
         try:
             unkept = self._reuse.keep(well)
         except (OSError, SkyError) as error:

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,18 @@ _MIGRATIONS = (
     ) WITHOUT ROWID;
     CREATE TABLE file (digest TEXT PRIMARY KEY, bytes INTEGER NOT NULL, used REAL NOT NULL);
     """,
-    "ALTER TABLE file ADD COLUMN data BLOB",
+    """
+    ALTER TABLE file ADD COLUMN data BLOB;
+    CREATE TABLE entry (
+        run TEXT NOT NULL, task TEXT NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL,
+        PRIMARY KEY (run, task, kind)
+    ) WITHOUT ROWID;
+    CREATE TABLE sent (
+        run TEXT NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, cell TEXT NOT NULL,
+        PRIMARY KEY (run, task)
+    ) WITHOUT ROWID;
+    CREATE INDEX sent_cell ON sent (run, cell);
+    """,
 )
 
 
@@ -86,7 +97,7 @@ class TaskResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return values of JSON from which `from_json` makes an equal result."""
-        return asdict(self)
+        return {each: getattr(self, each) for each in _RESULT_PARTS}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TaskResult:
@@ -94,8 +105,16 @@ class TaskResult:
         return cls(**data)
 
 
+_RESULT_PARTS = tuple(each.name for each in fields(TaskResult))
+
+
 class KeptResults:
     """Results of the tasks of all runs of a user.
+
+    Attributes
+    ----------
+    database
+        Of their tables, which `RunResults` shares.
 
     Parameters
     ----------
@@ -112,11 +131,11 @@ class KeptResults:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._db = Database.open(folder / "results.db", _MIGRATIONS)
+        self.database = Database.open(folder / "results.db", _MIGRATIONS)
 
     def close(self) -> None:
         """Close the table."""
-        self._db.close()
+        self.database.close()
 
     # -- files ---------------------------------------------------------------------------------
 
@@ -133,7 +152,7 @@ class KeptResults:
             row = (digest, len(data), time.time(), data if is_small else None)
             rows[digest] = ("INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?)", row)
         if rows:
-            self._db.write(*rows.values(), durable=True)
+            self.database.write(*rows.values(), durable=True)
         return digests
 
     def read_file(self, digest: str) -> bytes:
@@ -144,7 +163,7 @@ class KeptResults:
         FileNotFoundError
             They were removed.
         """
-        rows = self._db.read("SELECT data FROM file WHERE digest = ?", (digest,))
+        rows = self.database.read("SELECT data FROM file WHERE digest = ?", (digest,))
         if rows and rows[0]["data"] is not None:
             return rows[0]["data"]
         return self._path(digest).read_bytes()
@@ -152,7 +171,7 @@ class KeptResults:
     def size(self, digests: Iterable[str]) -> int:
         """Return the number of bytes of files."""
         query = "SELECT bytes FROM file WHERE digest = ?"
-        rows = (row for digest in digests for row in self._db.read(query, (digest,)))
+        rows = (row for digest in digests for row in self.database.read(query, (digest,)))
         return sum(row["bytes"] for row in rows)
 
     def _path(self, digest: str) -> Path:
@@ -176,16 +195,16 @@ class KeptResults:
             rows.append(("INSERT OR REPLACE INTO result VALUES (?, ?, ?)", row))
             rows.append(_latest(key, origin, task))
         if rows:
-            self._db.write(*rows)
+            self.database.write(*rows)
 
     def find(self, key: TaskKey) -> TaskResult | None:
         """Return the result that is kept of a key; None without one."""
-        rows = self._db.read("SELECT stored FROM result WHERE key = ?", (key.digest,))
+        rows = self.database.read("SELECT stored FROM result WHERE key = ?", (key.digest,))
         return TaskResult.from_json(json.loads(rows[0]["stored"])) if rows else None
 
     def latest(self, origin: str, task: str) -> TaskKey | None:
         """Return the key of the last result that a task gave or took; None without one."""
-        rows = self._db.read(
+        rows = self.database.read(
             "SELECT parts FROM latest WHERE origin = ? AND task = ?", (origin, task)
         )
         return TaskKey.from_json(json.loads(rows[0]["parts"])) if rows else None
@@ -194,7 +213,7 @@ class KeptResults:
         """Note that a task takes a result: what was not used for longest is removed first."""
         now = time.time()
         digests = [*result.values.values(), result.outputs]
-        self._db.write(
+        self.database.write(
             _latest(key, origin, task),
             ("UPDATE result SET used = ? WHERE key = ?", (now, key.digest)),
             *(("UPDATE file SET used = ? WHERE digest = ?", (now, each)) for each in digests),
@@ -221,7 +240,7 @@ class KeptResults:
 
     def _content_digest(self, name: str) -> str:
         """Return the digest of what a file holds now."""
-        rows = self._db.read("SELECT data FROM file WHERE digest = ?", (name,))
+        rows = self.database.read("SELECT data FROM file WHERE digest = ?", (name,))
         if rows and rows[0]["data"] is not None:
             return digest_of(rows[0]["data"])
         with self._path(name).open("rb") as file:
@@ -247,7 +266,7 @@ class KeptResults:
         int
             Number of files removed.
         """
-        files = self._db.read("SELECT digest, bytes, used FROM file ORDER BY used")
+        files = self.database.read("SELECT digest, bytes, used FROM file ORDER BY used")
         total, removed = sum(row["bytes"] for row in files), list[str]()
         for row in files:
             age = now - row["used"]
@@ -260,7 +279,7 @@ class KeptResults:
         for digest in removed:
             with suppress(OSError):
                 self._path(digest).unlink(missing_ok=True)
-        self._db.write(
+        self.database.write(
             ("DELETE FROM result WHERE used < ?", (now - KEEP_SECONDS,)),
             ("DELETE FROM latest WHERE used < ?", (now - KEEP_SECONDS,)),
             *(("DELETE FROM file WHERE digest = ?", (digest,)) for digest in removed),

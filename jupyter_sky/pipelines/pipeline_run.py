@@ -35,9 +35,6 @@ from .task_names import attempt_name
 if TYPE_CHECKING:
     from ..optimizer.plan import Plan
 
-
-RESULTS = "run-results"
-"""Folder of the results of all runs, below that of the user's data."""
 _TOLD = frozenset({Phase.RUNNING, Phase.DELAYED, *(one for one in Phase if one.is_final)})
 """Phases that people follow."""
 
@@ -66,7 +63,7 @@ class PipelineRun:
         self._graph, self._settings = recorded.graph, recorded.settings
         self._sweeps: Mapping[str, Sequence[str]] = self._settings.get("sweeps", {})
         self._kept = open_kept(folder)
-        self._results = RunResults(folder / RESULTS / name, self._kept)
+        self._results = RunResults(name, self._kept)
         self._ended: Future[RunState] = Future()
 
     def start(self) -> PipelineRun:
@@ -93,8 +90,7 @@ class PipelineRun:
             recorded = self._journal.read(name)
             state = fold(RunState.begin(recorded.graph), self._journal.events(name))
             if not state.is_over:
-                folder = Path(self._session.config.data_dir) / RESULTS / name
-                needed |= RunResults(folder, self._kept).used_files()
+                needed |= RunResults(name, self._kept).used_files()
         return needed
 
     @property

@@ -1,64 +1,43 @@
-"""Results of the tasks of a run: their values lie with the kept results, by their digests."""
+"""Results of the tasks of a run: tables beside those of the kept results, which have the values."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cached_property
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from ..executor.stored_values import StoredValue
-from ..store.database import Database
 from .identity import TaskKey
 from .kept_results import KeptResults, TaskResult
 
-_MIGRATIONS = (
-    """
-    CREATE TABLE entry (
-        task TEXT NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL, PRIMARY KEY (task, kind)
-    ) WITHOUT ROWID;
-    CREATE TABLE sent (task TEXT PRIMARY KEY, attempt INTEGER NOT NULL, cell TEXT NOT NULL);
-    CREATE INDEX sent_cell ON sent (cell);
-    """,
-)
-
-
-class _Pending(threading.local):
-    """Entries of a thread that are going to be stored together."""
-
-    entries: dict[tuple[str, str], str] | None = None
+_T = TypeVar("_T")
 
 
 class RunResults:
-    """Results of one run, in a SQLite file.
+    """Results of one run, in the database of the kept ones.
 
     Parameters
     ----------
-    folder
-        Made at the first result, readable by its owner alone.
+    run
+        Its name.
     kept
         Where values are stored.
     """
 
-    def __init__(self, folder: Path, kept: KeptResults) -> None:
-        self._path, self._kept = folder / "results.db", kept
-        self._pending = _Pending()
-
-    @cached_property
-    def _db(self) -> Database:
-        return Database.open(self._path, _MIGRATIONS)
-
-    @property
-    def _is_empty(self) -> bool:
-        return "_db" not in self.__dict__ and not self._path.exists()
+    def __init__(self, run: str, kept: KeptResults) -> None:
+        self._run, self._kept, self._db = run, kept, kept.database
+        self._found: dict[str, TaskResult] = {}
+        self._keys: dict[str, TaskKey | None] = {}
 
     def find(self, task: str) -> TaskResult | None:
         """Return the result of a task; None before it has ended well."""
-        data = self._read(task, "result")
-        return None if data is None else TaskResult.from_json(data)
+        if task not in self._found:
+            data = self._read(task, "result")
+            if data is None:
+                return None
+            self._found[task] = TaskResult.from_json(data)
+        return self._found[task]
 
     def save(self, task: str, values: Mapping[str, Any], **facts: Any) -> TaskResult:
         """Keep the values of a task.
@@ -86,7 +65,8 @@ class RunResults:
 
     def adopt(self, task: str, result: TaskResult) -> None:
         """Take a result whose values are kept: of an earlier run, or stored before."""
-        self._write(task, "result", result.to_json())
+        self._found.pop(task, None)
+        self._write(task, "result", result.to_json(), durable=True)
 
     def load(self, task: str, name: str = "") -> Any:
         """Return a value of a task that has ended well.
@@ -109,12 +89,15 @@ class RunResults:
 
     def save_key(self, task: str, key: TaskKey | None) -> None:
         """Note the key of a task before it runs; None where it has none."""
+        self._keys[task] = key
         self._write(task, "key", None if key is None else key.to_json())
 
     def key(self, task: str) -> TaskKey | None:
         """Return the key of a task; None where it has none."""
-        data = self._read(task, "key")
-        return None if data is None else TaskKey.from_json(data)
+        if task not in self._keys:
+            data = self._read(task, "key")
+            self._keys[task] = None if data is None else TaskKey.from_json(data)
+        return self._keys[task]
 
     def save_outputs(self, task: str, outputs: Sequence[dict[str, Any]]) -> None:
         """Keep the outputs of the last attempt of a task, as notebooks have them."""
@@ -130,9 +113,8 @@ class RunResults:
 
     def used_files(self) -> set[str]:
         """Return the digests of the files that the results name."""
-        if self._is_empty:
-            return set()
-        rows = self._db.read("SELECT data FROM entry WHERE kind = 'result'")
+        query = "SELECT data FROM entry WHERE run = ? AND kind = 'result'"
+        rows = self._db.read(query, (self._run,))
         results = [TaskResult.from_json(json.loads(row["data"])) for row in rows]
         return {each for result in results for each in (*result.values.values(), result.outputs)}
 
@@ -140,58 +122,37 @@ class RunResults:
 
     def note_sent(self, cell: str, attempts: Mapping[str, int]) -> None:
         """Note the cell in which attempts are about to be sent, by task."""
-        statement = "INSERT OR REPLACE INTO sent VALUES (?, ?, ?)"
-        rows = [(statement, (task, attempt, cell)) for task, attempt in attempts.items()]
+        statement = "INSERT OR REPLACE INTO sent VALUES (?, ?, ?, ?)"
+        rows = [(statement, (self._run, *attempt, cell)) for attempt in attempts.items()]
         self._db.write(*rows, durable=True)
 
     def cell_of(self, task: str, attempt: int) -> str:
         """Return the name of the cell in which an attempt was sent with others; empty if alone."""
-        if self._is_empty:
-            return ""
-        query = "SELECT cell FROM sent WHERE task = ? AND attempt = ?"
-        rows = self._db.read(query, (task, attempt))
+        query = "SELECT cell FROM sent WHERE run = ? AND task = ? AND attempt = ?"
+        rows = self._db.read(query, (self._run, task, attempt))
         return rows[0]["cell"] if rows else ""
 
-    def attempts_in(self, cell: str) -> dict[str, int]:
-        """Return the attempts that were sent in a cell, in their order there."""
-        rows = self._db.read(
-            "SELECT task, attempt FROM sent WHERE cell = ? ORDER BY rowid", (cell,)
-        )
-        return {row["task"]: row["attempt"] for row in rows}
+    def tasks_in(self, cell: str) -> list[str]:
+        """Return the tasks whose last attempts were sent in a cell."""
+        query = "SELECT task FROM sent WHERE run = ? AND cell = ?"
+        return [row["task"] for row in self._db.read(query, (self._run, cell))]
 
-    # -- the file ------------------------------------------------------------------------------
+    # -- the tables ----------------------------------------------------------------------------
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Store what this thread writes in the block at its end, in one transaction."""
-        assert self._pending.entries is None
-        self._pending.entries = {}
+    def together(self, work: Callable[[], _T]) -> _T:
+        """Call `work`, and store what it writes in one transaction."""
         try:
-            yield
-            self._store(self._pending.entries)
-        finally:
-            self._pending.entries = None
+            return self._db.transact(lambda _db: work())
+        except BaseException:
+            self._found.clear()  # what was read may not be stored
+            raise
 
     def _read(self, task: str, kind: str) -> Any:
-        pending = self._pending.entries or {}
-        if (task, kind) in pending:
-            return json.loads(pending[task, kind])
-        if self._is_empty:
-            return None
-        query = "SELECT data FROM entry WHERE task = ? AND kind = ?"
-        rows = self._db.read(query, (task, kind))
+        query = "SELECT data FROM entry WHERE run = ? AND task = ? AND kind = ?"
+        rows = self._db.read(query, (self._run, task, kind))
         return json.loads(rows[0]["data"]) if rows else None
 
-    def _write(self, task: str, kind: str, data: Any) -> None:
-        entry = {(task, kind): json.dumps(data)}
-        if self._pending.entries is None:
-            self._store(entry)
-        else:
-            self._pending.entries |= entry
-
-    def _store(self, entries: Mapping[tuple[str, str], str]) -> None:
-        """Write entries; a power cut cannot take them back."""
-        statement = "INSERT OR REPLACE INTO entry VALUES (?, ?, ?)"
-        if entries:
-            rows = [(statement, (*names, data)) for names, data in entries.items()]
-            self._db.write(*rows, durable=True)
+    def _write(self, task: str, kind: str, data: Any, durable: bool = False) -> None:
+        """Write an entry; where it is durable, a power cut cannot take it back."""
+        row = (self._run, task, kind, json.dumps(data))
+        self._db.write(("INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?)", row), durable=durable)

@@ -180,7 +180,8 @@ class Reuse:
 
     def _freshness(self, name: str, found: Mapping[str, Freshness]) -> Freshness:
         if self._results is not None and (result := self._results.find(name)):
-            return Freshness(result, "", self._results.key(name))
+            key = self._results.key(name) if self._followers[name] else None
+            return Freshness(result, "", key)
         identity = self._identity(name)
         if identity.problem:
             return Freshness(None, identity.problem)

@@ -147,8 +147,7 @@ class SessionWorld:
     # -- results -------------------------------------------------------------------------------
 
     def _find_results(self, tasks: Sequence[str]) -> list[Event]:
-        with self._results.together():
-            return [self._find_result(task) for task in tasks]
+        return self._results.together(lambda: [self._find_result(task) for task in tasks])
 
     def _find_result(self, task: str) -> Event:
         """Look for the result of a task in this run, and for a kept one of an earlier run."""

@@ -71,7 +71,9 @@ def _decide_tasks(state: RunState, now: float) -> Iterator[Event]:
             elif name not in state.placement:
                 unplaced = True
             elif not state.paused and room.take(name):
-                yield Event(Kind.PLACED, name, now)
+                is_batched = state.graph.tasks[name].is_batched
+                data = {"without_move": True} if is_batched else {}
+                yield Event(Kind.PLACED, name, now, data)
         elif task.phase is Phase.MOVING and state.cancelled:
             yield Event(Kind.CANCELLED, name, now)
     if unplaced and state.plan_at is None:

@@ -60,7 +60,8 @@ class Kind(StrEnum):
     CLUSTER_WANTED = "cluster wanted"
     """It is about to be launched: ``token``, ``offer``."""
     PLACED = "placed"
-    """Its cluster is up and has room: its next attempt begins there, with its inputs."""
+    """Its cluster is up and has room: its next attempt begins there, with its inputs; these come
+    with it where it is ``without_move``."""
     RETRY_LATER = "retry later"
     """It waits until ``until`` (Unix seconds)."""
     RETRIED = "retried"

@@ -30,7 +30,7 @@ class RunTask:
         How often it is tried again after its machine was refused or lost.
     is_batched
         Whether it may be sent to its cluster in one message with others, of which one begins after
-        the other.
+        the other; its inputs are in the message.
     body
         What it runs, for whoever carries out the actions; not read here. Values of JSON.
     """

@@ -322,7 +322,8 @@ def _find_none(task: TaskState, event: Event) -> TaskState | None:
 def _place(task: TaskState, event: Event) -> TaskState | None:
     if task.phase is not Phase.PLACING:
         return None
-    return replace(task, phase=Phase.MOVING, attempts=task.attempts + 1)
+    phase = Phase.SENDING if event.data.get("without_move") else Phase.MOVING
+    return replace(task, phase=phase, attempts=task.attempts + 1)
 
 
 def _return(task: TaskState, event: Event) -> TaskState | None:

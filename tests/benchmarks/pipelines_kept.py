@@ -217,7 +217,7 @@ def cache_hit_ms(count: int) -> float:
         kept = KeptResults(Path(folder, "kept"))
         seconds = 0.0
         for run in ("first", "second"):
-            results = RunResults(Path(folder, run), kept)
+            results = RunResults(run, kept)
             reuse = Reuse(graph, kept, "chain", results)
             began = time.perf_counter()
             for name in graph.tasks:
