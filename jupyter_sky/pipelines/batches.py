@@ -10,6 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -32,7 +33,45 @@ from .task_body import TaskBody
 from .task_names import attempt_name, cluster_name
 
 MOST_BYTES = 2**24
-"""Size of the stored inputs of the tasks of one cell, unless one alone has more."""
+"""Size of stored inputs beyond which no further task goes into a cell."""
+
+
+@dataclass(slots=True)
+class _Message:
+    """Attempts that are sent in one cell.
+
+    Attributes
+    ----------
+    attempts
+        Number of the attempt of each task.
+    functions
+        Position and function, by its pickled text.
+    calls
+        Of the attempts.
+    nbytes
+        Stored size of their values.
+    resources
+        Of their cluster.
+    """
+
+    attempts: dict[str, int] = field(default_factory=dict)
+    functions: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    nbytes: int = 0
+    resources: str = ""
+
+    def add(self, action: Send, body: TaskBody, stored: Sequence[bytes]) -> None:
+        """Add an attempt with its stored values."""
+        import cloudpickle
+
+        known = self.functions.get(body.function)
+        position, function = known or (len(self.functions), TaskBody.load_function(body.function))
+        values = [cloudpickle.loads(each) for each in stored]  # a copy for each task
+        self.functions[body.function] = position, function
+        self.calls.append((action.task, position, values))
+        self.attempts[action.task] = action.attempt
+        self.nbytes += sum(map(len, stored))
+        self.resources = body.resources
 
 
 class Batches:
@@ -74,53 +113,38 @@ class Batches:
         return [events[action.task] for action in actions]
 
     def _send_to_cluster(self, actions: Sequence[Send]) -> dict[str, Event]:
-        events: dict[str, Event] = {}
-        fresh: list[Send] = []
+        message, events = _Message(), dict[str, Event]()
         for action in actions:
             cell = self._results.cell_of(action.task, action.attempt)
-            if not cell:
-                fresh.append(action)
+            if cell and self._cells.has(cell):  # of a process that has ended since
+                events[action.task] = Event(Kind.BEGUN, action.task, time.time())
                 continue
-            if not self._cells.has(cell):  # noted by a process that has ended since
-                self._begin(cell, self._results.tasks_in(cell), action.token)
-            events[action.task] = Event(Kind.BEGUN, action.task, time.time())
-        sent = self._choose(fresh)
-        if sent:
-            cell = attempt_name(self._run, sent[0].task, sent[0].attempt)
-            self._results.note_sent(cell, {action.task: action.attempt for action in sent})
-            self._begin(cell, [action.task for action in sent], sent[0].token)
-        names = {action.task for action in sent}
-        for action in fresh:
-            kind = Kind.BEGUN if action.task in names else Kind.RETURNED
-            events[action.task] = Event(kind, action.task, time.time())
+            try:
+                is_added = self._add(message, action)
+            except Exception as error:
+                data = {"reason": f"{type(error).__name__}: {error}"}
+                events[action.task] = Event(Kind.FAILED, action.task, time.time(), data)
+            else:
+                kind = Kind.BEGUN if is_added else Kind.RETURNED
+                events[action.task] = Event(kind, action.task, time.time())
+        if message.attempts:
+            self._begin(message, actions[0].token)
         return events
 
-    def _choose(self, actions: Sequence[Send]) -> list[Send]:
-        """Return the attempts that one cell holds, by the size of their inputs."""
-        chosen: list[Send] = []
-        room = MOST_BYTES
-        for action in actions:
-            digests = [
-                result.values[""]
-                for producer in self._graph.tasks[action.task].body["arguments"]
-                if (result := self._results.find(producer)) is not None
-            ]
-            room -= self._kept.size(digests)
-            if chosen and room < 0:
-                break
-            chosen.append(action)
-        return chosen
+    def _add(self, message: _Message, action: Send) -> bool:
+        """Add an attempt to a message; return whether there was room for it."""
+        if message.nbytes > MOST_BYTES:
+            return False
+        body = TaskBody.from_json(self._graph.tasks[action.task].body)
+        message.add(action, body, [self._results.read(each) for each in body.arguments])
+        return True
 
-    def _begin(self, cell: str, tasks: Sequence[str], token: str) -> None:
-        functions: dict[str, int] = {}
-        calls: list[Call] = []
-        bodies = [TaskBody.from_json(self._graph.tasks[task].body) for task in tasks]
-        for task, body in zip(tasks, bodies, strict=True):
-            position = functions.setdefault(body.function, len(functions))
-            calls.append((task, position, [self._results.load(each) for each in body.arguments]))
+    def _begin(self, message: _Message, token: str) -> None:
+        cell = attempt_name(self._run, *next(iter(message.attempts.items())))
+        self._results.note_sent(cell, message.attempts)
         sent = {
-            f"_{cell}_functions": [TaskBody.load_function(each) for each in functions],
-            f"_{cell}_calls": calls,
+            f"_{cell}_functions": [function for _place, function in message.functions.values()],
+            f"_{cell}_calls": message.calls,
         }
         first, second = sent
         code = (
@@ -128,7 +152,7 @@ class Batches:
             f".run_calls({first}, {second}, {BATCH_SECONDS})\ndel {first}, {second}"
         )
         options = CellOptions(
-            resources=parse_cell_line(bodies[0].resources).resources,
+            resources=parse_cell_line(message.resources).resources,
             cluster=cluster_name(token),
             inputs=tuple(CellInput(name, name) for name in sent),
             outputs=(CellOutput(f"_{cell}"),),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -167,12 +167,6 @@ class KeptResults:
         if rows and rows[0]["data"] is not None:
             return rows[0]["data"]
         return self._path(digest).read_bytes()
-
-    def size(self, digests: Iterable[str]) -> int:
-        """Return the number of bytes of files."""
-        query = "SELECT bytes FROM file WHERE digest = ?"
-        rows = (row for digest in digests for row in self.database.read(query, (digest,)))
-        return sum(row["bytes"] for row in rows)
 
     def _path(self, digest: str) -> Path:
         return self._folder / "files" / digest[:2] / digest

@@ -81,11 +81,16 @@ class RunResults:
         import cloudpickle
 
         result = self.find(task)
+        if result is not None and name in result.handles:
+            return StoredValue.from_json(result.handles[name])
+        return cloudpickle.loads(self.read(task, name))
+
+    def read(self, task: str, name: str = "") -> bytes:
+        """Return the pickled bytes of a value; raise as `load` does."""
+        result = self.find(task)
         if result is None:
             raise FileNotFoundError(task)
-        if name in result.handles:
-            return StoredValue.from_json(result.handles[name])
-        return cloudpickle.loads(self._kept.read_file(result.values[name]))
+        return self._kept.read_file(result.values[name])
 
     def save_key(self, task: str, key: TaskKey | None) -> None:
         """Note the key of a task before it runs; None where it has none."""

@@ -2,7 +2,7 @@
 
 The graph has layers of 100 tasks, each of which adds the values of two of the layer before. All run
 it with one worker process: ours on a cluster of this machine, each state of each task on the disk.
-``overhead_over_dask`` and ``overhead_over_prefect`` compare the time from a cluster that is up, or a
+``overhead_over_dask`` and ``overhead_over_prefect`` compare times from a cluster that is up, or a
 scheduler that has answered, to the last value; ``whole_over_dask`` adds plan, start and end.
 """
 
