@@ -56,12 +56,14 @@ def run_graph(
     from ..pipelines.task_body import make_graph
 
     _register_view()
-    graph = make_graph(dag)  # what cannot be run is said before anything is planned
+    session = _sessions.current()
+    # what cannot be run is said before anything is planned
+    graph = make_graph(dag, is_batched=session.config.trust)
     plan = place_graph(dag, **settings)
     problem = make_problem(dag.freeze(), time.time(), **settings)
     name = name or f"{dag.name or 'run'}-{time.strftime('%m%d-%H%M%S')}"
     facts = {"origin": f"graph {dag.name}", "fresh": fresh}
-    return start_run(_sessions.current(), graph, name, plan, problem, detach, **facts)
+    return start_run(session, graph, name, plan, problem, detach, **facts)
 
 
 def pipeline(

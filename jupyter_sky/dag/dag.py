@@ -45,6 +45,8 @@ class Dag:
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.tasks: list[Task] = []
+        self._positions: dict[Task, int] = {}
+        self._by_name: dict[str, Task] = {}
         self._edges: dict[tuple[int, int], tuple[float | None, tuple[str, ...]]] = {}
         self._same: dict[str, list[tuple[Task, Task]]] = {"region": [], "cluster": []}
 
@@ -62,12 +64,11 @@ class Dag:
         return iter(self.tasks)
 
     def __getitem__(self, name: str) -> Task:
-        found = {task.name: task for task in self.tasks}
-        if name not in found:
+        if name not in self._by_name:
             raise SkyUsageError(
-                _("there is no task {name!r}").format(name=name), hint=suggest(name, found)
+                _("there is no task {name!r}").format(name=name), hint=suggest(name, self._by_name)
             )
-        return found[name]
+        return self._by_name[name]
 
     def add(self, task: Task) -> Task:
         """Put a task into the graph."""
@@ -78,8 +79,7 @@ class Dag:
                 _("task {name!r} is in another Dag").format(name=task.name),
                 hint=_("make a task of its own"),
             )
-        names = {one.name for one in self.tasks}
-        if task.name in names:
+        if task.name in self._by_name:
             raise SkyUsageError(
                 _("two tasks are called {name!r}").format(name=task.name)
                 if task.name
@@ -87,6 +87,7 @@ class Dag:
                 hint=_('give each a name of its own: Task("train")'),
             )
         task.dag = self
+        self._positions[task], self._by_name[task.name] = len(self.tasks), task
         self.tasks.append(task)
         return task
 
@@ -130,12 +131,11 @@ class Dag:
         return self
 
     def _position(self, task: Task) -> int:
-        for position, one in enumerate(self.tasks):
-            if one is task:
-                return position
-        raise SkyUsageError(
-            _("task {name!r} is not in this Dag").format(name=task.name), hint="dag.add(task)"
-        )
+        if task not in self._positions:
+            raise SkyUsageError(
+                _("task {name!r} is not in this Dag").format(name=task.name), hint="dag.add(task)"
+            )
+        return self._positions[task]
 
     def freeze(self) -> Graph:
         """Return the graph as it is now, checked.

@@ -219,15 +219,20 @@ class Graph:
     edges: tuple[Edge, ...] = ()
     same_region: tuple[tuple[str, str], ...] = ()
     same_cluster: tuple[tuple[str, str], ...] = ()
+    _positions: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        positions = {task.name: index for index, task in enumerate(self.tasks)}
+        object.__setattr__(self, "_positions", positions)
 
     def index(self, name: str) -> int:
         """Position of a task; SkyUsageError suggests the nearest name."""
-        names = [task.name for task in self.tasks]
-        if name not in names:
+        if name not in self._positions:
             raise SkyUsageError(
-                _("there is no task {name!r}").format(name=name), hint=suggest(name, names)
+                _("there is no task {name!r}").format(name=name),
+                hint=suggest(name, self._positions),
             )
-        return names.index(name)
+        return self._positions[name]
 
 
 def topological_order(names: list[str], links: Iterable[tuple[int, int]]) -> list[int]:
@@ -247,7 +252,8 @@ def topological_order(names: list[str], links: Iterable[tuple[int, int]]) -> lis
             if not waiting[dst]:
                 heappush(ready, dst)
     if len(order) < len(names):
-        cycle = _find_cycle({v: after[v] for v in after if v not in order})
+        placed = set(order)
+        cycle = _find_cycle({v: after[v] for v in after if v not in placed})
         path = " >> ".join(names[index] for index in (*cycle, cycle[0]))
         raise SkyUsageError(
             _("the tasks wait for each other: {path}").format(path=path),

@@ -20,6 +20,12 @@ def is_installed(path: Path) -> bool:
     """
     if not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
         return True
+    place = path.resolve()
+    return any(place.is_relative_to(home) for home in _homes())
+
+
+@lru_cache(1)
+def _homes() -> tuple[Path, ...]:
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     homes = [PACKAGE, *(Path(home) for home in map(sysconfig.get_path, names) if home)]
-    return any(path.resolve().is_relative_to(home.resolve()) for home in homes)
+    return tuple(home.resolve() for home in homes)

@@ -59,10 +59,6 @@ class _OfferDemand:
         """Name in error messages."""
         raise NotImplementedError
 
-    def of(self, task: str) -> bool:
-        """Return whether it is about this task."""
-        return not self.tasks or task in self.tasks
-
     def allowed(self, market: Market, pool: OfferPool) -> Flags:
         """Return which offers of a pool keep it."""
         raise NotImplementedError

@@ -21,6 +21,7 @@ from ..preemption.recomputation import Recompute, expected_runs
 from . import constraints
 from .concurrency import find_concurrent_sets
 from .constraints import Avoid, Colocation, Custom, HourlyCeiling, NodeCeiling, Quota, _OfferDemand
+from .demand_index import DemandIndex
 from .market import Market
 from .pricing import PricedTask, Pricer
 from .solver import pareto
@@ -83,6 +84,7 @@ class ProblemBuilder:
     def __post_init__(self) -> None:
         self.demands = (*constraints.collect_graph_demands(self.graph), *self.demands)
         constraints.check_demands(self.demands, self.graph)
+        self.index = DemandIndex(self.demands)
         later = {
             name
             for demand in self.demands
@@ -98,6 +100,7 @@ class ProblemBuilder:
         other = ProblemBuilder(self.graph, self.market, (), self.recompute, self.warm)
         other.demands = constraints.merge_avoided((*self.demands, *demands))
         constraints.check_demands(other.demands, self.graph)
+        other.index = DemandIndex(other.demands)
         if other.pricer.shared == self.pricer.shared:
             other.pricer, other.notes = self.pricer, self.notes
         other._refused = self._refused
@@ -105,7 +108,7 @@ class ProblemBuilder:
 
     def offer_demands(self, spec: TaskSpec) -> list[_OfferDemand]:
         """Return demands on single offers that are about a task."""
-        return [d for d in self.demands if isinstance(d, _OfferDemand) and d.of(spec.name)]
+        return self.index.offer_demands(spec.name)
 
     def allowed(self, demand: _OfferDemand, one: PricedTask) -> Flags:
         """Return which offers of a task's whole pool a demand admits."""
@@ -186,11 +189,9 @@ class ProblemBuilder:
     def _tags(self, one: PricedTask) -> list[Ints]:
         """Return what offers of one place must share to be compared, beyond the place."""
         tags: list[Ints] = []
-        cluster = [d for d in self.demands if isinstance(d, Colocation) and d.by == "cluster"]
-        hooked = any(isinstance(demand, Custom) for demand in self.demands)
-        if hooked or any(one.spec.name in demand.tasks for demand in cluster):
+        if self.index.has_custom or one.spec.name in self.index.clustered:
             tags += [one.pool.machine, one.pool.spot.astype(np.int64), one.pool.service]
-        if any(isinstance(demand, Quota) and demand.family for demand in self.demands):
+        if self.index.has_family_quota:
             known, back = np.unique(one.pool.machine, return_inverse=True)
             names = [self.market.quota_family(kind) for kind in known.tolist()]
             ids = {name: index for index, name in enumerate(sorted(set(names)))}
@@ -215,12 +216,9 @@ class ProblemBuilder:
             found.append(one.own_hours())
         if grams_felt:
             found.append(one.grams())
-        if any(isinstance(demand, HourlyCeiling) for demand in self.demands):
+        if self.index.has_hourly_ceiling:
             found.append(one.pool.price * one.nodes[one.at])
-        if (
-            any(isinstance(d, Quota | NodeCeiling) for d in self.demands)
-            and len(one.spec.needs) > 1
-        ):
+        if self.index.has_node_limit and len(one.spec.needs) > 1:
             found.append(one.nodes[one.at])
         return found
 

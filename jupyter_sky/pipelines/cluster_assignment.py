@@ -29,7 +29,8 @@ def assign_clusters(
 
     A task runs on the cluster of a producer that needs the same machines, if no other consumer
     does; so chains stay where they are, and branches run side by side. One that reads variables of
-    another runs where that one does. A name of a cluster stands for one offer in the whole run.
+    another, or is to share its cluster, runs where that one does. A name of a cluster stands for
+    one offer in the whole run.
 
     Examples
     --------
@@ -45,12 +46,18 @@ def assign_clusters(
     clusters |= {name: result.cluster for name, result in left.done.items()}
     continued = _find_continued(graph, clusters)
     offers: dict[str, Mapping[str, Any]] = {}
+    shared: dict[str, str] = {}
     for name, task in graph.tasks.items():
         if name in clusters or name not in wanted:
             continue
         if kept := task.body.get("kept_by"):
             clusters[name] = clusters[kept]
             offers.setdefault(clusters[kept], left.offers.get(clusters[kept], wanted[name]))
+            continue
+        leader = task.body.get("shares", "")
+        together = clusters.get(leader) or shared.get(leader, "")
+        if together in offers or together in left.live:
+            clusters[name] = together
             continue
         line = wanted[name]["resources"]
         known = {**left.offers, **offers}
@@ -67,6 +74,8 @@ def assign_clusters(
         else:
             clusters[name] = _name_cluster(name, line, left)
         offers[clusters[name]] = wanted[name]
+        if leader:  # of whose result was kept: the others that share its cluster take this one
+            shared[leader] = clusters[name]
     return {name: clusters[name] for name in clusters if name in wanted}, offers
 
 

@@ -1,8 +1,8 @@
 """Results that are kept across runs: what each key has given, and the bytes of the values.
 
-Values lie in files that are named by the digest of their content and never changed; a table says
-which of them a key has given. A result that is damaged or gone is found out before it is used.
-Files that nothing has used for longest are removed first.
+Values lie in files that are named by the digest of their content and never changed, small ones in
+the table of these files; another table says which of them a key has given. A result that is damaged
+or gone is found out before it is used. Files that nothing has used for longest are removed first.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ KEEP_SECONDS = 14 * 24 * 3600.0
 """Time after its last use for which a result is kept."""
 YOUNG_SECONDS = 3600.0
 """Time for which a file is kept in any case: another process may be about to use it."""
+SMALL_BYTES = 2**14
+"""Size up to which the content of a file lies in the table."""
 _MIGRATIONS = (
     """
     CREATE TABLE result (
@@ -39,6 +41,18 @@ _MIGRATIONS = (
         PRIMARY KEY (origin, task)
     ) WITHOUT ROWID;
     CREATE TABLE file (digest TEXT PRIMARY KEY, bytes INTEGER NOT NULL, used REAL NOT NULL);
+    """,
+    """
+    ALTER TABLE file ADD COLUMN data BLOB;
+    CREATE TABLE entry (
+        run TEXT NOT NULL, task TEXT NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL,
+        PRIMARY KEY (run, task, kind)
+    ) WITHOUT ROWID;
+    CREATE TABLE sent (
+        run TEXT NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, cell TEXT NOT NULL,
+        PRIMARY KEY (run, task)
+    ) WITHOUT ROWID;
+    CREATE INDEX sent_cell ON sent (run, cell);
     """,
 )
 
@@ -83,7 +97,7 @@ class TaskResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return values of JSON from which `from_json` makes an equal result."""
-        return asdict(self)
+        return {each: getattr(self, each) for each in _RESULT_PARTS}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TaskResult:
@@ -91,8 +105,16 @@ class TaskResult:
         return cls(**data)
 
 
+_RESULT_PARTS = tuple(each.name for each in fields(TaskResult))
+
+
 class KeptResults:
     """Results of the tasks of all runs of a user.
+
+    Attributes
+    ----------
+    database
+        Of their tables, which `RunResults` shares.
 
     Parameters
     ----------
@@ -109,24 +131,29 @@ class KeptResults:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._db = Database.open(folder / "results.db", _MIGRATIONS)
+        self.database = Database.open(folder / "results.db", _MIGRATIONS)
 
     def close(self) -> None:
         """Close the table."""
-        self._db.close()
+        self.database.close()
 
     # -- files ---------------------------------------------------------------------------------
 
-    def write_file(self, data: bytes) -> str:
-        """Keep bytes, and return their digest."""
-        digest = digest_of(data)
-        path = self._path(digest)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(path, data)  # also where a file is there: it may be damaged
-        self._db.write(
-            ("INSERT OR REPLACE INTO file VALUES (?, ?, ?)", (digest, len(data), time.time()))
-        )
-        return digest
+    def write_files(self, contents: Sequence[bytes]) -> list[str]:
+        """Keep files so that a power cut cannot take them back, and return their digests."""
+        rows: dict[str, Statement] = {}
+        digests = [digest_of(data) for data in contents]
+        for digest, data in zip(digests, contents, strict=True):
+            is_small = len(data) <= SMALL_BYTES
+            if not is_small:
+                path = self._path(digest)
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                write_atomically(path, data)  # also where a file is there: it may be damaged
+            row = (digest, len(data), time.time(), data if is_small else None)
+            rows[digest] = ("INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?)", row)
+        if rows:
+            self.database.write(*rows.values(), durable=True)
+        return digests
 
     def read_file(self, digest: str) -> bytes:
         """Return kept bytes.
@@ -136,6 +163,9 @@ class KeptResults:
         FileNotFoundError
             They were removed.
         """
+        rows = self.database.read("SELECT data FROM file WHERE digest = ?", (digest,))
+        if rows and rows[0]["data"] is not None:
+            return rows[0]["data"]
         return self._path(digest).read_bytes()
 
     def file_size(self, digest: str) -> int:
@@ -148,27 +178,32 @@ class KeptResults:
 
     # -- results -------------------------------------------------------------------------------
 
-    def keep(self, key: TaskKey, result: TaskResult, origin: str, task: str) -> None:
-        """Keep the result of a key; an earlier one of the same key is replaced.
+    def keep(self, results: Mapping[str, tuple[TaskKey, TaskResult]], origin: str) -> None:
+        """Keep the results of keys; earlier ones of the same keys are replaced.
 
         Parameters
         ----------
-        origin, task
-            Notebook or graph, and the name of the task in it: of which `latest` is asked.
+        results
+            By task.
+        origin
+            Notebook or graph of the tasks: `latest` is asked of both.
         """
-        row = (key.digest, json.dumps(result.to_json()), time.time())
-        self._db.write(
-            ("INSERT OR REPLACE INTO result VALUES (?, ?, ?)", row), _latest(key, origin, task)
-        )
+        rows: list[Statement] = []
+        for task, (key, result) in results.items():
+            row = (key.digest, json.dumps(result.to_json()), time.time())
+            rows.append(("INSERT OR REPLACE INTO result VALUES (?, ?, ?)", row))
+            rows.append(_latest(key, origin, task))
+        if rows:
+            self.database.write(*rows)
 
     def find(self, key: TaskKey) -> TaskResult | None:
         """Return the result that is kept of a key; None without one."""
-        rows = self._db.read("SELECT stored FROM result WHERE key = ?", (key.digest,))
+        rows = self.database.read("SELECT stored FROM result WHERE key = ?", (key.digest,))
         return TaskResult.from_json(json.loads(rows[0]["stored"])) if rows else None
 
     def latest(self, origin: str, task: str) -> TaskKey | None:
         """Return the key of the last result that a task gave or took; None without one."""
-        rows = self._db.read(
+        rows = self.database.read(
             "SELECT parts FROM latest WHERE origin = ? AND task = ?", (origin, task)
         )
         return TaskKey.from_json(json.loads(rows[0]["parts"])) if rows else None
@@ -177,7 +212,7 @@ class KeptResults:
         """Note that a task takes a result: what was not used for longest is removed first."""
         now = time.time()
         digests = [*result.values.values(), result.outputs]
-        self._db.write(
+        self.database.write(
             _latest(key, origin, task),
             ("UPDATE result SET used = ? WHERE key = ?", (now, key.digest)),
             *(("UPDATE file SET used = ? WHERE digest = ?", (now, each)) for each in digests),
@@ -187,8 +222,7 @@ class KeptResults:
         """Return why a kept result cannot be used; empty where all of it is there."""
         for digest in filter(None, [*result.values.values(), result.outputs]):
             try:
-                with self._path(digest).open("rb") as file:
-                    is_whole = hashlib.file_digest(file, _hash).hexdigest() == digest
+                is_whole = self._content_digest(digest) == digest
             except FileNotFoundError:
                 return _("its kept result was removed")
             except OSError as error:
@@ -202,6 +236,14 @@ class KeptResults:
             if product_version(address) != version:
                 return _("{address} is not as it left it").format(address=address)
         return ""
+
+    def _content_digest(self, name: str) -> str:
+        """Return the digest of what a file holds now."""
+        rows = self.database.read("SELECT data FROM file WHERE digest = ?", (name,))
+        if rows and rows[0]["data"] is not None:
+            return digest_of(rows[0]["data"])
+        with self._path(name).open("rb") as file:
+            return hashlib.file_digest(file, _hash).hexdigest()
 
     # -- removal -------------------------------------------------------------------------------
 
@@ -223,7 +265,7 @@ class KeptResults:
         int
             Number of files removed.
         """
-        files = self._db.read("SELECT digest, bytes, used FROM file ORDER BY used")
+        files = self.database.read("SELECT digest, bytes, used FROM file ORDER BY used")
         total, removed = sum(row["bytes"] for row in files), list[str]()
         for row in files:
             age = now - row["used"]
@@ -236,7 +278,7 @@ class KeptResults:
         for digest in removed:
             with suppress(OSError):
                 self._path(digest).unlink(missing_ok=True)
-        self._db.write(
+        self.database.write(
             ("DELETE FROM result WHERE used < ?", (now - KEEP_SECONDS,)),
             ("DELETE FROM latest WHERE used < ?", (now - KEEP_SECONDS,)),
             *(("DELETE FROM file WHERE digest = ?", (digest,)) for digest in removed),

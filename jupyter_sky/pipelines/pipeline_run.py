@@ -27,20 +27,20 @@ from ..store.atomic_file import write_atomically
 from ..tables import Table
 from ..translation import _
 from .cell_outputs import output_text
+from .cell_runs import POLL_SECONDS, hourly_price
 from .executed_notebook import fill_notebook
 from .export import describe_graph, write_graph
 from .kept_results import KeptResults
 from .results import RunResults
 from .run_report import Replan, TaskReport, find_replans, make_table, report_tasks
-from .session_world import POLL_SECONDS, SessionWorld, attempt_name, hourly_price
+from .session_world import SessionWorld
+from .task_names import attempt_name
 
 if TYPE_CHECKING:
     from ..optimizer.plan import Plan
     from .replanning import RunProblem
 
 
-RESULTS = "run-results"
-"""Folder of the results of all runs, below that of the user's data."""
 WATCH_SECONDS = 0.5
 """Time between two looks at a run that another process carries out."""
 _TOLD = frozenset({Phase.RUNNING, Phase.DELAYED, *(one for one in Phase if one.is_final)})
@@ -101,7 +101,7 @@ class PipelineRun:
         self.graph, self._settings = recorded.graph, recorded.settings
         self.sweeps: Mapping[str, Sequence[str]] = self._settings.get("sweeps", {})
         self._kept = open_kept(folder)
-        self._results = RunResults(folder / RESULTS / name, self._kept)
+        self._results = RunResults(name, self._kept)
         self._ended: Future[RunState] = Future()
 
     def start(self) -> PipelineRun:
@@ -149,8 +149,7 @@ class PipelineRun:
             recorded = self._journal.read(name)
             state = fold(RunState.begin(recorded.graph), self._journal.events(name))
             if not state.is_over:
-                folder = Path(self._session.config.data_dir) / RESULTS / name
-                needed |= RunResults(folder, self._kept).used_files()
+                needed |= RunResults(name, self._kept).used_files()
         return needed
 
     @property
@@ -362,7 +361,8 @@ class PipelineRun:
         attempts = self.state.tasks[task].attempts
         if not attempts:
             return ""
-        return self._session.find_handle(attempt_name(self.name, task, attempts)).logs()
+        cell = self._results.cell_of(task, attempts) or attempt_name(self.name, task, attempts)
+        return self._session.find_handle(cell).logs()
 
     def save_notebook(self, path: str | Path) -> Path:
         """Write the notebook of the run with the outputs of the cells that have ended.

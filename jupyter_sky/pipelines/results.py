@@ -1,38 +1,43 @@
-"""Results of the tasks of a run: their values lie with the kept results, by their digests."""
+"""Results of the tasks of a run: tables beside those of the kept results, which have the values."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..executor.stored_values import StoredValue
-from ..store.atomic_file import write_atomically
 from .identity import TaskKey
 from .kept_results import KeptResults, TaskResult
-from .task_names import plain_name
+
+_T = TypeVar("_T")
 
 
 class RunResults:
-    """Results of one run; each file is complete or absent.
+    """Results of one run, in the database of the kept ones.
 
     Parameters
     ----------
-    folder
-        Made at the first result, readable by its owner alone.
+    run
+        Its name.
     kept
         Where values are stored.
     """
 
-    def __init__(self, folder: Path, kept: KeptResults) -> None:
-        self._folder, self._kept = folder, kept
+    def __init__(self, run: str, kept: KeptResults) -> None:
+        self._run, self._kept, self._db = run, kept, kept.database
+        self._found: dict[str, TaskResult] = {}
+        self._keys: dict[str, TaskKey | None] = {}
 
     def find(self, task: str) -> TaskResult | None:
         """Return the result of a task; None before it has ended well."""
-        data = self._read(f"{plain_name(task)}.result.json")
-        return None if data is None else TaskResult.from_json(data)
+        if task not in self._found:
+            data = self._read(task, "result")
+            if data is None:
+                return None
+            self._found[task] = TaskResult.from_json(data)
+        return self._found[task]
 
     def save(self, task: str, values: Mapping[str, Any], **facts: Any) -> TaskResult:
         """Keep the values of a task.
@@ -52,13 +57,10 @@ class RunResults:
         import cloudpickle
 
         handles = {n: v.to_json() for n, v in values.items() if isinstance(v, StoredValue)}
-        digests = {
-            name: self._kept.write_file(cloudpickle.dumps(value))
-            for name, value in values.items()
-            if name not in handles
-        }
-        result = TaskResult(digests, handles, **facts)
-        self._write(f"{plain_name(task)}.result.json", result.to_json(), durable=True)
+        names = [name for name in values if name not in handles]
+        digests = self._kept.write_files([cloudpickle.dumps(values[name]) for name in names])
+        result = TaskResult(dict(zip(names, digests, strict=True)), handles, **facts)
+        self.adopt(task, result)
         return result
 
     def size(self, result: TaskResult) -> int:
@@ -66,8 +68,9 @@ class RunResults:
         return sum(self._kept.file_size(digest) for digest in result.values.values())
 
     def adopt(self, task: str, result: TaskResult) -> None:
-        """Take a result that an earlier run has made, with what it has shown."""
-        self._write(f"{plain_name(task)}.result.json", result.to_json(), durable=True)
+        """Take a result whose values are kept: of an earlier run, or stored before."""
+        self._found.pop(task, None)
+        self._write(task, "result", result.to_json(), durable=True)
 
     def load(self, task: str, name: str = "") -> Any:
         """Return a value of a task that has ended well.
@@ -82,24 +85,32 @@ class RunResults:
         import cloudpickle
 
         result = self.find(task)
+        if result is not None and name in result.handles:
+            return StoredValue.from_json(result.handles[name])
+        return cloudpickle.loads(self.read(task, name))
+
+    def read(self, task: str, name: str = "") -> bytes:
+        """Return the pickled bytes of a value; raise as `load` does."""
+        result = self.find(task)
         if result is None:
             raise FileNotFoundError(task)
-        if name in result.handles:
-            return StoredValue.from_json(result.handles[name])
-        return cloudpickle.loads(self._kept.read_file(result.values[name]))
+        return self._kept.read_file(result.values[name])
 
     def save_key(self, task: str, key: TaskKey | None) -> None:
         """Note the key of a task before it runs; None where it has none."""
-        self._write(f"{plain_name(task)}.key.json", None if key is None else key.to_json())
+        self._keys[task] = key
+        self._write(task, "key", None if key is None else key.to_json())
 
     def key(self, task: str) -> TaskKey | None:
         """Return the key of a task; None where it has none."""
-        data = self._read(f"{plain_name(task)}.key.json")
-        return None if data is None else TaskKey.from_json(data)
+        if task not in self._keys:
+            data = self._read(task, "key")
+            self._keys[task] = None if data is None else TaskKey.from_json(data)
+        return self._keys[task]
 
     def save_outputs(self, task: str, outputs: Sequence[dict[str, Any]]) -> None:
         """Keep the outputs of the last attempt of a task, as notebooks have them."""
-        self._write(f"{plain_name(task)}.outputs.json", outputs)
+        self._write(task, "outputs", outputs)
 
     def outputs(self, task: str) -> list[dict[str, Any]] | None:
         """Return the outputs of the last attempt of a task that has ended; None before."""
@@ -107,21 +118,50 @@ class RunResults:
         if result is not None and result.outputs:
             with suppress(FileNotFoundError):  # removed since
                 return json.loads(self._kept.read_file(result.outputs))
-        return self._read(f"{plain_name(task)}.outputs.json")
+        return self._read(task, "outputs")
 
     def used_files(self) -> set[str]:
         """Return the digests of the files that the results name."""
-        paths = self._folder.glob("*.result.json")
-        results = [TaskResult.from_json(json.loads(path.read_text())) for path in paths]
+        query = "SELECT data FROM entry WHERE run = ? AND kind = 'result'"
+        rows = self._db.read(query, (self._run,))
+        results = [TaskResult.from_json(json.loads(row["data"])) for row in rows]
         return {each for result in results for each in (*result.values.values(), result.outputs)}
 
-    def _read(self, name: str) -> Any:
-        try:
-            return json.loads((self._folder / name).read_text())
-        except FileNotFoundError:
-            return None
+    # -- attempts that are sent with others ----------------------------------------------------
 
-    def _write(self, name: str, data: Any, durable: bool = False) -> None:
-        """Write a file; where it is durable, a power cut cannot take it back."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(self._folder / name, json.dumps(data).encode(), durable=durable)
+    def note_sent(self, cell: str, attempts: Mapping[str, int]) -> None:
+        """Note the cell in which attempts are about to be sent, by task."""
+        statement = "INSERT OR REPLACE INTO sent VALUES (?, ?, ?, ?)"
+        rows = [(statement, (self._run, *attempt, cell)) for attempt in attempts.items()]
+        self._db.write(*rows, durable=True)
+
+    def cell_of(self, task: str, attempt: int) -> str:
+        """Return the name of the cell in which an attempt was sent with others; empty if alone."""
+        query = "SELECT cell FROM sent WHERE run = ? AND task = ? AND attempt = ?"
+        rows = self._db.read(query, (self._run, task, attempt))
+        return rows[0]["cell"] if rows else ""
+
+    def tasks_in(self, cell: str) -> list[str]:
+        """Return the tasks whose last attempts were sent in a cell."""
+        query = "SELECT task FROM sent WHERE run = ? AND cell = ?"
+        return [row["task"] for row in self._db.read(query, (self._run, cell))]
+
+    # -- the tables ----------------------------------------------------------------------------
+
+    def together(self, work: Callable[[], _T]) -> _T:
+        """Call `work`, and store what it writes in one transaction."""
+        try:
+            return self._db.transact(lambda _db: work())
+        except BaseException:
+            self._found.clear()  # what was read may not be stored
+            raise
+
+    def _read(self, task: str, kind: str) -> Any:
+        query = "SELECT data FROM entry WHERE run = ? AND task = ? AND kind = ?"
+        rows = self._db.read(query, (self._run, task, kind))
+        return json.loads(rows[0]["data"]) if rows else None
+
+    def _write(self, task: str, kind: str, data: Any, durable: bool = False) -> None:
+        """Write an entry; where it is durable, a power cut cannot take it back."""
+        row = (self._run, task, kind, json.dumps(data))
+        self._db.write(("INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?)", row), durable=durable)

@@ -91,17 +91,31 @@ class Reuse:
                 self._results.adopt(name, each.result)
         return decided
 
-    def keep(self, task: str) -> str:
-        """Keep the result that a task of this run has given; return why it is not kept, or nothing.
+    def keep(self, tasks: Iterable[str]) -> dict[str, str]:
+        """Keep results that tasks of this run have given; return why those of some are not kept.
 
         Nothing is kept under a key that may not be that of what has run: files and modules are
         looked at again.
         """
         assert self._results is not None
+        kept: dict[str, tuple[TaskKey, TaskResult]] = {}
+        problems: dict[str, str] = {}
+        for task in tasks:
+            problem = self._problem(task)
+            key, result = self._results.key(task), self._results.find(task)
+            if problem or key is None or result is None:
+                problems[task] = problem
+            else:
+                kept[task] = key, result
+        self._kept.keep(kept, self._origin)
+        return problems
+
+    def _problem(self, task: str) -> str:
+        """Return why the result of a task is not kept; empty where it is."""
+        assert self._results is not None
         if problem := self._identity(task).problem:
             return problem
-        before, result = self._results.key(task), self._results.find(task)
-        if before is None or result is None:
+        if (before := self._results.key(task)) is None:
             return _("its key was not known when it began")
         try:
             after = self._key(task, dict(before.inputs))
@@ -110,7 +124,6 @@ class Reuse:
         if after != before:
             parts = ", ".join(before.differences(after))
             return _("changed while it ran: {parts}").format(parts=parts)
-        self._kept.keep(before, result, self._origin, task)
         return ""
 
     def shown_and_written(self, task: str) -> dict[str, Any]:
@@ -118,7 +131,7 @@ class Reuse:
         assert self._results is not None
         outputs = json.dumps(self._results.outputs(task) or []).encode()
         return {
-            "outputs": self._kept.write_file(outputs),
+            "outputs": self._kept.write_files([outputs])[0],
             "products": {each: product_version(each) for each in self._identity(task).products},
         }
 
@@ -157,14 +170,18 @@ class Reuse:
                     waiting += self._graph.tasks[name].after
                     waiting += self._identity(name).tasks.values()
         found: dict[str, Freshness] = {}
-        for name in self._graph.tasks:
-            if name in needed:
-                found[name] = self._freshness(name, found)
+        for name in sorted(needed, key=self._positions.__getitem__):
+            found[name] = self._freshness(name, found)
         return found
+
+    @cached_property
+    def _positions(self) -> Mapping[str, int]:
+        return {name: position for position, name in enumerate(self._graph.tasks)}
 
     def _freshness(self, name: str, found: Mapping[str, Freshness]) -> Freshness:
         if self._results is not None and (result := self._results.find(name)):
-            return Freshness(result, "", self._results.key(name))
+            key = self._results.key(name) if self._followers[name] else None
+            return Freshness(result, "", key)
         identity = self._identity(name)
         if identity.problem:
             return Freshness(None, identity.problem)

@@ -7,10 +7,8 @@ before is found again, also by another process.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -24,13 +22,10 @@ from ..errors import (
     SkyError,
     SkyNoCapacity,
     SkyStoreError,
-    SkyTaskLost,
     SkyUnreachable,
     SkyUsageError,
 )
 from ..executor.earlier_run import EarlierRun
-from ..executor.output_area import Entry
-from ..executor.request import CellPosition
 from ..executor.run import SkyRun
 from ..executor.session import Session
 from ..executor.stored_values import StoredValue
@@ -53,11 +48,12 @@ from ..runs.actions import (
 from ..runs.events import Event, Kind
 from ..runs.graph import RunGraph, RunTask
 from ..runs.outlook import Residual
-from ..store.store import Store
 from ..tracker.observations import Place
-from ..translation import _
+from .batches import Batches
 from .cell_body import CellBody
-from .cell_outputs import notebook_outputs, output_text
+from .cell_outputs import output_text
+from .cell_runs import CellRuns, end_of, hourly_price
+from .gatherer import Gatherer
 from .kept_results import KeptResults
 from .placing import plan_graph
 from .replanning import RunProblem, first_event, look_up_prices, replan
@@ -65,9 +61,7 @@ from .residual_graph import read_offer
 from .results import RunResults
 from .reuse import Reuse
 from .task_body import TaskBody, TaskCell
-from .task_names import plain_name
-
-POLL_SECONDS = 0.1
+from .task_names import attempt_name, cluster_name
 
 
 class SessionWorld:
@@ -88,13 +82,28 @@ class SessionWorld:
         self._run, self._graph = "", RunGraph([])
         self._reuse = Reuse(self._graph, kept, "", results)
         self._settings: Mapping[str, Any] = {}
-        self._runs: dict[str, SkyRun] = {}
+        self._cells = CellRuns(session)
+        self._found = Gatherer(self._find_results)
+        self._make_batches()
 
     def prepare(self, run: str, graph: RunGraph, settings: Mapping[str, Any]) -> None:
         """Get to know the run whose actions are going to be asked for."""
         self._run, self._graph, self._settings = run, graph, settings
         origin, is_fresh = settings.get("origin", ""), settings.get("fresh", False)
         self._reuse = Reuse(graph, self._kept, origin, self._results, is_fresh)
+        self._make_batches()
+
+    def _make_batches(self) -> None:
+        self._batches = Batches(
+            self._session,
+            self._cells,
+            self._run,
+            self._graph,
+            self._results,
+            self._kept,
+            self._reuse,
+        )
+        self._sent = Gatherer(self._batches.send)
 
     async def perform(self, action: Action, task: RunTask | None) -> Sequence[Event]:
         """Carry out an action and return what became of it."""
@@ -104,11 +113,15 @@ class SessionWorld:
             case LookUpPrices():
                 return [await asyncio.to_thread(look_up_prices, action.offers, _price_now)]
             case FindResult(task=name):
-                return [await asyncio.to_thread(self._find_result, name)]
+                return [await self._found.ask(name)]
             case Launch():
                 return [await asyncio.to_thread(self._launch, action)]
             case Move(task=name):  # data are brought with the cell
                 return [Event(Kind.MOVED, name, time.time())]
+            case Send() if task is not None and task.is_batched:
+                return [await self._sent.ask(action)]
+            case Follow() if task is not None and task.is_batched:
+                return [await self._batches.follow(action)]
             case Send():
                 assert task is not None
                 return [await asyncio.to_thread(self._send, action, _read_body(task.body))]
@@ -152,6 +165,9 @@ class SessionWorld:
 
     # -- results -------------------------------------------------------------------------------
 
+    def _find_results(self, tasks: Sequence[str]) -> list[Event]:
+        return self._results.together(lambda: [self._find_result(task) for task in tasks])
+
     def _find_result(self, task: str) -> Event:
         """Look for the result of a task in this run, and for a kept one of an earlier run."""
         if self._results.find(task) is not None:
@@ -173,7 +189,7 @@ class SessionWorld:
 
     def _send(self, action: Send, body: TaskBody | CellBody) -> Event:
         name = self._attempt_name(action)
-        if not self._session.has_run(name):
+        if not self._cells.has(name):
             place = CellOptions(
                 resources=parse_cell_line(action.offer["resources"]).resources,
                 cluster=cluster_name(action.token),
@@ -187,16 +203,8 @@ class SessionWorld:
                 return Event(Kind.CLUSTER_LOST, action.cluster, time.time(), reason)
             except Exception as error:
                 return self._failed(action, f"{type(error).__name__}: {error}")
-            options = replace(
-                cell.options,
-                resources=place.resources,
-                cluster=place.cluster,
-                background=True,
-                name=name,
-                yes=True,
-            )
-            origin = CellPosition(0, above=cell.above)
-            self._runs[name] = self._session.run(cell.code, options, origin=origin)
+            options = replace(cell.options, resources=place.resources, cluster=place.cluster)
+            self._cells.begin(name, cell.code, options, above=cell.above)
         return Event(Kind.BEGUN, action.task, time.time())
 
     def _prepare(self, cell: TaskCell, place: CellOptions) -> None:
@@ -209,9 +217,10 @@ class SessionWorld:
     async def _follow(self, action: Follow) -> Event:
         name = self._attempt_name(action)
         try:
-            run = await asyncio.to_thread(self._find, name)
-            await _end_of(run)
-            outputs = await asyncio.to_thread(self._keep_outputs, action.task, run)
+            run = await asyncio.to_thread(self._cells.find, name)
+            await end_of(run)
+            outputs = await asyncio.to_thread(self._cells.outputs, run)
+            self._results.save_outputs(action.task, outputs)
             if isinstance(run, EarlierRun) and run.status == "failed":
                 return self._failed(action, output_text(outputs).rstrip().rpartition("\n")[2])
             await asyncio.to_thread(run.result)
@@ -222,31 +231,6 @@ class SessionWorld:
         except BaseException as error:
             return self._failed(action, f"{type(error).__name__}: {error}")
         return await asyncio.to_thread(self._keep, action, run)
-
-    def _find(self, name: str) -> SkyRun | EarlierRun:
-        """Return the run of an attempt.
-
-        Raises
-        ------
-        SkyTaskLost
-            It was stored and never sent: the process that was to send it has ended.
-        """
-        if found := self._runs.get(name):
-            return found
-        row = self._session.store.run(self._session.find_handle(name).id)
-        if row is None or (row.ended is None and not row.nodes and not row.is_monitored()):
-            raise SkyTaskLost(_("it was not sent"))
-        return EarlierRun(self._session, row)
-
-    def _keep_outputs(self, task: str, run: SkyRun | EarlierRun) -> list[dict[str, Any]]:
-        """Keep what an attempt has shown, as long as its cluster has it."""
-        entries: list[Entry] = []
-        with suppress(SkyError):  # what came before the error stays
-            for entry in self._session.history.read_all(run.id):
-                entries.append(entry)
-        outputs = notebook_outputs(entries)
-        self._results.save_outputs(task, outputs)
-        return outputs
 
     def _keep(self, action: Follow, run: SkyRun | EarlierRun) -> Event:
         """Keep the value of a task, which its run has brought."""
@@ -264,9 +248,9 @@ class SessionWorld:
             facts |= {"gb": self._results.size(result) / 1e9, "place": place}
         except Exception as error:
             return self._failed(action, f"{type(error).__name__}: {error}")
-        self._runs.pop(name, None)
+        self._cells.forget(name)
         try:
-            facts["unkept"] = self._reuse.keep(action.task)
+            facts["unkept"] = self._reuse.keep([action.task]).get(action.task, "")
         except (OSError, SkyError) as error:
             facts["unkept"] = str(error)
         return Event(Kind.SUCCEEDED, action.task, time.time(), facts)
@@ -283,12 +267,13 @@ class SessionWorld:
         return {**(value or {}), **stored}
 
     async def _stop(self, action: Stop) -> Event:
+        name = self._results.cell_of(action.task, action.attempt) or self._attempt_name(action)
         try:
-            run = await asyncio.to_thread(self._find, self._attempt_name(action))
+            run = await asyncio.to_thread(self._cells.find, name)
         except SkyError:  # it never began
             return Event(Kind.STOPPED, action.task, time.time())
         await asyncio.to_thread(run.cancel)
-        await _end_of(run)
+        await end_of(run)
         return Event(Kind.STOPPED, action.task, time.time())
 
     def _attempt_name(self, action: Send | Follow | Stop) -> str:
@@ -296,19 +281,6 @@ class SessionWorld:
 
     def _failed(self, action: Send | Follow, reason: str) -> Event:
         return Event(Kind.FAILED, action.task, time.time(), {"reason": reason})
-
-
-async def _end_of(run: SkyRun | EarlierRun) -> None:
-    """Wait for the end of a run, however it ends; one of an earlier process is asked."""
-    if isinstance(run, SkyRun):
-        await asyncio.wait([asyncio.ensure_future(_result_of(run))])
-    while not await asyncio.to_thread(run.done):
-        await asyncio.sleep(POLL_SECONDS)
-
-
-async def _result_of(run: SkyRun) -> None:
-    with suppress(BaseException):  # whoever asks for the result gets it
-        await run
 
 
 _FINAL_ERRORS = (SkyBudget, SkyCancelled, SkyStoreError, SkyUsageError)
@@ -337,31 +309,3 @@ def _price_now(offer: Offer) -> float | None:
 def _read_body(data: Mapping[str, Any]) -> TaskBody | CellBody:
     kind = CellBody if data["kind"] == "cell" else TaskBody
     return kind.from_json(data)
-
-
-def attempt_name(run: str, task: str, attempt: int) -> str:
-    """Return the name of the cell of an attempt.
-
-    Examples
-    --------
-    >>> attempt_name("nightly", "train-0.1", 2)
-    'nightly_train_0_1_attempt2'
-    """
-    return re.sub(r"\W", "_", f"{run}_{plain_name(task)}_attempt{attempt}")
-
-
-def hourly_price(store: Store, token: str) -> float:
-    """Return the price in USD/h of the cluster that a run has begun under a token; else 0."""
-    cluster = store.cluster(cluster_name(token))
-    return (cluster.price or 0.0) if cluster else 0.0
-
-
-def cluster_name(token: str) -> str:
-    """Return the name of the cluster that was launched with a token.
-
-    Examples
-    --------
-    >>> cluster_name("nightly/train/2")
-    'nightly-train-2'
-    """
-    return re.sub(r"[^A-Za-z0-9]+", "-", token)

@@ -88,6 +88,13 @@ class TaskBody:
         known |= {name: tuple(data[name]) for name in ("arguments", "inputs", "outputs")}
         return cls(**known)
 
+    @staticmethod
+    def load_function(pickled: str) -> Any:
+        """Return a copy of a function, of its text."""
+        import cloudpickle
+
+        return cloudpickle.loads(base64.b64decode(pickled))
+
     def as_cell(self, task: str, result: str, load: LoadValue) -> TaskCell:
         """Return the cell that runs it; its value stays under the name `result`.
 
@@ -110,7 +117,7 @@ class TaskBody:
         made = "".join(f"__import__('os').makedirs({path!r}, exist_ok=True)\n" for path in outputs)
         if self.function:
             values = {
-                "_sky_function": _unpickled(self.function),
+                "_sky_function": self.load_function(self.function),
                 "_sky_values": [load(producer, "") for producer in self.arguments],
             }
             code = f"{made}{result} = _sky_function(*_sky_values, *{inputs + outputs!r})"
@@ -121,10 +128,8 @@ class TaskBody:
         return TaskCell(f"{made}{run}\n{result} = None", options, {})
 
 
-def _unpickled(function: str) -> Any:
-    import cloudpickle
-
-    return cloudpickle.loads(base64.b64decode(function))
+def _has_one_node(task: Task) -> bool:
+    return task.num_nodes == 1 and all(need.nodes == 1 for need in task.needs)
 
 
 def _input_path(task: str, index: int) -> str:
@@ -135,13 +140,15 @@ def _output_path(task: str, index: int) -> str:
     return f"./sky-tasks/{task}/output{index}"
 
 
-def make_graph(dag: Dag) -> RunGraph:
+def make_graph(dag: Dag, is_batched: bool = True) -> RunGraph:
     """Return what is to be run for a Dag.
 
     Parameters
     ----------
     dag
         The graph.
+    is_batched
+        Whether functions may be sent in one message: their values then come pickled.
 
     Raises
     ------
@@ -163,10 +170,34 @@ def make_graph(dag: Dag) -> RunGraph:
     for edge in frozen.edges:
         before[names[edge.dst]].append(names[edge.src])
     tasks = {task.name: task for task in dag}
-    return RunGraph(_make_task(tasks[name], before[name]) for name in names)
+    shared = _shared_clusters(names, frozen.same_cluster)
+    made = (_make_task(tasks[name], before[name], shared.get(name, name)) for name in names)
+    return RunGraph(made if is_batched else (replace(task, is_batched=False) for task in made))
 
 
-def _make_task(task: Task, producers: Sequence[str]) -> RunTask:
+def _shared_clusters(names: Sequence[str], pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return for each task that shares a cluster the first of those on it.
+
+    Examples
+    --------
+    >>> _shared_clusters(["a", "b", "c", "d"], [("c", "b"), ("c", "d")])
+    {'b': 'b', 'c': 'b', 'd': 'b'}
+    """
+    together: dict[str, list[str]] = {}
+    for one, other in pairs:
+        first, second = together.setdefault(one, [one]), together.setdefault(other, [other])
+        if first is not second:
+            first += second
+            together |= dict.fromkeys(second, first)
+    positions = {name: position for position, name in enumerate(names)}
+    found: dict[str, str] = {}
+    for name in sorted(together, key=positions.__getitem__):
+        found.setdefault(name, name)
+        found = dict.fromkeys(together[name], found[name]) | found
+    return {name: found[name] for name in names if name in found}
+
+
+def _make_task(task: Task, producers: Sequence[str], shares: str) -> RunTask:
     if not re.fullmatch(r"[\w.-]+", task.name):
         raise SkyUsageError(
             _("task {name!r} cannot be run under this name").format(name=task.name),
@@ -199,7 +230,14 @@ def _make_task(task: Task, producers: Sequence[str]) -> RunTask:
                 ),
             )
     identity = {"identity": _identity(task, body).to_json()}
-    return RunTask(task.name, tuple(producers), body=body.to_json() | identity)
+    shared = {"shares": shares} if shares != task.name else {}
+    moves_files = bool(body.inputs or body.outputs)
+    return RunTask(
+        task.name,
+        tuple(producers),
+        is_batched=bool(body.function) and not moves_files and _has_one_node(task),
+        body=body.to_json() | identity | shared,
+    )
 
 
 def _identity(task: Task, body: TaskBody) -> TaskIdentity:

@@ -1,4 +1,4 @@
-"""Names of tasks where files, clusters and cells are named after them."""
+"""Names of files, clusters and cells that are named after tasks."""
 
 from __future__ import annotations
 
@@ -18,3 +18,25 @@ def plain_name(task: str) -> str:
         return task
     words = re.sub(r"[\W_]+", "_", task).strip("_")
     return f"{words[:40]}_{crc32(task.encode()):08x}"
+
+
+def attempt_name(run: str, task: str, attempt: int) -> str:
+    """Return the name of the cell of an attempt.
+
+    Examples
+    --------
+    >>> attempt_name("nightly", "train-0.1", 2)
+    'nightly_train_0_1_attempt2'
+    """
+    return re.sub(r"\W", "_", f"{run}_{plain_name(task)}_attempt{attempt}")
+
+
+def cluster_name(token: str) -> str:
+    """Return the name of the cluster that was launched with a token.
+
+    Examples
+    --------
+    >>> cluster_name("nightly/train/2")
+    'nightly-train-2'
+    """
+    return re.sub(r"[^A-Za-z0-9]+", "-", token)

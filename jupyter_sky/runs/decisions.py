@@ -6,7 +6,6 @@ disk; after a crash the same state makes the same actions due, with the same nam
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from zlib import crc32
 
@@ -26,6 +25,7 @@ from .actions import (
 )
 from .events import Event, Kind
 from .outlook import residual, spent_usd
+from .room import Room
 from .state import ClusterPhase, RunState, fold
 from .task_state import Phase, TaskState
 from .triggers import find_causes, next_trigger, wants_prices
@@ -71,7 +71,7 @@ def _decide_tasks(state: RunState, now: float) -> Iterator[Event]:
         elif not state.paused:
             yield Event(Kind.READY, name, now)
     unplaced = False
-    used = _count_used(state)
+    room = Room(state)
     for name in state.active:
         task = state.tasks[name]
         if task.phase is Phase.JUDGED:
@@ -86,9 +86,10 @@ def _decide_tasks(state: RunState, now: float) -> Iterator[Event]:
                 yield Event(Kind.CANCELLED, name, now)
             elif name not in state.placement:
                 unplaced = True
-            elif not state.paused and _has_room(state, name, used):
-                used[state.placement[name]] += 1
-                yield Event(Kind.PLACED, name, now)
+            elif not state.paused and room.take(name):
+                is_batched = state.graph.tasks[name].is_batched
+                data = {"without_move": True} if is_batched else {}
+                yield Event(Kind.PLACED, name, now, data)
         elif task.phase is Phase.MOVING and state.cancelled:
             yield Event(Kind.CANCELLED, name, now)
     yield from _decide_plans(state, unplaced, now)
@@ -107,21 +108,6 @@ def _decide_plans(state: RunState, unplaced: bool, now: float) -> Iterator[Event
             causes = [*state.troubles, *causes]
             delay = GATHER_SECONDS if state.plans else 0.0
             yield Event(Kind.PLAN_WANTED, "", now, {"until": now + delay, "causes": causes})
-
-
-def _count_used(state: RunState) -> Counter[str]:
-    """Count the tasks that each cluster holds."""
-    bound = (Phase.MOVING, Phase.SENDING, Phase.RUNNING)
-    return Counter(
-        state.placement[name] for name in state.active if state.tasks[name].phase in bound
-    )
-
-
-def _has_room(state: RunState, name: str, used: Counter[str]) -> bool:
-    cluster = state.placement[name]
-    known = state.clusters.get(cluster)
-    is_up = known is not None and known.phase is ClusterPhase.UP
-    return is_up and used[cluster] < state.offers[cluster].get("slots", 1)
 
 
 def _judge(state: RunState, name: str, task: TaskState, now: float) -> Event:

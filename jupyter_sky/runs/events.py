@@ -48,6 +48,8 @@ class Kind(StrEnum):
     """Its code raised: ``reason``."""
     LOST = "lost"
     """Its attempt ended with its machine: ``reason``."""
+    RETURNED = "returned"
+    """Its attempt was sent with others and not begun, as their time was over: it is sent again."""
     STOPPED = "stopped"
     """Its attempt was stopped for a user."""
     # of a cluster
@@ -66,7 +68,8 @@ class Kind(StrEnum):
     CLUSTER_WANTED = "cluster wanted"
     """It is about to be launched: ``token``, ``offer``."""
     PLACED = "placed"
-    """Its cluster is up and has room: its next attempt begins there, with its inputs."""
+    """Its cluster is up and has room: its next attempt begins there, with its inputs; these come
+    with it where it is ``without_move``."""
     RETRY_LATER = "retry later"
     """It waits until ``until`` (Unix seconds)."""
     RETRIED = "retried"

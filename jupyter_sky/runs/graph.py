@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..dag.graph import topological_order
@@ -28,6 +28,9 @@ class RunTask:
         How often it is tried again after an error of its own code.
     losses
         How often it is tried again after its machine was refused or lost.
+    is_batched
+        Whether it may be sent to its cluster in one message with others, of which one begins after
+        the other; its inputs are in the message.
     body
         What it runs, for whoever carries out the actions; not read here. Values of JSON.
     """
@@ -36,6 +39,7 @@ class RunTask:
     after: tuple[str, ...] = ()
     retries: int = 0
     losses: int = LOSSES
+    is_batched: bool = False
     body: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -91,7 +95,10 @@ class RunGraph:
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return values of JSON from which `from_json` makes an equal graph."""
-        return [asdict(task) for task in self.tasks.values()]
+        return [
+            {each.name: getattr(task, each.name) for each in fields(task)}
+            for task in self.tasks.values()
+        ]
 
     @classmethod
     def from_json(cls, data: Iterable[Mapping[str, Any]]) -> RunGraph:

@@ -170,7 +170,12 @@ def _begin(task: TaskState, event: Event) -> TaskState | None:
 def _place(task: TaskState, event: Event) -> TaskState | None:
     if task.phase is not Phase.PLACING:
         return None
-    return replace(task, phase=Phase.MOVING, attempts=task.attempts + 1)
+    phase = Phase.SENDING if event.data.get("without_move") else Phase.MOVING
+    return replace(task, phase=phase, attempts=task.attempts + 1)
+
+
+def _return(task: TaskState, event: Event) -> TaskState | None:
+    return replace(task, phase=Phase.PLACING) if _is_current(task, event) else None
 
 
 def _delay(task: TaskState, event: Event) -> TaskState | None:
@@ -199,6 +204,7 @@ TASK_CHANGES: Mapping[Kind, TaskChange] = {
     Kind.SUCCEEDED: _succeed,
     Kind.FAILED: _end_badly("errors"),
     Kind.LOST: _end_badly("losses"),
+    Kind.RETURNED: _return,
     Kind.STOPPED: _end(Phase.CANCELLED),
     Kind.RETRY_LATER: _delay,
     Kind.RETRIED: _move(Phase.DELAYED, Phase.LOOKING_UP),

@@ -188,6 +188,7 @@ class Database:
         """Run `work` in one transaction that is on the disk when this returns.
 
         No other process reads or writes between its statements. What is queued is written before.
+        What `work` itself reads and writes with this object is part of the transaction.
 
         Raises
         ------
@@ -202,12 +203,17 @@ class Database:
             self._flush()
             if self._pending:
                 raise unrecorded_error("earlier records wait too")
+            if self._db.in_transaction:  # of a `work` that has called this
+                return work(self._db)
             try:
                 # a power cut may take back what was committed without this
                 self._db.execute("PRAGMA synchronous = FULL")
                 try:
                     with self._transaction():
-                        return work(self._db)
+                        result = work(self._db)
+                        if self._pending:
+                            raise unrecorded_error("a record could not be written")
+                        return result
                 finally:
                     self._db.execute("PRAGMA synchronous = NORMAL")
             except sqlite3.IntegrityError:
@@ -246,13 +252,18 @@ class Database:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
+        if self._db.in_transaction:
+            yield
+            return
         with self._db:  # commits, or rolls back on an error
             self._db.execute("BEGIN IMMEDIATE")
             yield
 
     def _reopen_replaced(self) -> None:
         """Open the file anew when another process has put a new one in its place."""
-        if self._file is None or self._path is None or file_id(self._path) == self._file:
+        if self._file is None or self._path is None or self._db.in_transaction:
+            return
+        if file_id(self._path) == self._file:
             return
         try:
             fresh = open_file(self._path, self._migrations)

@@ -1,5 +1,7 @@
 """Runs of graphs: their controller's time, its ends at every step, and a kernel that is killed.
 
+``plan_1000_s`` is the time in which a graph of 1,000 tasks is planned as `sky.run` does it.
+``overhead_over_dask`` compares 1,000 trivial tasks with Dask.
 ``stale_wrong`` counts tasks that ran or were skipped wrongly after ``stale_edits`` edits of a
 notebook and its files, in real runs; ``cache_hit_ms`` is the time in which a kept result is found
 and taken.
@@ -21,20 +23,26 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from jupyter_sky.pipelines.placing import pin_graph, place_graph  # noqa: E402
+from jupyter_sky.pipelines.session_world import plan_clusters  # noqa: E402
+from jupyter_sky.pipelines.task_body import make_graph  # noqa: E402
 from jupyter_sky.runs import controller as controller_module  # noqa: E402
 from jupyter_sky.runs.controller import Controller  # noqa: E402
 from jupyter_sky.runs.graph import RunGraph, RunTask  # noqa: E402
 from jupyter_sky.runs.journal import RunJournal  # noqa: E402
 from tests.benchmarks.pipelines_kept import cache_hit_ms, stale_wrong  # noqa: E402
+from tests.benchmarks.pipelines_peers import layered_dag, measure_in_process  # noqa: E402
 from tests.runs.pretended_world import DIAMOND, Clock, PretendedWorld  # noqa: E402
 
 EXPECTED = {"prepare": 1, "left": 2, "right": 1, "join": 2, "report": 1}
 """Attempts where an attempt of left ends with an error, and one of join with its cluster."""
 
 
-def main(quick: bool = False) -> dict[str, float]:
-    """Return the figures."""
+def main(quick: bool = False, prefect: bool = False) -> dict[str, float]:
+    """Return the figures; those beside Prefect only where it is to be installed."""
     figures = {"controller_cpu_ms_per_task": controller_time(100 if quick else 1000)}
+    figures["plan_1000_s"] = plan_seconds(100 if quick else 1000)
+    figures |= measure_in_process(quick, prefect)
     figures |= end_everywhere(10 if quick else 10**6)
     figures["resume_s"] = resume_seconds()
     figures |= stale_wrong(3 if quick else 60)
@@ -52,6 +60,18 @@ def controller_time(count: int) -> float:
         began = time.process_time()
         asyncio.run(Controller(journal, "bag", world, Clock()).run())
         return (time.process_time() - began) / count * 1000
+
+
+def plan_seconds(count: int, width: int = 100) -> float:
+    """Return seconds in which a graph is read and placed: the least of three times."""
+    took = []
+    for _time in range(3):
+        dag = layered_dag(count, width)
+        began = time.perf_counter()
+        graph = make_graph(dag)
+        plan_clusters(pin_graph(graph, dag, place_graph(dag)))
+        took.append(time.perf_counter() - began)
+    return min(took)
 
 
 def end_everywhere(most: int) -> dict[str, float]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jupyter_sky.optimizer.solver import pruning
-from jupyter_sky.optimizer.solver.problem import Objective, Problem
+from jupyter_sky.optimizer.solver.problem import Objective, Problem, SameConstraint
 
 from .random_problems import random_problem, with_demands
 
@@ -55,3 +55,16 @@ def test_equal_places_are_those_with_equal_rows_and_columns(seed: int) -> None:
                 if part is not None
             )
             assert (found[a] == found[b]) == alike
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_demands_of_one_kind_are_kept_together(seed: int) -> None:
+    problem = with_demands(random_problem(seed, places=3, per_place=4, ties=True), seed)
+    pairs = [(0, 1, "region"), (1, 2, "region"), (0, 2, "cluster"), (2, 3, "region")]
+    same = tuple(SameConstraint("pair", (one, other), by) for one, other, by in pairs)
+    problem = replace(problem, same=same)
+    kept = [np.flatnonzero(flags) for flags in pruning.allowed_labels(problem)]
+    left = pruning.pareto_labels(problem, Objective("cost", deadline_h=9.0), kept)
+    assert [labels.tolist() for labels in left] == [
+        plain(problem, v, labels) for v, labels in enumerate(kept)
+    ]

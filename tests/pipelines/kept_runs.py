@@ -49,7 +49,7 @@ class KeptRuns:
         self.folder, self.kept = folder, KeptResults(folder / "kept")
         self.why: dict[str, str] = {}
         self.unkept: dict[str, str] = {}
-        self.results = RunResults(folder, self.kept)
+        self.results = RunResults("", self.kept)
         self._count = 0
 
     def cells(self, *sources: str, is_fresh: bool = False, **parameters: Any) -> list[str]:
@@ -69,7 +69,7 @@ class KeptRuns:
         self, graph: RunGraph, is_fresh: bool, functions: Mapping[str, Any] | None = None
     ) -> list[str]:
         self._count += 1
-        self.results = RunResults(self.folder / f"run{self._count}", self.kept)
+        self.results = RunResults(f"run{self._count}", self.kept)
         reuse = Reuse(graph, self.kept, "book", self.results, is_fresh)
         self.why, self.unkept = {}, {}
         space: dict[str, Any] = {}
@@ -88,5 +88,5 @@ class KeptRuns:
                 values = {"": functions[name](*inputs)}
             self.results.save_outputs(name, [{"output_type": "stream", "text": name}])
             self.results.save(name, values, **reuse.shown_and_written(name))
-            self.unkept |= {name: why} if (why := reuse.keep(name)) else {}
+            self.unkept |= reuse.keep([name])
         return list(self.why)

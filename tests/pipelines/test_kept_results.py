@@ -13,7 +13,13 @@ import pytest
 from jupyter_sky.dag.dag import Dag, Task
 from jupyter_sky.pipelines.function_identity import function_identity
 from jupyter_sky.pipelines.identity import TaskKey
-from jupyter_sky.pipelines.kept_results import KEEP_SECONDS, YOUNG_SECONDS, KeptResults, TaskResult
+from jupyter_sky.pipelines.kept_results import (
+    KEEP_SECONDS,
+    SMALL_BYTES,
+    YOUNG_SECONDS,
+    KeptResults,
+    TaskResult,
+)
 from jupyter_sky.pipelines.task_body import make_graph
 
 from .kept_runs import KeptRuns, notebook_graph
@@ -279,17 +285,37 @@ def test_a_function_that_cannot_be_identified_runs_each_time(runs: KeptRuns) -> 
 # -- damage, removal -------------------------------------------------------------------------------
 
 
+LARGE = ("x = 1", f"%%sky --name train -o model\nmodel = bytes({2 * SMALL_BYTES})")
+
+
 def test_a_damaged_result_runs_again_and_says_so(runs: KeptRuns) -> None:
-    runs.cells(*CELLS)
+    runs.cells(*LARGE)
     digest = runs.results.find("train").digest("model")  # type: ignore[union-attr]
     (file,) = runs.folder.glob(f"kept/files/*/{digest}")
     whole = file.read_bytes()
     file.write_bytes(whole[:-1] + b"?")
-    assert runs.preview(*CELLS)["train"] == "runs: its kept result is damaged"
-    assert runs.cells(*CELLS) == ["train"] and runs.why["train"] == "its kept result is damaged"
-    assert file.read_bytes() == whole and runs.cells(*CELLS) == []
+    assert runs.preview(*LARGE)["train"] == "runs: its kept result is damaged"
+    assert runs.cells(*LARGE) == ["train"] and runs.why["train"] == "its kept result is damaged"
+    assert file.read_bytes() == whole and runs.cells(*LARGE) == []
     file.unlink()
-    assert runs.cells(*CELLS) == ["train"] and runs.why["train"] == "its kept result was removed"
+    assert runs.cells(*LARGE) == ["train"] and runs.why["train"] == "its kept result was removed"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("UPDATE file SET data = x'00' WHERE digest = ?", "damaged"),
+        ("DELETE FROM file WHERE digest = ?", "removed"),
+    ],
+)
+def test_a_small_result_that_is_damaged_or_gone_runs_again(
+    runs: KeptRuns, change: str, why: str
+) -> None:
+    runs.cells(*CELLS)
+    digest = runs.results.find("train").digest("model")  # type: ignore[union-attr]
+    runs.kept.database.write((change, (digest,)))
+    assert runs.cells(*CELLS) == ["train"] and why in runs.why["train"]
+    assert runs.cells(*CELLS) == []
 
 
 def test_a_file_that_a_task_made_must_be_as_it_left_it(runs: KeptRuns) -> None:
@@ -316,11 +342,11 @@ def kept(tmp_path: Path) -> KeptResults:
 
 
 def test_what_was_not_used_for_longest_is_removed_first(kept: KeptResults) -> None:
-    digests = [kept.write_file(bytes([number]) * 100) for number in range(3)]
+    digests = kept.write_files([bytes([number]) * 100 for number in range(3)])
     results = [TaskResult({"": digest}) for digest in digests]
     keys = [TaskKey(str(number)) for number in range(3)]
     for key, result in zip(keys, results, strict=True):
-        kept.keep(key, result, "book", "a")
+        kept.keep({"a": (key, result)}, "book")
         kept.note_use(key, result, "book", "a")
     kept.note_use(keys[0], results[0], "book", "a")
     later = time.time() + 2 * YOUNG_SECONDS

@@ -67,11 +67,18 @@ class PretendedWorld:
         Cluster of each task by its plan; one cluster for all unless given.
     slots
         Number of tasks that a cluster holds at once.
+    hours
+        Time that each task takes.
     """
 
     def __init__(
-        self, path: Path, clusters: Mapping[str, str] | None = None, slots: int = 2
+        self,
+        path: Path,
+        clusters: Mapping[str, str] | None = None,
+        slots: int = 2,
+        hours: float = 0.5,
     ) -> None:
+        self.hours = hours
         self.db = sqlite3.connect(path, isolation_level=None)
         self.db.executescript(_TABLES)
         self.clusters, self.slots = clusters or {}, slots
@@ -81,6 +88,8 @@ class PretendedWorld:
         """Number of attempts of a task that are still to end with an error."""
         self.losses: dict[str, int] = {}
         """Number of attempts of a task during which its cluster is still to be lost."""
+        self.returns: dict[str, int] = {}
+        """Number of attempts of a task that are still to be returned without being begun."""
         self.stalled: set[str] = set()
         """Tasks that run until they are stopped."""
         self.order: list[tuple[str, str]] = []
@@ -161,14 +170,17 @@ class PretendedWorld:
         if how == "lost":
             self.db.execute("UPDATE cluster SET is_up = 0 WHERE token = ?", (action.token,))
             return [Event(Kind.CLUSTER_LOST, action.cluster, data={"reason": "preempted"})]
+        if how == "returned":
+            return [Event(Kind.RETURNED, action.task)]
         if how == "error":
             return [Event(Kind.FAILED, action.task, data={"reason": "ValueError"})]
         self.db.execute("INSERT OR IGNORE INTO result VALUES (?)", (action.task,))
-        return [Event(Kind.SUCCEEDED, action.task, data={"hours": 0.5, "usd": 1.0})]
+        return [Event(Kind.SUCCEEDED, action.task, data={"hours": self.hours, "usd": 1.0})]
 
     def _end(self, action: Follow) -> str:
         self.order.append(("end", action.task))
-        for how, left in (("lost", self.losses), ("error", self.errors)):
+        troubles = ("lost", self.losses), ("error", self.errors), ("returned", self.returns)
+        for how, left in troubles:
             if left.get(action.task, 0) > 0:
                 left[action.task] -= 1
                 return how

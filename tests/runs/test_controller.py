@@ -7,6 +7,7 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -177,9 +178,11 @@ class Ended(BaseException):
     """A controller that ends without another word."""
 
 
-def _count_points(journal: RunJournal, world: PretendedWorld) -> list[str]:
+def _count_points(
+    journal: RunJournal, world: PretendedWorld, tasks: tuple[RunTask, ...]
+) -> list[str]:
     points: list[str] = []
-    _run(journal, world, at_point=points.append)
+    _run(journal, world, tasks, at_point=points.append)
     return points
 
 
@@ -187,13 +190,16 @@ def _set_trouble(world: PretendedWorld) -> None:
     world.errors, world.refusals, world.losses = {"left": 1}, {"pool": 1}, {"join": 1}
 
 
-def test_a_controller_may_end_at_any_point(quick_folder: Path) -> None:
+@pytest.mark.parametrize("is_batched", [False, True])
+def test_a_controller_may_end_at_any_point(quick_folder: Path, is_batched: bool) -> None:
+    tasks = tuple(replace(each, is_batched=is_batched) for each in DIAMOND)
     counted = PretendedWorld(quick_folder / "counted.db")
     _set_trouble(counted)
-    points = _count_points(RunJournal(quick_folder / "counted-runs.db"), counted)
+    points = _count_points(RunJournal(quick_folder / "counted-runs.db"), counted, tasks)
     assert len(points) >= 40
     assert {name.split()[-1] for name in points} >= {
-        *("MakePlan", "FindResult", "Launch", "Move", "Send", "Follow", "Release"),
+        *("MakePlan", "FindResult", "Launch", "Send", "Follow", "Release"),
+        *(() if is_batched else ("Move",)),
         "journal",
     }
     for index in range(len(points)):
@@ -209,7 +215,7 @@ def test_a_controller_may_end_at_any_point(quick_folder: Path) -> None:
                 raise Ended
 
         with pytest.raises(Ended):
-            _run(journal, world, at_point=end)
+            _run(journal, world, tasks, at_point=end)
         state = _run(journal, world)
         assert set(_phases(state).values()) == {"succeeded"}, index
         expected = {"prepare": 1, "left": 2, "right": 1, "join": 2, "report": 1}
@@ -218,6 +224,38 @@ def test_a_controller_may_end_at_any_point(quick_folder: Path) -> None:
         assert world.launches() == counted.launches(), (index, points[index])
         journal.close()
         world.db.close()
+
+
+def test_tasks_that_may_go_together_are_sent_alone_until_their_time_is_known(
+    journal, quick_folder: Path
+) -> None:
+    world = PretendedWorld(quick_folder / "world.db", slots=1, hours=0.01 / 3600)
+    world.errors = {"t7": 1}
+    tasks = [RunTask(f"t{n}", is_batched=True, retries=1) for n in range(200)]
+    state = _run(journal, world, (*tasks, RunTask("other")))
+    assert set(_phases(state).values()) == {"succeeded"}
+    together = _sent_together(journal)
+    assert together[0] == ["t0"], "nothing is known of their time"
+    assert max(map(len, together)) == 100, "as many as take a second"
+    assert ["t7"] in together and ["other"] in together, "a new try, and what is no batch"
+
+
+def _sent_together(journal: RunJournal) -> list[list[str]]:
+    found: list[list[str]] = [[]]
+    for event in journal.events("r"):
+        if event.kind is Kind.PLACED:
+            found[-1].append(event.subject)
+        elif found[-1]:
+            found.append([])
+    return found
+
+
+def test_an_attempt_that_was_not_begun_is_sent_again_and_is_no_loss(journal, world) -> None:
+    world.returns = {"right": 3}
+    state = _run(journal, world, tuple(replace(each, is_batched=True) for each in DIAMOND))
+    assert set(_phases(state).values()) == {"succeeded"}
+    assert (state.tasks["right"].attempts, state.tasks["right"].losses) == (4, 0)
+    assert state.tasks["left"].attempts == 1
 
 
 @pytest.mark.parametrize("seed", range(12))

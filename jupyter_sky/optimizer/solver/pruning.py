@@ -119,11 +119,11 @@ def _front(
     sizes = [len(labels) for labels in kept]
     tags = [np.repeat(np.arange(len(kept)), sizes)]
     tags.append(np.concatenate([equal[problem.tasks[v].place[labels]] for v, labels in pairs]))
-    for same in problem.same:
-        parts = [
-            problem.tag(v, same.by)[labels] if v in same.tasks else 0 * labels
-            for v, labels in pairs
-        ]
+    tied: dict[str, set[int]] = {}
+    for same in problem.same:  # pairs of one kind share a column: tasks are told apart already
+        tied.setdefault(same.by, set()).update(same.tasks)
+    for by, members in tied.items():
+        parts = [problem.tag(v, by)[labels] if v in members else 0 * labels for v, labels in pairs]
         tags.append(np.concatenate(parts))
     order, group = sort_into_groups(tags)
     if not len(group) or group[-1] + 1 == len(group):
