@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from .functions.specs import WorkerExecutor as WorkerExecutor
     from .functions.volumes import Volume
     from .offers import InstanceType, Offer
+    from .quantities import GB
     from .resources import Resources
     from .storage.data import Storage
 
@@ -89,6 +90,7 @@ _NAMES = {
     "Consistency": "functions.shared.collections",
     "DEFAULT_IMAGE": "functions.image",
     "Image": "functions.image",
+    "GB": "quantities",
     "InstanceType": "offers",
     "InstanceInfo": "engines.node.instance",
     "Offer": "offers",
@@ -131,6 +133,7 @@ engine, for three lists of names that become two.
 
 __all__ = [
     "AWS",
+    "GB",
     "GCP",
     "SSH",
     "Azure",

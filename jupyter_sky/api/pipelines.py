@@ -42,11 +42,13 @@ def run_graph(
         ``minimize="time"``, ``deadline="3h"``, ``budget=20`` (USD) and so on, as `plan` has them.
     """
     from ..pipelines.pipeline_run import start_run
-    from ..pipelines.placing import pin_graph, place_graph
+    from ..pipelines.placing import choose_stores, pin_graph, place_graph
     from ..pipelines.task_body import make_graph
 
     graph = make_graph(dag)  # what cannot be run is said before anything is planned
     plan = place_graph(dag, **settings)
+    if stores := choose_stores(dag, plan):
+        graph = make_graph(dag, stores)
     name = name or f"{dag.name or 'run'}-{time.strftime('%m%d-%H%M%S')}"
     pinned = pin_graph(graph, dag, plan)
     origin = f"graph {dag.name}"

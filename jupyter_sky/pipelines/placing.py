@@ -15,6 +15,7 @@ from ..runs.graph import RunGraph
 if TYPE_CHECKING:
     from ..dag.dag import Dag
     from ..optimizer.plan import Plan
+    from .task_body import Stores
 
 
 def place_graph(dag: Dag, minimize: Any = "cost", **settings: Any) -> Plan:
@@ -41,14 +42,15 @@ def place_graph(dag: Dag, minimize: Any = "cost", **settings: Any) -> Plan:
     from ..optimizer.planner import plan
 
     take_measured_sizes(dag)
-    needs = list(dict.fromkeys(need for task in dag for need in task.needs))
+    specs = dag.freeze().tasks
+    needs = list(dict.fromkeys(need for spec in specs for need in spec.needs))
     met = {need: on_premises_candidates(need)[0] for need in needs}
     own = list(dict.fromkeys(offer for offers in met.values() for offer in offers))
     renting = usable_providers(Resources())
     if not renting:
-        for task in dag:
-            if not any(met[need] for need in task.needs):
-                raise no_place_error(task.needs[0], own)
+        for spec in specs:
+            if not any(met[need] for need in spec.needs):
+                raise no_place_error(spec.needs[0], own)
         return plan(dag, minimize, offers=own, **settings)
     constraints = (*settings.pop("constraints", ()), Launchable())
     offers = [*own, *clouds.external_offers(renting)]
@@ -68,13 +70,43 @@ def pin_graph(graph: RunGraph, dag: Dag, plan: Plan) -> RunGraph:
         Its offers.
     """
     offers = {placed.task: placed.offer for placed in plan.tasks}
-    needs = {task.name: task.needs for task in dag}
+    needs = {spec.name: spec.needs for spec in dag.freeze().tasks}
     return RunGraph(
         replace(
             task, body={**task.body, "resources": pin(needs[name], offers[name]).command_line()}
         )
         for name, task in graph.tasks.items()
     )
+
+
+def choose_stores(dag: Dag, plan: Plan) -> Stores:
+    """Return an address for each output ``?:/name``: a store where the plan has its task run.
+
+    Parameters
+    ----------
+    dag
+        The tasks as they were planned.
+    plan
+        Its offers.
+
+    Raises
+    ------
+    SkyUsageError
+        The place of a task has no store, and ``Sky.scratch`` names none for it.
+    """
+    from ..executor.scratch import output_root, place_of_scratch
+
+    offers = {placed.task: placed.offer for placed in plan.tasks}
+    stores: dict[tuple[str, str], str] = {}
+    for task in dag:
+        for data in task.outputs:
+            if data.is_anywhere:
+                offer = offers[task.name]
+                root = output_root(place_of_scratch(offer.cloud, offer.region))
+                name = data.uri.partition(":")[2].strip("/") or f"output{len(stores)}"
+                path = "/".join(filter(None, (dag.name, task.name, name)))
+                stores[task.name, data.uri] = str(root.child(f"{path}/"))
+    return stores
 
 
 def pin(needs: tuple[Resources, ...], offer: Offer) -> Resources:
