@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .api.cells import cancel, handle, logs, run, wait
     from .api.clusters import check, down, extend, status, up
     from .api.costs import cost, meter
-    from .api.pipelines import pipeline, resume
+    from .api.pipelines import pipeline, read_dag, resume, write_dag
     from .api.planning import form, offers, plan, search
     from .api.settings import alias, config
     from .api.storage import copy, scratch
@@ -75,7 +75,7 @@ _VERBS = {
     **dict.fromkeys("form offers plan search".split(), "api.planning"),
     **dict.fromkeys("alias config".split(), "api.settings"),
     **dict.fromkeys("copy scratch".split(), "api.storage"),
-    **dict.fromkeys("pipeline resume".split(), "api.pipelines"),
+    **dict.fromkeys("pipeline read_dag resume write_dag".split(), "api.pipelines"),
 }
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _PROVIDERS = (
@@ -195,6 +195,7 @@ __all__ = [
     "plugins",
     "preemption",
     "put",
+    "read_dag",
     "redirect_output",
     "resumable",
     "resume",
@@ -210,6 +211,7 @@ __all__ = [
     "up",
     "vars",
     "wait",
+    "write_dag",
 ]
 
 

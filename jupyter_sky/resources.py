@@ -309,9 +309,7 @@ def _in_region(need: Resources, offer: Offer) -> bool:
 _PREDICATES: dict[str, Callable[[Resources, Offer], bool]] = {
     # the sizes of the hosts of TPUs are not listed
     "cpus": lambda need, offer: (
-        need.cpus is None
-        or need.cpus.admits(offer.vcpus)
-        or (need.is_tpu and not offer.vcpus)
+        need.cpus is None or need.cpus.admits(offer.vcpus) or (need.is_tpu and not offer.vcpus)
     ),
     "memory": lambda need, offer: (
         need.memory is None

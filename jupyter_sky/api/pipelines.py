@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyError, SkyUsageError
 from ..executor import session as _sessions
+from ..runs.graph import RunGraph
 from ..runs.state import RunState, fold
 from ..tables import Table
 from ..translation import _
@@ -51,8 +52,70 @@ def run_graph(
         graph = make_graph(dag, stores)
     name = name or f"{dag.name or 'run'}-{time.strftime('%m%d-%H%M%S')}"
     pinned = pin_graph(graph, dag, plan)
-    origin = f"graph {dag.name}"
-    return start_run(_sessions.current(), pinned, name, plan, origin=origin, fresh=fresh)
+    facts = {"origin": _origin_of_dag(dag), "fresh": fresh}
+    return start_run(_sessions.current(), pinned, name, plan, **facts)
+
+
+def read_dag(path: str | Path, **values: Any) -> Dag:
+    """Read a graph from a task file of YAML: one of SkyPilot, or what `write_dag` has written.
+
+    Parameters
+    ----------
+    path
+        Of the file. Each of its documents is a task, which follows the one before it unless
+        ``x-sky: {after: [...]}`` says otherwise.
+    **values
+        In place of those of its ``envs``.
+
+    Returns
+    -------
+    Dag
+        What of the file is not done is warned of.
+
+    Raises
+    ------
+    SkyUsageError
+        A field is unknown or unsupported, or its value is invalid; the message names the line.
+
+    Examples
+    --------
+    >>> sky.run(sky.read_dag("train.yaml", EPOCHS=3)).wait()  # doctest: +SKIP
+    """
+    from ..pipelines.task_file import read_task_file
+
+    found = read_task_file(Path(path), values)
+    for text in found.warnings:
+        warnings.warn(text, stacklevel=2)
+    return found.dag
+
+
+def write_dag(dag: Dag, path: str | Path) -> None:
+    """Write a graph as a task file of YAML, which `read_dag` and reviewers read.
+
+    Parameters
+    ----------
+    dag
+        Its functions are written as ``module:name``.
+    path
+        A file that is there is replaced.
+
+    Raises
+    ------
+    SkyUsageError
+        A function is defined in the notebook, or has no name.
+
+    Examples
+    --------
+    >>> sky.write_dag(dag, "vision.yaml")  # doctest: +SKIP
+    """
+    from ..pipelines.task_file_writer import write_task_file
+
+    write_task_file(dag, Path(path))
+
+
+def is_task_file(path: Path) -> bool:
+    """Return whether a path is that of a task file, and not of a notebook."""
+    return path.suffix in (".yaml", ".yml")
 
 
 def pipeline(
@@ -118,11 +181,16 @@ def read_notebook(path: Path) -> tuple[dict[str, Any], Pipeline]:
         ) from None
 
 
-def plan_notebook(path: Path, parameters: Mapping[str, Any], **settings: Any) -> Plan:
-    """Return the plan of a notebook's graph, as `sky.pipeline` would run it."""
+def plan_file(path: Path, parameters: Mapping[str, Any], **settings: Any) -> Plan:
+    """Return the plan of the graph of a notebook or task file, as it would run."""
     from ..pipelines.cell_body import make_notebook_dag, make_notebook_graph
     from ..pipelines.placing import place_graph
+    from ..pipelines.task_body import make_graph
 
+    if is_task_file(path):
+        dag = read_dag(path, **parameters)
+        make_graph(dag)  # what is wrong is said before anything is planned
+        return place_graph(dag, **settings)
     __, found = read_notebook(path)
     make_notebook_graph(found, parameters)  # what is wrong is said before anything is planned
     return place_graph(make_notebook_dag(found, path.stem, parameters), **settings)
@@ -140,18 +208,42 @@ def preview_notebook(found: Pipeline, path: Path, parameters: Mapping[str, Any])
     parameters
         Values in place of those of the cell that is tagged ``parameters``.
     """
-    from ..config.settings import Sky
     from ..pipelines.cell_body import make_notebook_graph
+
+    return _preview(make_notebook_graph(found, parameters), _origin(path))
+
+
+def preview_dag(dag: Dag) -> dict[str, str]:
+    """Return for each task of a graph whether its result is kept, or why it would run."""
+    from ..pipelines.task_body import make_graph
+
+    return _preview(make_graph(dag), _origin_of_dag(dag))
+
+
+def _preview(graph: RunGraph, origin: str) -> dict[str, str]:
+    from ..config.settings import Sky
     from ..pipelines.pipeline_run import open_kept
     from ..pipelines.reuse import Reuse, describe
 
-    graph = make_notebook_graph(found, parameters)
     kept = open_kept(Path(Sky.load().data_dir))
     try:
-        judged = Reuse(graph, kept, _origin(path)).preview()
+        judged = Reuse(graph, kept, origin).preview()
         return {name: describe(each) for name, each in judged.items()}
     finally:
         kept.close()
+
+
+def start_file(
+    path: Path,
+    name: str | None,
+    parameters: Mapping[str, Any],
+    fresh: bool = False,
+    **settings: Any,
+) -> PipelineRun:
+    """Run the graph of a notebook or a task file, with `settings` of its plan."""
+    if is_task_file(path):
+        return run_graph(read_dag(path, **parameters), name, fresh, **settings)
+    return start_notebook(path, name, parameters, fresh, **settings)
 
 
 def start_notebook(
@@ -187,6 +279,10 @@ def start_notebook(
         "fresh": fresh,
     }
     return start_run(_sessions.current(), pin_graph(graph, dag, plan), name, plan, **facts)
+
+
+def _origin_of_dag(dag: Dag) -> str:
+    return f"graph {dag.name}"
 
 
 def _origin(path: Path) -> str:

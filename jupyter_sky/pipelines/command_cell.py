@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -54,7 +55,7 @@ class Surroundings:
 
 
 def surround(environment: TaskEnvironment, script: str = "") -> Surroundings:
-    """Return the options and commands by which a machine gets what a task needs.
+    r"""Return the options and commands by which a machine gets what a task needs.
 
     Parameters
     ----------
@@ -114,6 +115,12 @@ def check_environment(task: str, environment: TaskEnvironment) -> None:
     SkyUsageError
         A path is missing or outside of the present folder, or a mounted path is in no store.
     """
+    for name in environment.secrets:
+        if name not in os.environ:
+            raise SkyUsageError(
+                _("{name} (task {task}) is not set here").format(name=name, task=task),
+                hint=_("export {name}=... before").format(name=name),
+            )
     here = Path.cwd().resolve()
     own = [source for source in environment.files.values() if not _is_store(source)]
     for source in [*own, *filter(None, [environment.workdir])]:
