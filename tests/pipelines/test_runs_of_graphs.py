@@ -88,7 +88,7 @@ def test_listing_1_of_the_paper_runs(notebook: Notebook, tmp_path: Path) -> None
     (tmp_path / "train.py").write_text(TRAIN)
     infer = "import sys\nprint(open(sys.argv[1].partition('=')[2] + '/weights').read())"
     (tmp_path / "infer.py").write_text(infer)
-    ran = notebook.run(LISTING_1.format(folder=str(tmp_path)))
+    ran = notebook.run(LISTING_1.format(folder=str(tmp_path)), 150)
     assert ran.status == "ok", ran.traceback
     assert notebook.run("print(run.logs('infer'))").stdout.strip() == "abab"
     address = notebook.run("run._graph.tasks['train'].body['outputs'][0]").result
@@ -97,12 +97,15 @@ def test_listing_1_of_the_paper_runs(notebook: Notebook, tmp_path: Path) -> None
 
 
 def test_a_command_runs_on_each_of_several_nodes(notebook: Notebook) -> None:
-    ran = notebook.run("""
+    ran = notebook.run(
+        """
 with sky.Dag() as dag:
     sky.Task("many", run="echo $SKYPILOT_NODE_RANK of $SKYPILOT_NUM_NODES", num_nodes=2)
 run = sky.run(dag).wait(120)
 print(run.logs("many"))
-""")
+""",
+        150,
+    )
     assert {"0 of 2", "1 of 2"} == {line[-6:] for line in ran.stdout.split("\n") if line}, ran
 
 

@@ -95,7 +95,7 @@ def test_what_is_not_done_is_said_with_its_line(read: Callable[..., Dag]) -> Non
     read(TRAINING)
     assert [text.partition(":")[0] for text in read_task_file(Path("task.yaml")).warnings] == [
         "task.yaml, line 36",
-        "task.yaml, line 28",
+        "task.yaml, line 27",
         "task.yaml, line 10",
     ]
     with pytest.warns(UserWarning, match="disk_tier is ignored"):
@@ -165,9 +165,7 @@ def test_order_of_documents_can_be_given(
 
 
 @pytest.mark.parametrize("text", [TRAINING, CHAIN], ids=["training", "chain"])
-def test_what_is_written_is_read_again(
-    read: Callable[..., Dag], text: str, tmp_path: Path
-) -> None:
+def test_what_is_written_is_read_again(read: Callable[..., Dag], text: str, tmp_path: Path) -> None:
     dag = read(text)
     sky.write_dag(dag, "again.yaml")
     again = read_task_file(tmp_path / "again.yaml").dag
