@@ -125,7 +125,17 @@ def _show_cells(notebook: Path, parameters: dict[str, Any]) -> Table:
         links = [link for link in found.links if link.consumer == cell.name]
         before = ", ".join(dict.fromkeys(link.producer for link in links))
         reads = ", ".join(dict.fromkeys(link.name for link in links if link.name))
+        if cell.options and cell.options.condition:
+            reads = _("{reads} if {condition}").format(
+                reads=reads, condition=cell.options.condition
+            )
         facts = (cell.number, str(cell.kind), before, reads)
+        condition = cell.options.condition if cell.options else ""
+        if condition:
+            facts = (
+                *facts[:-1],
+                _("{reads} if {condition}").format(reads=reads, condition=condition),
+            )
         names = [each.name for each in expanded[cell.name]]
         shown = names if len(names) <= _SHOWN_OF_SWEEP else names[: _SHOWN_OF_SWEEP - 1]
         rows += [(name, *facts, results.get(name, "")) for name in shown]

@@ -122,7 +122,7 @@ def _read_definitions(
                     given |= _literal(name, statement)
         if one.kind is Kind.PARAMETERS:
             given |= {name: value for name, value in parameters.items() if name in one.makes}
-    read, waiting, seen = _ReadDefinitions(), {*cell.reads, *cell.inputs}, set[str]()
+    read, waiting, seen = _ReadDefinitions(), {*cell.reads, *cell.sent}, set[str]()
     while waiting := (waiting - seen) & (statements.keys() | given.keys()):
         name = waiting.pop()
         seen.add(name)

@@ -50,6 +50,7 @@ def describe_graph(
             "name": name,
             "cell": cells.get(name),
             "after": list(task.after),
+            "if": (task.body.get("condition") or {}).get("expression"),
             "resources": task.body.get("request"),
             **body,
             **states.get(name, {}),

@@ -41,6 +41,7 @@ from ..store.store import Store
 from ..translation import _
 from .cell_body import CellBody
 from .cell_outputs import notebook_outputs, output_text
+from .conditions import TaskCondition
 from .kept_results import KeptResults
 from .results import RunResults
 from .reuse import Reuse
@@ -133,7 +134,16 @@ class SessionWorld:
     # -- results -------------------------------------------------------------------------------
 
     def _find_result(self, task: str) -> Event:
-        """Look for the result of a task in this run, and for a kept one of an earlier run."""
+        """Look for the result of a task in this run, and for a kept one of an earlier run.
+
+        One whose condition does not hold has its defaults for a result.
+        """
+        if condition := self._graph.tasks[task].body.get("condition"):
+            try:
+                if why := self._decline(task, TaskCondition.from_json(condition)):
+                    return Event(Kind.DECLINED, task, time.time(), {"reason": why})
+            except (OSError, SkyError) as error:
+                return Event(Kind.GIVEN_UP, task, time.time(), {"reason": str(error)})
         if self._results.find(task) is not None:
             return Event(Kind.RESULT_FOUND, task, time.time())
         try:
@@ -143,6 +153,15 @@ class SessionWorld:
         if found.result is not None:
             return Event(Kind.RESULT_FOUND, task, time.time())
         return Event(Kind.NO_RESULT, task, time.time(), {"why": found.why})
+
+    def _decline(self, task: str, condition: TaskCondition) -> str:
+        """Keep the defaults of a task whose condition does not hold, and return why; else nothing.
+
+        The same inputs are looked at after a crash, so that it is declined again.
+        """
+        if why := condition.find_unmet(self._load):
+            self._results.save(task, condition.defaults)
+        return why
 
     def _load(self, task: str, name: str) -> Any:
         """Return a value for the engine of another task; one in a store is fetched."""

@@ -82,9 +82,7 @@ class FileNotes:
             raise self.error(found.line, _("{name} is no mapping").format(name=name))
         return found.value
 
-    def unknown(
-        self, line: int, key: str, name: str, known: Sequence[str]
-    ) -> SkyUsageError:
+    def unknown(self, line: int, key: str, name: str, known: Sequence[str]) -> SkyUsageError:
         """Return the error of a key that is not known."""
         text = _("{name} has no field {key!r}").format(name=name, key=key)
         return self.error(line, text, suggest(key, known))

@@ -29,6 +29,8 @@ class Kind(StrEnum):
     """Its result is in the store already."""
     NO_RESULT = "no result"
     """No kept result can be used: ``why``."""
+    DECLINED = "declined"
+    """Its condition does not hold: ``reason``."""
     MOVED = "moved"
     """Its inputs are where it will run: it is about to be sent."""
     NOT_MOVED = "not moved"

@@ -28,6 +28,8 @@ class RunTask:
         How often it is tried again after an error of its own code.
     losses
         How often it is tried again after its machine was refused or lost.
+    optional
+        Those among `after` that may be skipped by their own condition: what they give has defaults.
     body
         What it runs, for whoever carries out the actions; not read here. Values of JSON.
     """
@@ -36,6 +38,7 @@ class RunTask:
     after: tuple[str, ...] = ()
     retries: int = 0
     losses: int = LOSSES
+    optional: tuple[str, ...] = ()
     body: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -103,4 +106,8 @@ class RunGraph:
         >>> list(RunGraph.from_json(graph.to_json()).tasks)
         ['prepare', 'train']
         """
-        return cls(RunTask(**{**task, "after": tuple(task["after"])}) for task in data)
+        lists = ("after", "optional")
+        return cls(
+            RunTask(**{**task, **{name: tuple(task.get(name, ())) for name in lists}})
+            for task in data
+        )

@@ -38,7 +38,7 @@ class Phase(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     SKIPPED = "skipped"
-    """It was not begun since a producer did not end well."""
+    """It was not begun since a producer did not end well, or its condition does not hold."""
     CANCELLED = "cancelled"
 
     @property
@@ -86,6 +86,8 @@ class TaskState:
         Why no kept result was taken; empty before it was looked for.
     unkept
         Why its result is not kept for later runs; empty where it is.
+    declined
+        Whether it is skipped since its own condition does not hold.
     """
 
     phase: Phase = Phase.WAITING
@@ -99,6 +101,7 @@ class TaskState:
     stored: bool = False
     why: str = ""
     unkept: str = ""
+    declined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +197,13 @@ class RunState:
     def bad_producer(self, task: str) -> str:
         """Return a producer of a task that did not end well; empty where all did."""
         producers = self.graph.tasks[task].after
-        return next((p for p in producers if self.tasks[p].phase in _ENDED_BADLY), "")
+        return next((name for name in producers if self.is_in_the_way(name, task)), "")
+
+    def is_in_the_way(self, producer: str, consumer: str) -> bool:
+        """Return whether the end of a producer keeps a consumer from running."""
+        task = self.tasks[producer]
+        is_replaced = task.declined and producer in self.graph.tasks[consumer].optional
+        return task.phase in _ENDED_BADLY and not is_replaced
 
     def copy(self) -> RunState:
         """Return a state that changes apart from this one."""
@@ -252,7 +261,7 @@ def _set_task(state: RunState, name: str, task: TaskState) -> None:
     state.active.pop(name, None)
     for consumer in state.graph.consumers[name]:
         state.unfinished_producers[consumer] -= 1
-        bad = task.phase in _ENDED_BADLY
+        bad = state.is_in_the_way(name, consumer)
         if (bad or not state.unfinished_producers[consumer]) and (
             state.tasks[consumer].phase is Phase.WAITING
         ):
@@ -319,6 +328,12 @@ def _find_none(task: TaskState, event: Event) -> TaskState | None:
     return replace(task, phase=Phase.PLACING, why=event.data.get("why", ""))
 
 
+def _decline(task: TaskState, event: Event) -> TaskState | None:
+    if task.phase is not Phase.LOOKING_UP:
+        return None
+    return replace(task, phase=Phase.SKIPPED, declined=True, reason=event.data["reason"])
+
+
 def _place(task: TaskState, event: Event) -> TaskState | None:
     if task.phase is not Phase.PLACING:
         return None
@@ -344,6 +359,7 @@ _OF_TASKS: Mapping[Kind, _TaskChange] = {
     Kind.READY: _move(Phase.WAITING, Phase.LOOKING_UP),
     Kind.RESULT_FOUND: _find,
     Kind.NO_RESULT: _find_none,
+    Kind.DECLINED: _decline,
     Kind.PLACED: _place,
     Kind.MOVED: _advance(Phase.MOVING, Phase.SENDING),
     Kind.NOT_MOVED: _end_badly("losses"),

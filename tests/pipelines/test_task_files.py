@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -198,7 +199,7 @@ def test_a_graph_of_python_survives_the_way_through_a_file(
 def test_functions_without_a_name_are_not_written(tmp_path: Path) -> None:
     with Dag() as dag:
         sky.Task("here", run=lambda: 1)
-    with pytest.raises(SkyUsageError, match="task here: .*lambda.* has no name"):
+    with pytest.raises(SkyUsageError, match=r"task here: .*lambda.* has no name"):
         sky.write_dag(dag, tmp_path / "g.yaml")
     assert not (tmp_path / "g.yaml").exists()
 
@@ -253,7 +254,7 @@ def test_errors_name_their_line(read: Callable[..., Dag], text: str, message: st
     [
         "x: &a [*a]",
         "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
-        + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in zip("abcde", "bcdef")),
+        + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in pairwise("abcdef")),
     ],
     ids=["recursive", "exponential"],
 )
