@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 
 def run_graph(
-    dag: Dag, name: str | None = None, fresh: bool = False, **settings: Any
+    dag: Dag,
+    name: str | None = None,
+    fresh: bool = False,
+    fail_fast: bool = False,
+    **settings: Any,
 ) -> PipelineRun:
     """Plan a Dag over what can be launched, and run its tasks; return the run at once.
 
@@ -39,6 +43,8 @@ def run_graph(
         Of the run; that of the Dag with the time unless given.
     fresh
         Run every task, whatever is kept.
+    fail_fast
+        Stop all when a task has failed; else what does not need it goes on.
     **settings
         ``minimize="time"``, ``deadline="3h"``, ``budget=20`` (USD) and so on, as `plan` has them.
     """
@@ -52,7 +58,7 @@ def run_graph(
         graph = make_graph(dag, stores)
     name = name or f"{dag.name or 'run'}-{time.strftime('%m%d-%H%M%S')}"
     pinned = pin_graph(graph, dag, plan)
-    facts = {"origin": _origin_of_dag(dag), "fresh": fresh}
+    facts = {"origin": _origin_of_dag(dag), "fresh": fresh, "fail_fast": fail_fast}
     return start_run(_sessions.current(), pinned, name, plan, **facts)
 
 
@@ -238,12 +244,13 @@ def start_file(
     name: str | None,
     parameters: Mapping[str, Any],
     fresh: bool = False,
+    fail_fast: bool = False,
     **settings: Any,
 ) -> PipelineRun:
     """Run the graph of a notebook or a task file, with `settings` of its plan."""
     if is_task_file(path):
-        return run_graph(read_dag(path, **parameters), name, fresh, **settings)
-    return start_notebook(path, name, parameters, fresh, **settings)
+        return run_graph(read_dag(path, **parameters), name, fresh, fail_fast, **settings)
+    return start_notebook(path, name, parameters, fresh, fail_fast, **settings)
 
 
 def start_notebook(
@@ -251,6 +258,7 @@ def start_notebook(
     name: str | None,
     parameters: Mapping[str, Any],
     fresh: bool = False,
+    fail_fast: bool = False,
     **settings: Any,
 ) -> PipelineRun:
     """Run the cells of a notebook as a graph, with `settings` of its plan."""
@@ -277,6 +285,7 @@ def start_notebook(
         },
         "origin": _origin(path),
         "fresh": fresh,
+        "fail_fast": fail_fast,
     }
     return start_run(_sessions.current(), pin_graph(graph, dag, plan), name, plan, **facts)
 
@@ -290,7 +299,7 @@ def _origin(path: Path) -> str:
 
 
 def resume(name: str) -> PipelineRun:
-    """Go on with a run whose process has ended; tasks that have ended are not run again.
+    """Go on with a run that is paused, or whose process has ended; nothing is run twice.
 
     Parameters
     ----------
@@ -306,7 +315,10 @@ def resume(name: str) -> PipelineRun:
     --------
     >>> sky.resume("nightly").wait()  # doctest: +SKIP
     """
-    return find(name).start()
+    run = find(name)
+    if run.state.paused:
+        run.resume()
+    return run.start()
 
 
 def find(name: str) -> PipelineRun:

@@ -134,8 +134,8 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
         ("--at-once", "N", "Most tasks of --map at a time; else 8.", "--at-once 4", ""),
         ("--if", "CONDITION", "Run only if it holds.", '--if "acc > .9"', "local-name"),
         (
-            *("--default", "NAME=VALUE,...", "Values of -o where --if does not hold."),
-            *("--if ok -o model --default model=None", ""),
+            *("--default", "NAME=VALUE,...", "Values of -o if --if does not hold."),
+            *("--if ok -o m --default m=0", ""),
         ),
         ("--retry", "N", "Tries after an error of its own, in a pipeline.", "--retry 2", ""),
         ("--dry-run", "", "Show what would run where, for how much.", "--dry-run", ""),

@@ -170,6 +170,7 @@ def plan_pipeline(file: Path, parameters: dict[str, Any] | None, **limits: str |
     _PARAMETERS,
     option("--name", "NAME", "Name of the run.", "--name nightly"),
     option("--fresh", "", "Run every task, whatever is kept of earlier runs."),
+    option("--fail-fast", "", "Stop all when a task has failed."),
     option("--dry-run", "", "Show what would run, where, and for how much."),
     _OUTPUT,
     _MINIMIZE,
@@ -181,6 +182,7 @@ def run_pipeline(
     parameters: dict[str, Any] | None,
     name: str | None,
     fresh: bool,
+    fail_fast: bool,
     dry_run: bool,
     output: Path | None,
     **limits: str | None,
@@ -194,7 +196,7 @@ def run_pipeline(
             print(show(file, parameters or {}))
             return plan_file(file, parameters or {}, **_given(limits))
     with _printed_warnings():
-        run = start_file(file, name, parameters or {}, fresh, **_given(limits))
+        run = start_file(file, name, parameters or {}, fresh, fail_fast, **_given(limits))
     return _follow(run, output)
 
 
@@ -230,10 +232,18 @@ def export_run(name: str, file: Path) -> None:
 
 @verb("pipeline resume", "pipeline resume nightly", _RUN, _OUTPUT)
 def resume_pipeline(name: str, output: Path | None) -> Any:
-    """Go on with a run whose process has ended."""
+    """Go on with a run that is paused, or whose process has ended."""
     from ..api.pipelines import resume
 
     return _follow(resume(name), output)
+
+
+@verb("pipeline pause", "pipeline pause nightly", _RUN)
+def pause_pipeline(name: str) -> None:
+    """Begin nothing more until the run is resumed; what runs goes on."""
+    from ..api.pipelines import find
+
+    find(name).pause()
 
 
 @verb("pipeline cancel", "pipeline cancel nightly", _RUN)

@@ -223,7 +223,8 @@ def _left_variables(pipeline: Pipeline, cell: PipelineCell, sent: Container[str]
     left = {
         link.name: link.producer
         for link in links
-        if link.kind in (LinkKind.DATA, LinkKind.KEPT) and link.name not in sent
+        if link.name not in sent
+        and (link.kind is LinkKind.KEPT or (link.kind is LinkKind.DATA and link.name in cell.sent))
     }
     if cell.options is None:
         lane = [task for task in pipeline.tasks if task.options is None]

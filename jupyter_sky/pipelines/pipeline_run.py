@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from ..concurrency import result_within
 from ..errors import SkyCancelled, SkyError, SkyUsageError, suggest
@@ -38,6 +39,11 @@ RESULTS = "run-results"
 """Folder of the results of all runs, below that of the user's data."""
 _TOLD = frozenset({Phase.RUNNING, Phase.DELAYED, *(one for one in Phase if one.is_final)})
 """Phases that people follow."""
+
+
+_carried_out: WeakValueDictionary[Path, PipelineRun] = WeakValueDictionary()
+"""Runs whose controllers are threads of this process, by data directory and name."""
+_lock = threading.Lock()
 
 
 class PipelineRun:
@@ -68,7 +74,12 @@ class PipelineRun:
         self._ended: Future[RunState] = Future()
 
     def start(self) -> PipelineRun:
-        """Carry the run out, from wherever it stands."""
+        """Carry the run out, from wherever it stands; return the handle that does so already."""
+        path = Path(self._session.config.data_dir) / self.name
+        with _lock:
+            if (known := _carried_out.get(path)) is not None and not known.done():
+                return known
+            _carried_out[path] = self
         world = SessionWorld(self._session, self._results, self._kept)
         controller = Controller(self._journal, self.name, world)
 
@@ -395,12 +406,16 @@ def start_run(
     graph: RunGraph,
     name: str,
     plan: Plan,
+    *,
+    fail_fast: bool = False,
     **settings: Any,
 ) -> PipelineRun:
     """Store a graph as a run, and carry it out.
 
     Parameters
     ----------
+    fail_fast
+        Cancel all when a task has failed.
     **settings
         ``origin`` names the notebook or graph, whose kept results are compared with; ``fresh=True``
         runs every task. For the graph of a notebook ``source`` is the notebook, ``cells`` the
@@ -416,6 +431,8 @@ def start_run(
     try:
         settings = {"notebook": session.notebook, "plan": plan.to_json(), **settings}
         journal.add(name, graph, settings, time.time())
+        if fail_fast:
+            journal.wish(name, Kind.FAIL_FAST, time.time())
     finally:
         journal.close()
     return PipelineRun(session, name).start()

@@ -16,7 +16,15 @@ from typing import Any
 
 from ..cell_options.parsing import parse_cell_line
 from ..cell_options.values import CellInput, CellOptions
-from ..errors import SkyClusterLost, SkyError, SkyTaskLost, SkyUnreachable, SkyUsageError
+from ..errors import (
+    SkyBudget,
+    SkyClusterLost,
+    SkyError,
+    SkyTaskLost,
+    SkyTimeout,
+    SkyUnreachable,
+    SkyUsageError,
+)
 from ..executor.earlier_run import EarlierRun
 from ..executor.output_area import Entry
 from ..executor.request import CellPosition
@@ -216,6 +224,8 @@ class SessionWorld:
             await asyncio.to_thread(run.result)
         except (SkyClusterLost, SkyUnreachable) as error:
             return Event(Kind.CLUSTER_LOST, action.cluster, time.time(), {"reason": error.message})
+        except (SkyTimeout, SkyBudget) as error:  # its own limits: another machine is as slow
+            return self._failed(action, error.message)
         except SkyError as error:
             return Event(Kind.LOST, action.task, time.time(), {"reason": error.message})
         except BaseException as error:

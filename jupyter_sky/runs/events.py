@@ -24,6 +24,8 @@ class Kind(StrEnum):
     CANCEL = "cancel"
     PAUSE = "pause"
     RESUME = "resume"
+    FAIL_FAST = "fail fast"
+    """The first task that fails for good cancels the run."""
     # of a task
     RESULT_FOUND = "result found"
     """Its result is in the store already."""

@@ -148,8 +148,10 @@ class RunState:
         Number of plans made.
     plan_at
         Unix time at which the next plan is due; None where none is.
-    cancelled, paused
+    cancelled, paused, fail_fast
         What a user asked for.
+    has_failed
+        Whether a task has failed for good.
     """
 
     graph: RunGraph
@@ -165,6 +167,8 @@ class RunState:
     plan_at: float | None = None
     cancelled: bool = False
     paused: bool = False
+    fail_fast: bool = False
+    has_failed: bool = False
 
     @classmethod
     def begin(cls, graph: RunGraph) -> Self:
@@ -259,6 +263,7 @@ def _set_task(state: RunState, name: str, task: TaskState) -> None:
         state.active.setdefault(name)
         return
     state.active.pop(name, None)
+    state.has_failed |= task.phase is Phase.FAILED
     for consumer in state.graph.consumers[name]:
         state.unfinished_producers[consumer] -= 1
         bad = state.is_in_the_way(name, consumer)
@@ -454,6 +459,10 @@ def _cancel(state: RunState, event: Event) -> None:
     state.cancelled = True
 
 
+def _fail_fast(state: RunState, event: Event) -> None:
+    state.fail_fast = True
+
+
 def _pause(state: RunState, event: Event) -> None:
     state.paused = event.kind is Kind.PAUSE
 
@@ -465,4 +474,5 @@ _OF_RUNS: Mapping[Kind, Callable[[RunState, Event], None]] = {
     Kind.CANCEL: _cancel,
     Kind.PAUSE: _pause,
     Kind.RESUME: _pause,
+    Kind.FAIL_FAST: _fail_fast,
 }

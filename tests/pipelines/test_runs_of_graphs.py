@@ -130,6 +130,59 @@ run.wait(120)
     assert "has no value: it is skipped" in notebook.run("run.result('after')").evalue
 
 
+def test_tries_and_time_of_a_task_are_limited(notebook: Notebook, tmp_path: Path) -> None:
+    ran = notebook.run(
+        f"""
+with sky.Dag() as dag:
+    run = "echo try >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) = 2"
+    again = sky.Task("again", run=run)
+    again.set_limits(retries=1)
+    slow = sky.Task("slow", run="sleep 600").set_limits(timeout="2s")
+run = sky.run(dag)
+run.wait(150)
+""",
+        170,
+    )
+    assert "task slow has failed" in ran.evalue and "--timeout 0:02 has passed" in ran.evalue
+    assert notebook.run("run.status()").result == "{'again': 'succeeded', 'slow': 'failed'}"
+    attempts = notebook.run("[(t.attempts, t.errors, t.losses) for t in run.state.tasks.values()]")
+    assert attempts.result == "[(2, 1, 0), (1, 1, 0)]"
+
+
+def test_the_first_failure_stops_all_if_asked_to(notebook: Notebook) -> None:
+    ran = notebook.run(
+        """
+with sky.Dag() as dag:
+    sky.Task("long", run="sleep 600"), sky.Task("bad", run="exit 1")
+run = sky.run(dag, fail_fast=True)
+run.wait(100)
+""",
+        120,
+    )
+    assert "task bad has failed" in ran.evalue, ran.traceback
+    assert notebook.run("run.status()['long']").result == "'cancelled'"
+
+
+def test_a_paused_run_begins_nothing_until_it_is_resumed(
+    notebook: Notebook, tmp_path: Path
+) -> None:
+    notebook.run(f"""
+with sky.Dag() as dag:
+    one = sky.Task("one", run="until [ -e {tmp_path}/go ]; do sleep 0.2; done")
+    one >> sky.Task("two", run="echo 2")
+run = sky.run(dag, name="paused")
+""")
+    wait_until(lambda: notebook.run("run.status()['one']").result == "'running'", 60)
+    assert notebook.run("%sky pipeline pause paused").status == "ok"
+    wait_until(lambda: notebook.run("run.state.paused").result == "True", 60)
+    (tmp_path / "go").touch()
+    wait_until(lambda: notebook.run("run.status()['one']").result == "'succeeded'", 60)
+    assert notebook.run("run.status()['two'], run.done()").result == "('waiting', False)"
+    resumed = notebook.run("%sky pipeline resume paused", 100)
+    assert "two: succeeded" in resumed.stdout, resumed.traceback
+    assert notebook.run("run.done()").result == "True", "one controller has done it all"
+
+
 def test_cancelling_stops_what_runs(notebook: Notebook) -> None:
     notebook.run("""
 with sky.Dag() as dag:
