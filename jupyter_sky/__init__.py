@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .api.cells import cancel, handle, logs, run, wait
     from .api.clusters import check, down, extend, status, up
     from .api.costs import cost, meter
-    from .api.pipelines import pipeline, resume
+    from .api.pipelines import pipeline, read_dag, resume, write_dag
     from .api.planning import form, offers, plan, search
     from .api.settings import alias, config
     from .api.storage import copy, scratch
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from .functions.specs import WorkerExecutor as WorkerExecutor
     from .functions.volumes import Volume
     from .offers import InstanceType, Offer
+    from .quantities import GB
     from .resources import Resources
     from .storage.data import Storage
 
@@ -74,7 +75,7 @@ _VERBS = {
     **dict.fromkeys("form offers plan search".split(), "api.planning"),
     **dict.fromkeys("alias config".split(), "api.settings"),
     **dict.fromkeys("copy scratch".split(), "api.storage"),
-    **dict.fromkeys("pipeline resume".split(), "api.pipelines"),
+    **dict.fromkeys("pipeline read_dag resume write_dag".split(), "api.pipelines"),
 }
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _PROVIDERS = (
@@ -89,6 +90,7 @@ _NAMES = {
     "Consistency": "functions.shared.collections",
     "DEFAULT_IMAGE": "functions.image",
     "Image": "functions.image",
+    "GB": "quantities",
     "InstanceType": "offers",
     "InstanceInfo": "engines.node.instance",
     "Offer": "offers",
@@ -131,6 +133,7 @@ engine, for three lists of names that become two.
 
 __all__ = [
     "AWS",
+    "GB",
     "GCP",
     "SSH",
     "Azure",
@@ -192,6 +195,7 @@ __all__ = [
     "plugins",
     "preemption",
     "put",
+    "read_dag",
     "redirect_output",
     "resumable",
     "resume",
@@ -207,6 +211,7 @@ __all__ = [
     "up",
     "vars",
     "wait",
+    "write_dag",
 ]
 
 

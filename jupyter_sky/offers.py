@@ -4,7 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .accelerators import Accelerator, accelerator
+from .accelerators import Accelerator, accelerator, canonical
+from .errors import SkyUsageError
+
+
+class AcceleratorName(str):
+    """Canonical name of an accelerator, equal to each of its spellings.
+
+    Sets and dicts, which compare digests first, find the canonical spelling alone.
+
+    Examples
+    --------
+    >>> AcceleratorName("V100") == "nvidia-v100", AcceleratorName("V100") == "T4"
+    (True, False)
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, str):
+            return NotImplemented
+        try:
+            return str(self) == (str(other) and canonical(other))
+        except SkyUsageError:  # no name of an accelerator
+            return False
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +153,17 @@ class Offer:
         """
         kind = accelerator(self.gpu, self.gpu_count) if self.gpu else None
         return InstanceType(self.instance_type, kind, self.vcpus, self.memory, self.arch)
+
+    @property
+    def accelerator(self) -> AcceleratorName:
+        """Kind of its accelerators, equal to each spelling of the name; empty where it has none.
+
+        Examples
+        --------
+        >>> Offer("aws", "us-east-1", "p3.2xlarge", 8, 61, gpu="V100").accelerator == "nvidia-v100"
+        True
+        """
+        return AcceleratorName(self.gpu or "")
 
     @property
     def gpu_price(self) -> float | None:

@@ -11,6 +11,9 @@ from jupyter_sky.errors import SkyUsageError
 
 from .translation import _
 
+GB = 1.0
+"""Unit of sizes here, so that ``150 * GB`` says what it is."""
+
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
 # Compiled when first used, and kept by re: an import should not pay for it.
 _AMOUNT = rf"(?i:(?:(>=)\s*)?({_NUMBER})\s*([a-z]*)\s*(\+?))"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, fields, replace
 from typing import Any
 
 from jupyter_sky import accelerators, geography
@@ -119,8 +119,15 @@ class Resources:
     max_hourly_cost : float, optional
         Most USD/h that all nodes together may cost.
 
+    Notes
+    -----
+    ``accelerator``, ``cpu``, ``ram`` (GiB) and ``num_nodes`` are taken as in Listing 1 of the
+    SkyPilot paper; what they set is read as ``gpu``, ``cpus``, ``memory`` and ``nodes``.
+
     Examples
     --------
+    >>> Resources(accelerator="google-tpu-v3-8", cpu=4).command_line()
+    '--cpus 4 --gpus tpu-v3-8:1'
     >>> Resources.parse(cpus="4+", gpus="v100").command_line()
     '--cpus 4+ --gpus V100:1'
     """
@@ -145,6 +152,26 @@ class Resources:
     service: tuple[str, ...] = ()
     spot: bool | None = None
     max_hourly_cost: float | None = None
+    accelerator: InitVar[str | None] = None
+    cpu: InitVar[float | str | None] = None
+    ram: InitVar[float | str | None] = None
+    num_nodes: InitVar[int | None] = None
+
+    def __post_init__(
+        self,
+        accelerator: str | None,
+        cpu: float | str | None,
+        ram: float | str | None,
+        num_nodes: int | None,
+    ) -> None:
+        """Take the labels of the SkyPilot paper for those of the same meaning."""
+        given = {"gpus": accelerator, "cpus": cpu, "memory": ram, "nodes": num_nodes}
+        if any(value is not None for value in given.values()):
+            parsed = Resources.parse(**given)
+            for each in fields(parsed):
+                value = getattr(parsed, each.name)
+                if value != each.default:
+                    object.__setattr__(self, each.name, value)
 
     @classmethod
     def parse(cls, **texts: Label) -> Resources:
@@ -176,6 +203,11 @@ class Resources:
                 _("--spot and --on-demand exclude each other"), hint=_("give one of them, or none")
             )
         return cls(**fields)
+
+    @property
+    def is_tpu(self) -> bool:
+        """Whether the accelerator is a TPU."""
+        return (self.gpu or "").startswith("tpu-")
 
     @property
     def gpus(self) -> Amount:
@@ -275,8 +307,15 @@ def _in_region(need: Resources, offer: Offer) -> bool:
 
 # Label -> whether an offer meets it; a label that was not given is met by every offer.
 _PREDICATES: dict[str, Callable[[Resources, Offer], bool]] = {
-    "cpus": lambda need, offer: need.cpus is None or need.cpus.admits(offer.vcpus),
-    "memory": lambda need, offer: need.memory is None or need.memory.admits(offer.memory),
+    # the sizes of the hosts of TPUs are not listed
+    "cpus": lambda need, offer: (
+        need.cpus is None or need.cpus.admits(offer.vcpus) or (need.is_tpu and not offer.vcpus)
+    ),
+    "memory": lambda need, offer: (
+        need.memory is None
+        or need.memory.admits(offer.memory)
+        or (need.is_tpu and not offer.memory)
+    ),
     "gpus": lambda need, offer: (
         need.gpu is None or (need.gpu == offer.gpu and need.gpus.admits(offer.gpu_count))
     ),

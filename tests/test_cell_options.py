@@ -13,7 +13,7 @@ from jupyter_sky.cell_options.parsing import (
     written_options,
 )
 from jupyter_sky.cell_options.schema import OPTIONS, help_text
-from jupyter_sky.cell_options.values import CellMap
+from jupyter_sky.cell_options.values import CellDefault, CellMap
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.resources import Resources
 
@@ -78,6 +78,16 @@ def test_everything_asked():
             "--map lr=[0.1, 0.01] --map n=range(3) --at-once 2",
             {"maps": (CellMap("lr", "[0.1,0.01]"), CellMap("n", "range(3)")), "at_once": 2},
         ),
+        ("--if 'acc > .9'", {"condition": "acc > .9"}),
+        (
+            "--if ok -o m --default m=[1,a] --retry 2",
+            {
+                "condition": "ok",
+                "outputs": (CellOutput("m"),),
+                "defaults": (CellDefault("m", "[1,a]"),),
+                "retries": 2,
+            },
+        ),
         ("--auto", {"auto": True}),
         (
             "--output=m! --input x",
@@ -137,6 +147,18 @@ def test_lines(line, expected):
         ("--map my-lr=[1]", ["--map my-lr: not a name"]),
         ("--map lr=[1] --map lr=[2]", ["lr is given by another --map"]),
         ("-i lr --map lr=[1]", ["lr is given by another -i"]),
+        ('--if "acc >"', ["--if acc >: not an expression", "acc > .9 and epochs >= 3"]),
+        ('--if "len(x) > 1"', ["len(x) is not allowed in a condition"]),
+        ('--if "x.y > 1"', ["x.y is not allowed"]),
+        ('--if "[a for a in b]"', ["is not allowed"]),
+        ('--if "(x := 1)"', ["is not allowed"]),
+        ('--if "9 ** 9"', ["9 ** 9 is not allowed"]),
+        ("--if x -o y --default y", ["--default y: not a name with a value"]),
+        ("--if x -o y --default z=1", ["-o does not give z", "-o z --default z=1"]),
+        ("-o y --default y=1", ["without --if the cell gives y itself"]),
+        ("--if x -o y --default y=f(1)", ["not a value as it is written"]),
+        ("--if x -o y --default y=1 --default y=2", ["y is given twice"]),
+        ("--retry many", ["--retry many: not understood", "--retry 2"]),
         ("--at-once 0", ["--at-once 0: not understood", "--at-once 4"]),
         ("--name '--'", ["--name needs a value"]),
         ("--name ++", ["--name ++: not a name", "such as --name train"]),

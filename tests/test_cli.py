@@ -95,6 +95,40 @@ def test_a_detached_pipeline_outlives_its_command(sky, tmp_path: Path) -> None:
     assert "fit: succeeded" in log.read_text() and log.stat().st_mode & 0o77 == 0
 
 
+TASK = """\
+workdir: src
+resources: {cpus: 1+, disk_tier: best}
+envs: {EPOCHS: 3}
+setup: echo ready
+run: |
+  echo "epochs $EPOCHS, node $SKYPILOT_NODE_RANK of $SKYPILOT_NUM_NODES"
+  cp data.txt $OUTPUT[0]/
+outputs: {"file:PLACE/": 0.1}
+"""
+
+
+@pytest.mark.slow
+def test_task_files_of_skypilot(sky, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/data.txt").write_text("here")
+    (tmp_path / "task.yaml").write_text(TASK.replace("PLACE", str(tmp_path / "out")))
+    dry = sky("pipeline", "run", "task.yaml", "--dry-run")
+    assert dry.returncode == 0 and "local this-machine" in dry.stdout, dry.stderr
+    assert dry.stdout.count("line 2: resources.disk_tier is ignored") == 1
+    assert not (tmp_path / "out").exists() and "no graph" in sky("pipeline", "status").stderr
+    ran = sky("pipeline", "run", "task.yaml", "-p", "EPOCHS=5", "--name", "one")
+    assert ran.returncode == 0 and "task: succeeded" in ran.stdout, ran.stderr
+    assert sky("pipeline", "logs", "one", "task").stdout == "ready\nepochs 5, node 0 of 1\n"
+    assert (tmp_path / "out/data.txt").read_text() == "here"
+    assert "kept" in sky("pipeline", "show", "task.yaml", "-p", "EPOCHS=5").stdout
+    (tmp_path / "task.yaml").write_text("run: exit 3")
+    failed = sky("pipeline", "run", "task.yaml")
+    assert failed.returncode == 1 and "task task has failed" in failed.stderr
+    (tmp_path / "task.yaml").write_text("run: ls\nnode: 2\n")
+    wrong = sky("pipeline", "run", "task.yaml")
+    assert wrong.returncode == 2 and "task.yaml, line 2" in wrong.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

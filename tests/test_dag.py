@@ -2,43 +2,86 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 import jupyter_sky as sky
+from jupyter_sky import GB, Dag, Task
 from jupyter_sky.dag.graph import Data, parse_size
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.resources import Resources
 
 
+def train_time(resource: sky.Offer) -> float:
+    return 5.0 if resource.accelerator == "nvidia-v100" else 4.5
+
+
+def infer_time(resource: sky.Offer) -> float:
+    return 14.8 if resource.accelerator == "nvidia-t4" else 8.2
+
+
 def listing_1() -> sky.Dag:
-    with sky.Dag("listing 1") as dag:
+    """Return the graph of Listing 1 of the SkyPilot paper, as it is printed."""
+    with Dag() as dag:
         train = (
-            sky.Task("train", run="train.py", arg="--data=$INPUT[0]")
-            .set_input("s3://my-data", size="150GB", region="us-east-1")
-            .set_output("?:/my-model", size="100MB")
-            .set_resources({"gpus": "nvidia-v100"}, {"gpus": "google-tpu-v3-8"})
-            .set_time_estimator(lambda offer: 5.0)
+            Task("train", run="train.py", arg="--data=$INPUT[0] --model=$OUTPUT[0]")
+            .set_input("s3://my-data", size=150 * GB)
+            .set_output("?:/my-model", size=0.1 * GB)
+            .set_resources(
+                {
+                    Resources(accelerator="nvidia-v100"),
+                    Resources(accelerator="google-tpu-v3-8", cpu=4),
+                }
+            )
+            .set_time_estimator(train_time)
         )
         infer = (
-            sky.Task("infer", run="infer.py")
+            Task("infer", run="infer.py", arg="--model=$INPUT[0]")
             .set_input(train.output(0))
-            .set_resources([Resources.parse(gpus="T4"), {"gpus": "aws-inferentia"}])
+            .set_resources(
+                {
+                    Resources(accelerator="nvidia-t4"),
+                    Resources(accelerator="aws-inferentia", ram=16 * GB),
+                }
+            )
+            .set_time_estimator(infer_time)
         )
-        train >> infer
+    train >> infer
     return dag
 
 
 def test_listing_1() -> None:
     graph = listing_1().freeze()
     train, infer = graph.tasks
-    assert [need.gpu for need in train.needs] == ["V100", "tpu-v3-8"]
-    assert [need.gpu for need in infer.needs] == ["T4", "Inferentia"]
-    assert train.inputs == (Data("s3://my-data", 150.0, "aws", "us-east-1"),)
+    assert {need.gpu for need in train.needs} == {"V100", "tpu-v3-8"}
+    assert {need.command_line() for need in infer.needs} == {
+        "--gpus T4:1",
+        "--memory 16 --gpus Inferentia:1",
+    }
+    assert train.inputs == (Data("s3://my-data", 150.0, "aws", ""),)
     assert train.outputs[0].is_anywhere and infer.inputs == ()
     (edge,) = graph.edges
-    assert (edge.src, edge.dst) == (0, 1) and edge.gb == pytest.approx(100 / 1024)
+    assert (edge.src, edge.dst) == (0, 1) and edge.gb == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("kept", ["V100", "tpu-v3-8"])
+def test_each_alternative_of_listing_1_can_be_planned(kept: str) -> None:
+    dag = listing_1()
+    (need,) = (need for need in dag["train"].needs if need.gpu == kept)
+    plan = sky.plan(dag["train"].set_resources(need).dag)
+    offers = {placed.task: placed.offer for placed in plan.tasks}
+    assert offers["train"].gpu == kept
+    assert offers["infer"].accelerator in ("nvidia-t4", "aws-inferentia")
+
+
+def test_labels_of_the_paper_are_those_of_cells() -> None:
+    need = Resources(cpu=16, ram=64 * GB, num_nodes=3)
+    assert need == Resources.parse(cpus="16", memory="64", nodes=3)
+    assert replace(need, nodes=2).labels() == {"cpus": "16", "memory": "64", "nodes": "2"}
+    with pytest.raises(SkyUsageError, match="not a known accelerator"):
+        Resources(accelerator="nvidia-v1000")
 
 
 def test_input_implies_its_edge() -> None:

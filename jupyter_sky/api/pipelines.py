@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyError, SkyUsageError
 from ..executor import session as _sessions
+from ..runs.graph import RunGraph
 from ..runs.state import RunState, fold
 from ..tables import Table
 from ..translation import _
@@ -27,6 +28,7 @@ def run_graph(
     name: str | None = None,
     fresh: bool = False,
     detach: bool = False,
+    fail_fast: bool = False,
     **settings: Any,
 ) -> PipelineRun:
     """Plan a Dag over what can be launched, and run its tasks; return the run at once.
@@ -44,6 +46,8 @@ def run_graph(
         Run every task, whatever is kept.
     detach
         Carry it out in a process of its own, which goes on when this one ends.
+    fail_fast
+        Stop all when a task has failed; else what does not need it goes on.
     **settings
         ``minimize="time"``, ``deadline="3h"``, ``budget=20`` (USD) and so on, as `plan` has them.
         Deadline and budget hold while it runs: after refusals, losses and delays the rest is
@@ -51,7 +55,7 @@ def run_graph(
         begun fail; what runs when the budget is used up is stopped.
     """
     from ..pipelines.pipeline_run import start_run
-    from ..pipelines.placing import place_graph
+    from ..pipelines.placing import choose_stores, place_graph
     from ..pipelines.replanning import make_problem
     from ..pipelines.task_body import make_graph
 
@@ -60,10 +64,74 @@ def run_graph(
     # what cannot be run is said before anything is planned
     graph = make_graph(dag, is_batched=session.config.trust)
     plan = place_graph(dag, **settings)
+    if stores := choose_stores(dag, plan):
+        graph = make_graph(dag, stores, is_batched=session.config.trust)
     problem = make_problem(dag.freeze(), time.time(), **settings)
     name = name or f"{dag.name or 'run'}-{time.strftime('%m%d-%H%M%S')}"
-    facts = {"origin": f"graph {dag.name}", "fresh": fresh}
+    facts = {"origin": _origin_of_dag(dag), "fresh": fresh, "fail_fast": fail_fast}
     return start_run(session, graph, name, plan, problem, detach, **facts)
+
+
+def read_dag(path: str | Path, **values: Any) -> Dag:
+    """Read a graph from a task file of YAML: one of SkyPilot, or what `write_dag` has written.
+
+    Parameters
+    ----------
+    path
+        Of the file. Each of its documents is a task, which follows the one before it unless
+        ``x-sky: {after: [...]}`` says otherwise.
+    **values
+        In place of those of its ``envs``.
+
+    Returns
+    -------
+    Dag
+        What of the file is not done is warned of.
+
+    Raises
+    ------
+    SkyUsageError
+        A field is unknown or unsupported, or its value is invalid; the message names the line.
+
+    Examples
+    --------
+    >>> sky.run(sky.read_dag("train.yaml", EPOCHS=3)).wait()  # doctest: +SKIP
+    """
+    from ..pipelines.task_file import read_task_file
+
+    found = read_task_file(Path(path), values)
+    for text in found.warnings:
+        warnings.warn(text, stacklevel=2)
+    return found.dag
+
+
+def write_dag(dag: Dag, path: str | Path) -> None:
+    """Write a graph as a task file of YAML, which `read_dag` and reviewers read.
+
+    Parameters
+    ----------
+    dag
+        Its functions are written as ``module:name``.
+    path
+        A file that is there is replaced.
+
+    Raises
+    ------
+    SkyUsageError
+        A function is defined in the notebook, or has no name.
+
+    Examples
+    --------
+    >>> sky.write_dag(dag, "vision.yaml")  # doctest: +SKIP
+    """
+    from ..pipelines.task_file_writer import write_task_file
+
+    write_task_file(dag, Path(path))
+
+
+def is_task_file(path: Path) -> bool:
+    """Return whether a path is that of a task file, and not of a notebook."""
+    return path.suffix in (".yaml", ".yml")
 
 
 def pipeline(
@@ -135,11 +203,16 @@ def read_notebook(path: Path) -> tuple[dict[str, Any], Pipeline]:
         ) from None
 
 
-def plan_notebook(path: Path, parameters: Mapping[str, Any], **settings: Any) -> Plan:
-    """Return the plan of a notebook's graph, as `sky.pipeline` would run it."""
+def plan_file(path: Path, parameters: Mapping[str, Any], **settings: Any) -> Plan:
+    """Return the plan of the graph of a notebook or task file, as it would run."""
     from ..pipelines.cell_body import make_notebook_dag, make_notebook_graph
     from ..pipelines.placing import place_graph
+    from ..pipelines.task_body import make_graph
 
+    if is_task_file(path):
+        dag = read_dag(path, **parameters)
+        make_graph(dag)  # what is wrong is said before anything is planned
+        return place_graph(dag, **settings)
     __, found = read_notebook(path)
     make_notebook_graph(found, parameters)  # what is wrong is said before anything is planned
     return place_graph(make_notebook_dag(found, path.stem, parameters), **settings)
@@ -157,18 +230,45 @@ def preview_notebook(found: Pipeline, path: Path, parameters: Mapping[str, Any])
     parameters
         Values in place of those of the cell that is tagged ``parameters``.
     """
-    from ..config.settings import Sky
     from ..pipelines.cell_body import make_notebook_graph
+
+    return _preview(make_notebook_graph(found, parameters), _origin(path))
+
+
+def preview_dag(dag: Dag) -> dict[str, str]:
+    """Return for each task of a graph whether its result is kept, or why it would run."""
+    from ..pipelines.task_body import make_graph
+
+    return _preview(make_graph(dag), _origin_of_dag(dag))
+
+
+def _preview(graph: RunGraph, origin: str) -> dict[str, str]:
+    from ..config.settings import Sky
     from ..pipelines.pipeline_run import open_kept
     from ..pipelines.reuse import Reuse, describe
 
-    graph = make_notebook_graph(found, parameters)
     kept = open_kept(Path(Sky.load().data_dir))
     try:
-        judged = Reuse(graph, kept, _origin(path)).preview()
+        judged = Reuse(graph, kept, origin).preview()
         return {name: describe(each) for name, each in judged.items()}
     finally:
         kept.close()
+
+
+def start_file(
+    path: Path,
+    name: str | None,
+    parameters: Mapping[str, Any],
+    fresh: bool = False,
+    detach: bool = False,
+    fail_fast: bool = False,
+    **settings: Any,
+) -> PipelineRun:
+    """Run the graph of a notebook or a task file, with `settings` of its plan."""
+    if is_task_file(path):
+        dag = read_dag(path, **parameters)
+        return run_graph(dag, name, fresh, detach, fail_fast, **settings)
+    return start_notebook(path, name, parameters, fresh, detach, fail_fast, **settings)
 
 
 def start_notebook(
@@ -177,6 +277,7 @@ def start_notebook(
     parameters: Mapping[str, Any],
     fresh: bool = False,
     detach: bool = False,
+    fail_fast: bool = False,
     **settings: Any,
 ) -> PipelineRun:
     """Run the cells of a notebook as a graph, with `settings` of its plan."""
@@ -205,9 +306,14 @@ def start_notebook(
         },
         "origin": _origin(path),
         "fresh": fresh,
+        "fail_fast": fail_fast,
     }
     problem = make_problem(dag.freeze(), time.time(), **settings)
     return start_run(_sessions.current(), graph, name, plan, problem, detach, **facts)
+
+
+def _origin_of_dag(dag: Dag) -> str:
+    return f"graph {dag.name}"
 
 
 def _origin(path: Path) -> str:
@@ -215,7 +321,7 @@ def _origin(path: Path) -> str:
 
 
 def resume(name: str) -> PipelineRun:
-    """Go on with a run whose process has ended; tasks that have ended are not run again.
+    """Go on with a run that is paused, or whose process has ended; nothing is run twice.
 
     Parameters
     ----------
@@ -231,7 +337,10 @@ def resume(name: str) -> PipelineRun:
     --------
     >>> sky.resume("nightly").wait()  # doctest: +SKIP
     """
-    return find(name).start()
+    run = find(name)
+    if run.state.paused:
+        run.resume()
+    return run.start()
 
 
 def find(name: str) -> PipelineRun:

@@ -36,6 +36,17 @@ def _amount(key: str, column: str) -> Callable[[CatalogTables, Resources], Mask]
     return lambda catalog, need: is_admitted(getattr(need, key), catalog.offers.values(column))
 
 
+def _host_amount(key: str, column: str) -> Callable[[CatalogTables, Resources], Mask]:
+    """Return the filter of a size of machines, which is not listed for the hosts of TPUs."""
+
+    def mask(catalog: CatalogTables, need: Resources) -> Mask:
+        values = catalog.offers.values(column)
+        met = is_admitted(getattr(need, key), values)
+        return met | np.isnan(values) if need.is_tpu else met
+
+    return mask
+
+
 def _word(key: str, column: str) -> Callable[[CatalogTables, Resources], Mask]:
     return lambda catalog, need: catalog.offers.equal(column, getattr(need, key))
 
@@ -81,8 +92,8 @@ _MASKS: dict[str, Callable[[CatalogTables, Resources], Mask]] = {
     "country": _country,
     "jurisdiction": _jurisdiction,
     "intel_sgx": lambda catalog, need: catalog.offers.values("intel_sgx"),
-    "cpus": _amount("cpus", "vcpus"),
-    "memory": _amount("memory", "memory_gib"),
+    "cpus": _host_amount("cpus", "vcpus"),
+    "memory": _host_amount("memory", "memory_gib"),
     "gpu_memory": _gpu_memory,
 }
 

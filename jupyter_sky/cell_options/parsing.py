@@ -21,6 +21,7 @@ from ..quantities import is_time_unit
 from ..remote.package_names import check_package
 from ..resources import Resources, parse_duration, parse_usd
 from ..translation import _
+from .conditions import parse_condition, parse_defaults
 from .data import parse_data, parse_uploads
 from .identifiers import check_identifier, nearest_identifier
 from .schema import BY_DEST, BY_FLAG, OPTIONS, Option
@@ -63,6 +64,8 @@ def parse_cell_line(line: str, aliases: Mapping[str, str] = MappingProxyType({})
 def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
     given = _read_values(_split_words(line), dict(aliases))
     inputs = _inputs(_names(given, "input"))
+    outputs = _outputs(_names(given, "output"))
+    condition = parse_condition(given["if"][0]) if "if" in given else ""
     return CellOptions(
         resources=Resources.parse(**{key: given[key][0] for key in _RESOURCES if key in given}),
         cluster=_check_pattern(given, "cluster", r"[A-Za-z0-9][\w.-]*"),
@@ -77,7 +80,7 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         mounts=parse_data(_names(given, "mount"), "--mount"),
         uploads=parse_uploads(_names(given, "out")),
         inputs=inputs,
-        outputs=_outputs(_names(given, "output")),
+        outputs=outputs,
         files=_output_files(_names(given, "output")),
         auto=_exclusive_flag(given, "auto", "no_auto"),
         background="bg" in given,
@@ -85,6 +88,11 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         after=_task_names(_names(given, "after")),
         maps=parse_maps(_names(given, "map"), {read.name for read in inputs}),
         at_once=_count(given, "at_once"),
+        condition=condition,
+        defaults=parse_defaults(
+            _names(given, "default"), [output.name for output in outputs], condition
+        ),
+        retries=int(_check_pattern(given, "retry", r"\d{1,4}") or 0),
         dry_run="dry_run" in given,
         retry_until_up="retry_until_up" in given,
         recover=_check_pattern(given, "recover", r"|[A-Za-z_][\w-]*"),

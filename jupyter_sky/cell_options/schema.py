@@ -132,6 +132,12 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
             *("--map lr=[0.1,0.01]", ""),
         ),
         ("--at-once", "N", "Most tasks of --map at a time; else 8.", "--at-once 4", ""),
+        ("--if", "CONDITION", "Run only if it holds.", '--if "acc > .9"', "local-name"),
+        (
+            *("--default", "NAME=VALUE,...", "Values of -o if --if does not hold."),
+            *("--if ok -o m --default m=0", ""),
+        ),
+        ("--retry", "N", "Tries after an error of its own, in a pipeline.", "--retry 2", ""),
         ("--dry-run", "", "Show what would run where, for how much.", "--dry-run", ""),
         (
             *("--retry-until-up", "", "When every place refuses, wait and ask again."),

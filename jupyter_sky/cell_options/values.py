@@ -60,6 +60,14 @@ class CellMap:
 
 
 @dataclass(frozen=True, slots=True)
+class CellDefault:
+    """A name of ``-o``, and its value as it is written where the cell does not run."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
 class CellOptions:
     """Options of one cell. Costs are in USD, `timeout` and `idle` in seconds.
 
@@ -67,7 +75,8 @@ class CellOptions:
     chosen after a loss, empty for the usual one and None not to go on; `checkpoint` the seconds
     between two saves, None where the schedule decides. `name` and `after` name the cell's task and
     those that it waits for in a pipeline; `maps` make several tasks of it, and `at_once` run at a
-    time.
+    time. It runs if `condition` holds, empty for always; else its outputs are `defaults`. A
+    pipeline tries it `retries` times more after an error of its own.
     """
 
     resources: Resources = field(default_factory=Resources)
@@ -91,6 +100,9 @@ class CellOptions:
     after: tuple[str, ...] = ()
     maps: tuple[CellMap, ...] = ()
     at_once: int | None = None
+    condition: str = ""
+    defaults: tuple[CellDefault, ...] = ()
+    retries: int = 0
     dry_run: bool = False
     retry_until_up: bool = False
     recover: str | None = None

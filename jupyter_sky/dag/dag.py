@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from ..errors import SkyUsageError, suggest
 from ..translation import _
@@ -129,6 +130,27 @@ class Dag:
             )
         self._same[by] += [(known[0], other) for other in known[1:]]
         return self
+
+    def groups(self, by: str) -> list[tuple[Task, Task]]:
+        """Return the pairs of tasks that share a ``region``, or a ``cluster``."""
+        return [*self._same[by]]
+
+    def describe_edges(self) -> dict[str, list[dict[str, Any]]]:
+        """Return for each task those that it follows by an edge of its own, with what they send.
+
+        Examples
+        --------
+        >>> with Dag() as dag:
+        ...     _ = Task("a") >> Task("b")
+        >>> dag.describe_edges()
+        {'b': [{'task': 'a'}]}
+        """
+        found: dict[str, list[dict[str, Any]]] = {}
+        for (src, dst), (gb, areas) in self._edges.items():
+            facts = {"task": self.tasks[src].name, "size": gb, "residency": list(areas)}
+            given = {name: value for name, value in facts.items() if value not in (None, [])}
+            found.setdefault(self.tasks[dst].name, []).append(given)
+        return found
 
     def _position(self, task: Task) -> int:
         if task not in self._positions:

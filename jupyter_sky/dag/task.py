@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import SkyUsageError
 from ..geography import parse_area
+from ..quantities import parse_duration
 from ..resources import Resources
 from ..translation import _
+from .environment import TaskEnvironment
 from .graph import Constant, Data, Estimate, parse_hours
 
 if TYPE_CHECKING:
@@ -106,6 +108,9 @@ class Task:
         self.each_offer = False
         self.residency: tuple[str, ...] = ()
         self.spin_up: float | None = None
+        self.environment = TaskEnvironment()
+        self.retries = 0
+        self.timeout: float | None = None
         self.dag: Dag | None = None
         if dags := open_dags.get():
             dags[-1].add(self)
@@ -225,6 +230,47 @@ class Task:
                 hint=_("hours from 0"),
             )
         self.spin_up = float(hours)
+        return self
+
+    # -- how it runs -------------------------------------------------------------------------
+
+    def set_environment(self, **parts: Any) -> Task:
+        """Set what its machine has before it runs: the attributes of `TaskEnvironment`.
+
+        Examples
+        --------
+        >>> task = Task("train", run="python train.py").set_environment(
+        ...     setup="pip install -r requirements.txt", variables={"EPOCHS": "3"}
+        ... )
+        >>> task.environment.variables["EPOCHS"]
+        '3'
+        """
+        self.environment = replace(self.environment, **parts)
+        return self
+
+    def set_limits(self, *, retries: int = 0, timeout: str | float | None = None) -> Task:
+        """Set how often and how long it may run.
+
+        Parameters
+        ----------
+        retries
+            Further tries after an error of its own; losses of machines do not count.
+        timeout
+            Longest time of one try, such as ``"2h"``, or in seconds; None for no limit.
+        """
+        if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
+            raise SkyUsageError(
+                _("task {name}: retries={retries!r}").format(name=self.name, retries=retries),
+                hint=_("a whole number from 0"),
+            )
+        if isinstance(timeout, str):
+            timeout = parse_duration(timeout, "timeout")
+        if timeout is not None and not 0 < timeout < math.inf:
+            raise SkyUsageError(
+                _("task {name}: timeout={timeout!r}").format(name=self.name, timeout=timeout),
+                hint=_('a time above 0, such as "2h"'),
+            )
+        self.retries, self.timeout = retries, timeout
         return self
 
     # -- edges -------------------------------------------------------------------------------

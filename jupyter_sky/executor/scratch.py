@@ -63,6 +63,24 @@ def scratch_of(place: str) -> StorageUri:
     return _prefix_of(place, Sky.load().scratch.get(place, ""))
 
 
+def output_root(place: str) -> StorageUri:
+    """Return the folder of a place for outputs that stay when their run has ended.
+
+    It is that of ``Sky.scratch``, else a bucket of this user; of machines of one's own a folder of
+    the data directory.
+
+    Raises
+    ------
+    SkyUsageError
+        The place has no store, and ``Sky.scratch`` names none for it.
+    """
+    settings = Sky.load()
+    if find_facts(place.partition("/")[0]).on_premises and place not in settings.scratch:
+        return StorageUri.parse(f"file:{Path(settings.data_dir).resolve()}/outputs/")
+    with open_scratch() as scratch:
+        return scratch.output_root(place).child("outputs/")
+
+
 @cache
 def _prefix_of(place: str, configured: str) -> StorageUri:
     """Return a prefix; another one when the settings name another address."""

@@ -63,6 +63,12 @@ class SkyMagics(Magics):
             from .dryrun import dry_run
 
             return dry_run(cell, options)
+        if options.condition and not options.maps:
+            from .conditional_cells import find_defaults
+
+            if (defaults := find_defaults(options, self.shell.user_ns)) is not None:
+                self.shell.user_ns.update(defaults)
+                return None
         return self._show(self._run(cell, options, origin), options)
 
     sky.__doc__ = help_text()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +45,7 @@ def parse_parameters(text: str, name: str) -> dict[str, Any]:
         ) from None
 
 
-_NOTEBOOK = word("NOTEBOOK", "Notebook; it is not changed.", "path", parse_path)
+_FILE = word("FILE", "Notebook (.ipynb) or task file (.yaml).", "path", parse_path)
 _SHOWN_OF_SWEEP = 12
 """Rows of the tasks of one cell; the others are counted."""
 _FOLLOW_SECONDS = 1.0
@@ -71,9 +74,43 @@ def list_runs() -> Any:
     return runs()
 
 
-@verb("pipeline show", "pipeline show train.ipynb", _NOTEBOOK, _PARAMETERS, needs_session=False)
-def show_pipeline(notebook: Path, parameters: dict[str, Any] | None) -> Any:
-    """Show the tasks of a notebook: what each waits for, whether it runs, and what is wrong."""
+@verb("pipeline show", "pipeline show train.ipynb", _FILE, _PARAMETERS, needs_session=False)
+def show_pipeline(file: Path, parameters: dict[str, Any] | None) -> Any:
+    """Show the tasks of a file: what each waits for, whether it runs, and what is wrong."""
+    from ..api.pipelines import is_task_file
+
+    show = _show_tasks if is_task_file(file) else _show_cells
+    with _printed_warnings():
+        return show(file, parameters or {})
+
+
+@contextmanager
+def _printed_warnings() -> Iterator[None]:
+    """Print the warnings about a file, each once, without the lines of code that gave them."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for text in dict.fromkeys(str(each.message) for each in caught):
+        print(text)
+
+
+def _show_tasks(file: Path, parameters: dict[str, Any]) -> Table:
+    """Return a table of the tasks of a task file."""
+    from ..api.pipelines import preview_dag, read_dag
+
+    dag = read_dag(file, **parameters)
+    results, graph = preview_dag(dag), dag.freeze()
+    rows = []
+    for position, spec in enumerate(graph.tasks):
+        before = [graph.tasks[edge.src].name for edge in graph.edges if edge.dst == position]
+        needs = _(" or ").join(need.command_line() for need in spec.needs)
+        rows.append((spec.name, ", ".join(before), needs, results[spec.name]))
+    columns = (_("task"), _("after"), _("resources"), _("result"))
+    return Table(_("Tasks of {notebook}").format(notebook=file.name), columns, tuple(rows))
+
+
+def _show_cells(notebook: Path, parameters: dict[str, Any]) -> Table:
+    """Return a table of the tasks of a notebook."""
     from ..api.pipelines import preview_notebook, read_notebook
     from ..pipelines.sweeps import expand_cells
 
@@ -81,14 +118,24 @@ def show_pipeline(notebook: Path, parameters: dict[str, Any] | None) -> Any:
     for finding in found.findings:
         print(f"{finding.text}; {finding.hint}")
     is_wrong = not found.tasks or any(finding.is_error for finding in found.findings)
-    results = {} if is_wrong else preview_notebook(found, notebook, parameters or {})
-    expanded = expand_cells(found, parameters or {})
+    results = {} if is_wrong else preview_notebook(found, notebook, parameters)
+    expanded = expand_cells(found, parameters)
     rows: list[tuple[object, ...]] = []
     for cell in found.tasks:
         links = [link for link in found.links if link.consumer == cell.name]
         before = ", ".join(dict.fromkeys(link.producer for link in links))
         reads = ", ".join(dict.fromkeys(link.name for link in links if link.name))
+        if cell.options and cell.options.condition:
+            reads = _("{reads} if {condition}").format(
+                reads=reads, condition=cell.options.condition
+            )
         facts = (cell.number, str(cell.kind), before, reads)
+        condition = cell.options.condition if cell.options else ""
+        if condition:
+            facts = (
+                *facts[:-1],
+                _("{reads} if {condition}").format(reads=reads, condition=condition),
+            )
         names = [each.name for each in expanded[cell.name]]
         shown = names if len(names) <= _SHOWN_OF_SWEEP else names[: _SHOWN_OF_SWEEP - 1]
         rows += [(name, *facts, results.get(name, "")) for name in shown]
@@ -102,50 +149,61 @@ def show_pipeline(notebook: Path, parameters: dict[str, Any] | None) -> Any:
 @verb(
     "pipeline plan",
     "pipeline plan train.ipynb --deadline 3h",
-    _NOTEBOOK,
+    _FILE,
     _PARAMETERS,
     _MINIMIZE,
     _DEADLINE,
     _BUDGET,
 )
-def plan_pipeline(notebook: Path, parameters: dict[str, Any] | None, **limits: str | None) -> Any:
-    """Show where the tasks of a notebook would run, and what that costs."""
-    from ..api.pipelines import plan_notebook
+def plan_pipeline(file: Path, parameters: dict[str, Any] | None, **limits: str | None) -> Any:
+    """Show where the tasks of a notebook or task file would run, and what that costs."""
+    from ..api.pipelines import plan_file
 
-    return plan_notebook(notebook, parameters or {}, **_given(limits))
+    with _printed_warnings():
+        return plan_file(file, parameters or {}, **_given(limits))
 
 
 @verb(
     "pipeline run",
     "pipeline run train.ipynb -p lr=0.1 -o out.ipynb",
-    _NOTEBOOK,
+    _FILE,
     _PARAMETERS,
     option("--name", "NAME", "Name of the run.", "--name nightly"),
     option("--fresh", "", "Run every task, whatever is kept of earlier runs."),
     option("--detach", "", "Carry it out in a process of its own, which outlives this one."),
+    option("--fail-fast", "", "Stop all when a task has failed."),
+    option("--dry-run", "", "Show what would run, where, and for how much."),
     _OUTPUT,
     _MINIMIZE,
     _DEADLINE,
     _BUDGET,
 )
 def run_pipeline(
-    notebook: Path,
+    file: Path,
     parameters: dict[str, Any] | None,
     name: str | None,
     fresh: bool,
     detach: bool,
+    fail_fast: bool,
+    dry_run: bool,
     output: Path | None,
     **limits: str | None,
 ) -> Any:
-    """Run the tasks of a notebook whose results are not kept, and say what becomes of each."""
-    from ..api.pipelines import start_notebook
+    """Run the tasks of a notebook or task file whose results are not kept."""
+    from ..api.pipelines import is_task_file, plan_file, start_file
 
     if detach and output is not None:
         raise SkyUsageError(
             _("--output is written by the process that carries a run out"),
             hint=_("with --detach, write it later: pipeline export NAME out.ipynb"),
         )
-    run = start_notebook(notebook, name, parameters or {}, fresh, detach, **_given(limits))
+    if dry_run:
+        with _printed_warnings():
+            show = _show_tasks if is_task_file(file) else _show_cells
+            print(show(file, parameters or {}))
+            return plan_file(file, parameters or {}, **_given(limits))
+    with _printed_warnings():
+        run = start_file(file, name, parameters or {}, fresh, detach, fail_fast, **_given(limits))
     if detach:
         print(
             _("run {name} goes on by itself: pipeline status {name} --follow").format(name=run.name)
@@ -186,10 +244,18 @@ def export_run(name: str, file: Path) -> None:
 
 @verb("pipeline resume", "pipeline resume nightly", _RUN, _OUTPUT)
 def resume_pipeline(name: str, output: Path | None) -> Any:
-    """Go on with a run whose process has ended."""
+    """Go on with a run that is paused, or whose process has ended."""
     from ..api.pipelines import resume
 
     return _follow(resume(name), output)
+
+
+@verb("pipeline pause", "pipeline pause nightly", _RUN)
+def pause_pipeline(name: str) -> None:
+    """Begin nothing more until the run is resumed; what runs goes on."""
+    from ..api.pipelines import find
+
+    find(name).pause()
 
 
 @verb("pipeline cancel", "pipeline cancel nightly", _RUN)

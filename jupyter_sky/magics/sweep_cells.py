@@ -9,6 +9,7 @@ from typing import Any
 from ..cell_options.values import CellInput, CellOptions
 from ..errors import SkyUsageError, suggest
 from ..translation import _
+from .conditional_cells import find_defaults
 
 RunCell = Callable[[CellOptions, Mapping[str, Any]], Any]
 """Runs the cell with options and the values of its inputs; returns its value."""
@@ -60,12 +61,20 @@ def run_sweep(options: CellOptions, namespace: dict[str, Any], run: RunCell) -> 
 
     values: list[Any] = []
     gathered: dict[str, list[Any]] = {output.name: [] for output in options.outputs}
-    for task in expand_maps(options.name or "", "%%sky", options.maps, {}, find):
+    tasks = expand_maps(options.name or "", "%%sky", options.maps, {}, find)
+    for task in tasks:
         print(f"{task.name}:")
         inputs = (*options.inputs, *(CellInput(name, name) for name in task.values))
         swept = replace(options, inputs=inputs, maps=())
-        values.append(run(swept, {**namespace, **task.values}))
+        given = find_defaults(options, {**namespace, **task.values})
+        if given is None:
+            values.append(run(swept, {**namespace, **task.values}))
+            given = namespace
         for name in gathered:
-            gathered[name].append(namespace[name])
-    namespace |= gathered
+            gathered[name] += [given[name]] if name in given else []
+    for name, found in gathered.items():
+        if len(found) == len(tasks):
+            namespace[name] = found
+        else:  # a list with gaps is not given, as in a pipeline
+            namespace.pop(name, None)
     return values if any(value is not None for value in values) else None

@@ -21,6 +21,7 @@ from ..runs.graph import RunGraph, RunTask
 from ..translation import _
 from .cell_identity import cell_identity
 from .cells import Kind, PipelineCell
+from .conditions import make_condition, optional_producers
 from .links import LinkKind, Pipeline
 from .sweeps import AT_ONCE, CellTask, expand_cells
 from .task_body import LoadValue, TaskCell
@@ -56,6 +57,8 @@ class CellBody:
     kept_by
         Task on whose cluster it must run, for the variables there or as one of a sweep; empty for
         any cluster.
+    condition
+        What `TaskCondition.to_json` gives; None for a cell that always runs.
     """
 
     request: str = ""
@@ -69,6 +72,7 @@ class CellBody:
     stores: Mapping[str, str] | None = None
     folder: str = ""
     kept_by: str = ""
+    condition: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return values of JSON from which `from_json` makes an equal body."""
@@ -187,7 +191,7 @@ def _make_task(
     reads = {
         link.name: _producers(pipeline, link.producer, expanded)
         for link in links
-        if link.kind is LinkKind.DATA and link.producer not in stays
+        if link.kind is LinkKind.DATA and link.producer not in stays and link.name in cell.sent
     }
     read = {
         link.name
@@ -196,6 +200,9 @@ def _make_task(
     }
     outputs = cell.options.outputs if cell.options else ()
     given = {output.name for output in outputs}
+    condition = make_condition(
+        pipeline, cell, task, parameters, lambda name: _producers(pipeline, name, expanded)
+    )
     body = CellBody(
         _need(cell).command_line(),
         cell.line,
@@ -213,11 +220,19 @@ def _make_task(
         {output.name: _address(output) for output in outputs if output.uri},
         "" if cell.options else str(Path.cwd()),
         expanded[cell.name][earlier].name if earlier >= 0 else kept[-1] if kept else "",
+        condition.to_json() if condition else None,
     )
     after = dict.fromkeys(link.producer for link in links)
     producers = tuple(each.name for producer in after for each in expanded[producer])
     identity = cell_identity(pipeline, cell, parameters, reads, task.values).to_json()
-    return RunTask(task.name, producers, body=body.to_json() | {"identity": identity})
+    optional = optional_producers(pipeline, cell)
+    return RunTask(
+        task.name,
+        producers,
+        cell.options.retries if cell.options else 0,
+        optional=tuple(each.name for producer in optional for each in expanded[producer]),
+        body=body.to_json() | {"identity": identity},
+    )
 
 
 def _producers(
@@ -255,7 +270,7 @@ def _definition(cell: PipelineCell, parameters: Mapping[str, Any]) -> str:
 
 def _names_of_others(pipeline: Pipeline, cell: PipelineCell) -> set[str]:
     made = {name for other in pipeline.tasks for name in other.makes if other is not cell}
-    return {name for name in made - set(cell.inputs) if not keyword.iskeyword(name)}
+    return {name for name in made - set(cell.sent) if not keyword.iskeyword(name)}
 
 
 def make_notebook_dag(pipeline: Pipeline, name: str, parameters: Mapping[str, Any]) -> Dag:

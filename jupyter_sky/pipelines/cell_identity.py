@@ -122,7 +122,7 @@ def _read_definitions(
                     given |= _literal(name, statement)
         if one.kind is Kind.PARAMETERS:
             given |= {name: value for name, value in parameters.items() if name in one.makes}
-    read, waiting, seen = _ReadDefinitions(), {*cell.reads, *cell.inputs}, set[str]()
+    read, waiting, seen = _ReadDefinitions(), {*cell.reads, *cell.sent}, set[str]()
     while waiting := (waiting - seen) & (statements.keys() | given.keys()):
         name = waiting.pop()
         seen.add(name)
@@ -223,7 +223,8 @@ def _left_variables(pipeline: Pipeline, cell: PipelineCell, sent: Container[str]
     left = {
         link.name: link.producer
         for link in links
-        if link.kind in (LinkKind.DATA, LinkKind.KEPT) and link.name not in sent
+        if link.name not in sent
+        and (link.kind is LinkKind.KEPT or (link.kind is LinkKind.DATA and link.name in cell.sent))
     }
     if cell.options is None:
         lane = [task for task in pipeline.tasks if task.options is None]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from ..cell_options.conditions import condition_names
 from ..cell_options.parsing import parse_cell_line
 from ..cell_options.values import CellMap, CellOptions
 from ..errors import SkyUsageError
@@ -77,13 +78,26 @@ class PipelineCell:
     changes: frozenset[str] = frozenset()
 
     @property
-    def inputs(self) -> tuple[str, ...]:
+    def sent(self) -> tuple[str, ...]:
         """Names that its ``-i`` reads; with none given, all that it reads."""
         if self.options is None or not self.options.inputs:
             return tuple(sorted(self.reads))
         found = [read_names(part.expression) for part in self.options.inputs]
         swept = {each.name for each in self.maps}
         return tuple(dict.fromkeys(name for names in found for name in sorted(names - swept)))
+
+    @property
+    def tested(self) -> tuple[str, ...]:
+        """Names of other cells that its ``--if`` reads."""
+        if self.options is None or not self.options.condition:
+            return ()
+        swept = {each.name for each in self.maps}
+        return tuple(each for each in condition_names(self.options.condition) if each not in swept)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of other cells that it or its condition reads."""
+        return tuple(dict.fromkeys((*self.sent, *self.tested)))
 
     @property
     def maps(self) -> tuple[CellMap, ...]:

@@ -50,6 +50,7 @@ def describe_graph(
             "name": name,
             "cell": cells.get(name),
             "after": list(task.after),
+            "if": (task.body.get("condition") or {}).get("expression"),
             "resources": task.body.get("request"),
             **body,
             **states.get(name, {}),
@@ -71,7 +72,7 @@ def write_graph(described: Mapping[str, Any], path: Path) -> None:
     if path.suffix == ".json":
         text = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
     elif path.suffix in (".yaml", ".yml"):
-        text = _to_yaml(described)
+        text = dump_yaml([described])
     else:
         raise SkyUsageError(
             _("{path}: not a format of pipelines").format(path=path),
@@ -80,8 +81,8 @@ def write_graph(described: Mapping[str, Any], path: Path) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _to_yaml(described: Mapping[str, Any]) -> str:
-    """Return YAML in which code stands line by line."""
+def dump_yaml(documents: Iterable[Mapping[str, Any]]) -> str:
+    """Return documents of YAML in which code stands line by line."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -92,4 +93,4 @@ def _to_yaml(described: Mapping[str, Any]) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
     Dumper.add_representer(str, add_text)
-    return yaml.dump(described, Dumper=Dumper, sort_keys=False, allow_unicode=True)
+    return yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, allow_unicode=True)

@@ -106,7 +106,7 @@ class Pipeline:
 
     def definitions(self, task: PipelineCell) -> tuple[PipelineCell, ...]:
         """Return the cells of definitions and parameters that a task needs, in order."""
-        needed, found = set(task.reads) | set(task.inputs), []
+        needed, found = set(task.reads) | set(task.sent), []
         for cell in reversed(self.cells[: self.cells.index(task)]):
             if cell.kind in (Kind.SETUP, Kind.PARAMETERS) and cell.makes & needed:
                 needed |= cell.reads
@@ -154,7 +154,7 @@ def _links_of(cells: Sequence[PipelineCell], index: int, order: _Before) -> Iter
         if lane:
             yield Link(lane[-1].name, cell.name, kind=LinkKind.ORDER)
         return
-    sent = cell.inputs if cell.options.inputs else ()
+    sent = cell.sent if cell.options.inputs else ()
     for name in sorted(cell.reads.difference(sent)):
         if _nearest(before, name) is None and (other := _keeper(before, cell, name)):
             yield Link(other.name, cell.name, name, LinkKind.KEPT)
@@ -276,7 +276,8 @@ def _find_missing(cells: Sequence[PipelineCell], index: int, order: _Before) -> 
         producers = _producers(cells, index, name, order)
         if len(producers) > 1:
             yield _ambiguous(cell, name, producers)
-        if producers or not cell.options.inputs:
+        is_asked = name in cell.tested or (cell.options.inputs and name in cell.sent)
+        if producers or not is_asked:
             continue
         later = next((other for other in cells[index + 1 :] if name in other.outputs), None)
         if later is not None:

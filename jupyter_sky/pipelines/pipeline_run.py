@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from ..concurrency import result_within
 from ..errors import SkyCancelled, SkyError, SkyUsageError, suggest
@@ -45,6 +46,11 @@ WATCH_SECONDS = 0.5
 """Time between two looks at a run that another process carries out."""
 _TOLD = frozenset({Phase.RUNNING, Phase.DELAYED, *(one for one in Phase if one.is_final)})
 """Phases that people follow."""
+
+
+_carried_out: WeakValueDictionary[Path, PipelineRun] = WeakValueDictionary()
+"""Runs whose controllers are threads of this process, by data directory and name."""
+_lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,12 @@ class PipelineRun:
         self._ended: Future[RunState] = Future()
 
     def start(self) -> PipelineRun:
-        """Carry the run out, from wherever it stands."""
+        """Carry the run out, from wherever it stands; return the handle that does so already."""
+        path = Path(self._session.config.data_dir) / self.name
+        with _lock:
+            if (known := _carried_out.get(path)) is not None and not known.done():
+                return known
+            _carried_out[path] = self
         world = SessionWorld(self._session, self._results, self._kept)
         controller = Controller(self._journal, self.name, world)
 
@@ -481,6 +492,8 @@ def start_run(
     plan: Plan,
     problem: RunProblem,
     detach: bool = False,
+    *,
+    fail_fast: bool = False,
     **settings: Any,
 ) -> PipelineRun:
     """Store a graph as a run, and carry it out.
@@ -491,6 +504,8 @@ def start_run(
         Plan with which it begins, and what later ones are made from.
     detach
         In a process of its own, which outlives this one.
+    fail_fast
+        Cancel all when a task has failed.
     **settings
         ``origin`` names the notebook or graph, whose kept results are compared with; ``fresh=True``
         runs every task. For the graph of a notebook ``source`` is the notebook, ``cells`` the
@@ -507,6 +522,8 @@ def start_run(
         plans = {"plan": plan.to_json(), "problem": problem.to_text()}
         settings = {"notebook": session.notebook, **plans, **settings}
         journal.add(name, graph, settings, time.time())
+        if fail_fast:
+            journal.wish(name, Kind.FAIL_FAST, time.time())
     finally:
         journal.close()
     run = PipelineRun(session, name)

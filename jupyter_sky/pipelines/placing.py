@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..dag.dag import Dag
     from ..dag.graph import Graph
     from ..optimizer.plan import Plan
+    from .task_body import Stores
 
 
 def place_graph(dag: Dag, minimize: Any = "cost", **settings: Any) -> Plan:
@@ -59,6 +60,36 @@ def plan_graph(graph: Graph, minimize: Any = "cost", **settings: Any) -> Plan:
     constraints = (*settings.pop("constraints", ()), Launchable())
     offers = [*own, *clouds.external_offers(renting)]
     return plan(graph, minimize, own=offers, constraints=constraints, **settings)
+
+
+def choose_stores(dag: Dag, plan: Plan) -> Stores:
+    """Return an address for each output ``?:/name``: a store where the plan has its task run.
+
+    Parameters
+    ----------
+    dag
+        The tasks as they were planned.
+    plan
+        Its offers.
+
+    Raises
+    ------
+    SkyUsageError
+        The place of a task has no store, and ``Sky.scratch`` names none for it.
+    """
+    from ..executor.scratch import output_root, place_of_scratch
+
+    offers = {placed.task: placed.offer for placed in plan.tasks}
+    stores: dict[tuple[str, str], str] = {}
+    for task in dag:
+        for data in task.outputs:
+            if data.is_anywhere:
+                offer = offers[task.name]
+                root = output_root(place_of_scratch(offer.cloud, offer.region))
+                name = data.uri.partition(":")[2].strip("/") or f"output{len(stores)}"
+                path = "/".join(filter(None, (dag.name, task.name, name)))
+                stores[task.name, data.uri] = str(root.child(f"{path}/"))
+    return stores
 
 
 def pin(needs: tuple[Resources, ...], offer: Offer) -> Resources:

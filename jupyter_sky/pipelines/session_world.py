@@ -22,6 +22,7 @@ from ..errors import (
     SkyError,
     SkyNoCapacity,
     SkyStoreError,
+    SkyTimeout,
     SkyUnreachable,
     SkyUsageError,
 )
@@ -53,6 +54,7 @@ from .batches import Batches
 from .cell_body import CellBody
 from .cell_outputs import output_text
 from .cell_runs import CellRuns, end_of, hourly_price
+from .conditions import TaskCondition
 from .gatherer import Gatherer
 from .kept_results import KeptResults
 from .placing import plan_graph
@@ -169,7 +171,16 @@ class SessionWorld:
         return self._results.together(lambda: [self._find_result(task) for task in tasks])
 
     def _find_result(self, task: str) -> Event:
-        """Look for the result of a task in this run, and for a kept one of an earlier run."""
+        """Look for the result of a task in this run, and for a kept one of an earlier run.
+
+        One whose condition does not hold has its defaults for a result.
+        """
+        if condition := self._graph.tasks[task].body.get("condition"):
+            try:
+                if why := self._decline(task, TaskCondition.from_json(condition)):
+                    return Event(Kind.DECLINED, task, time.time(), {"reason": why})
+            except (OSError, SkyError) as error:
+                return Event(Kind.GIVEN_UP, task, time.time(), {"reason": str(error)})
         if self._results.find(task) is not None:
             return Event(Kind.RESULT_FOUND, task, time.time())
         try:
@@ -179,6 +190,15 @@ class SessionWorld:
         if found.result is not None:
             return Event(Kind.RESULT_FOUND, task, time.time())
         return Event(Kind.NO_RESULT, task, time.time(), {"why": found.why})
+
+    def _decline(self, task: str, condition: TaskCondition) -> str:
+        """Keep the defaults of a task whose condition does not hold, and return why; else nothing.
+
+        The same inputs are looked at after a crash, so that it is declined again.
+        """
+        if why := condition.find_unmet(self._load):
+            self._results.save(task, condition.defaults)
+        return why
 
     def _load(self, task: str, name: str) -> Any:
         """Return a value for the engine of another task; one in a store is fetched."""
@@ -226,6 +246,8 @@ class SessionWorld:
             await asyncio.to_thread(run.result)
         except (SkyClusterLost, SkyUnreachable) as error:
             return Event(Kind.CLUSTER_LOST, action.cluster, time.time(), {"reason": error.message})
+        except (SkyTimeout, SkyBudget) as error:  # its own limits: another machine is as slow
+            return self._failed(action, error.message)
         except SkyError as error:
             return Event(Kind.LOST, action.task, time.time(), {"reason": error.message})
         except BaseException as error:

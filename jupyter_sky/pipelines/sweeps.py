@@ -85,7 +85,7 @@ def _expand(
         title,
         cell.maps,
         parameters,
-        lambda name: _constant(pipeline, cell, name, parameters),
+        lambda name: constant_value(pipeline, cell, name, parameters),
     )
 
 
@@ -187,10 +187,17 @@ def _evaluate(expression: str, constant: Callable[[str], Any]) -> Any:
     return read_written(node)
 
 
-def _constant(
+def constant_value(
     pipeline: Pipeline, cell: PipelineCell, name: str, parameters: Mapping[str, Any]
 ) -> Any:
     """Return the value of a name that a cell of parameters or constants gives.
+
+    Parameters
+    ----------
+    pipeline, cell
+        The notebook, and the cell that reads the name.
+    parameters
+        Values in place of those of the cell of parameters.
 
     Raises
     ------

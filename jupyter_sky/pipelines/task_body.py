@@ -6,24 +6,34 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..cell_options.values import CellData, CellOptions, CellOutput, CellUpload
 from ..dag.dag import Dag
-from ..dag.graph import Data
+from ..dag.environment import TaskEnvironment
+from ..dag.graph import Data, TaskSpec
 from ..dag.task import Task, TaskOutput
 from ..errors import SkyUsageError
 from ..runs.graph import RunGraph, RunTask
 from ..translation import _
+from .command_cell import (
+    FOLDER,
+    REFERENCE,
+    check_environment,
+    command_code,
+    find_script,
+    script_command,
+    surround,
+)
 from .file_reads import asks_network, named_files
 from .function_identity import function_identity
 from .identity import TaskIdentity, digest_of
 
-_REFERENCE = re.compile(r"\$?\b(INPUT|OUTPUT)\[(\d+)\]")
-
-
+Stores = Mapping[tuple[str, str], str]
+"""Address of each output whose store follows its machine, by its task and its ``?:/name``."""
 LoadValue = Callable[[str, str], Any]
 """From the names of a task and of one of its values, empty for a function's, to the value."""
 
@@ -67,6 +77,12 @@ class TaskBody:
         Tasks whose values a function is called with.
     inputs, outputs
         Addresses of what it reads from stores and writes to stores.
+    script
+        File of this machine that the command runs, which goes along.
+    environment
+        What `TaskEnvironment.to_json` gives.
+    timeout
+        Longest time of an attempt, seconds; None for no limit.
     """
 
     request: str = ""
@@ -75,6 +91,9 @@ class TaskBody:
     arguments: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    script: str = ""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    timeout: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return values of JSON from which `from_json` makes an equal body."""
@@ -107,12 +126,17 @@ class TaskBody:
         """
         inputs = [_input_path(task, index) for index in range(len(self.inputs))]
         outputs = [_output_path(task, index) for index in range(len(self.outputs))]
-        options = CellOptions(
-            data=tuple(CellData(uri, path) for uri, path in zip(self.inputs, inputs, strict=True)),
+        environment = TaskEnvironment.from_json(self.environment)
+        around = surround(environment, self.script)
+        data = (CellData(uri, path) for uri, path in zip(self.inputs, inputs, strict=True))
+        options = replace(
+            around.options,
+            data=(*data, *around.options.data),
             uploads=tuple(
                 CellUpload(path, uri) for uri, path in zip(self.outputs, outputs, strict=True)
             ),
             outputs=(CellOutput(result),),
+            timeout=self.timeout,
         )
         made = "".join(f"__import__('os').makedirs({path!r}, exist_ok=True)\n" for path in outputs)
         if self.function:
@@ -120,33 +144,35 @@ class TaskBody:
                 "_sky_function": self.load_function(self.function),
                 "_sky_values": [load(producer, "") for producer in self.arguments],
             }
+            if self.environment:
+                made += command_code("true", environment, around.links, {}) + "\n"
+                made += f"__import__('os').environ.update({dict(environment.variables)!r})\n"
             code = f"{made}{result} = _sky_function(*_sky_values, *{inputs + outputs!r})"
             return TaskCell(code, options, values)
         paths = {"INPUT": inputs, "OUTPUT": outputs}
-        command = _REFERENCE.sub(lambda found: paths[found[1]][int(found[2])], self.command)
-        run = f"__import__('subprocess').run(['bash', '-ec', {command!r}], check=True)"
+        run = command_code(self.command, environment, around.links, paths)
         return TaskCell(f"{made}{run}\n{result} = None", options, {})
 
 
-def _has_one_node(task: Task) -> bool:
-    return task.num_nodes == 1 and all(need.nodes == 1 for need in task.needs)
-
-
 def _input_path(task: str, index: int) -> str:
-    return f"./sky-tasks/{task}/input{index}"
+    return f"{FOLDER}/{task}/input{index}"
 
 
 def _output_path(task: str, index: int) -> str:
-    return f"./sky-tasks/{task}/output{index}"
+    return f"{FOLDER}/{task}/output{index}"
 
 
-def make_graph(dag: Dag, is_batched: bool = True) -> RunGraph:
+def make_graph(
+    dag: Dag, stores: Stores = MappingProxyType({}), is_batched: bool = True
+) -> RunGraph:
     """Return what is to be run for a Dag.
 
     Parameters
     ----------
     dag
         The graph.
+    stores
+        Address of each output ``?:/name``, by its task and itself; without one it stays as it is.
     is_batched
         Whether functions may be sent in one message: their values then come pickled.
 
@@ -171,7 +197,10 @@ def make_graph(dag: Dag, is_batched: bool = True) -> RunGraph:
         before[names[edge.dst]].append(names[edge.src])
     tasks = {task.name: task for task in dag}
     shared = _shared_clusters(names, frozen.same_cluster)
-    made = (_make_task(tasks[name], before[name], shared.get(name, name)) for name in names)
+    made = (
+        _make_task(tasks[spec.name], spec, before[spec.name], stores, shared.get(spec.name, ""))
+        for spec in frozen.tasks
+    )
     return RunGraph(made if is_batched else (replace(task, is_batched=False) for task in made))
 
 
@@ -197,19 +226,27 @@ def _shared_clusters(names: Sequence[str], pairs: Sequence[tuple[str, str]]) -> 
     return {name: found[name] for name in names if name in found}
 
 
-def _make_task(task: Task, producers: Sequence[str], shares: str) -> RunTask:
+def _make_task(
+    task: Task, spec: TaskSpec, producers: Sequence[str], stores: Stores, shares: str
+) -> RunTask:
     if not re.fullmatch(r"[\w.-]+", task.name):
         raise SkyUsageError(
             _("task {name!r} cannot be run under this name").format(name=task.name),
             hint=_("a name has letters, digits, '_', '-' and '.'"),
         )
+    check_environment(task.name, task.environment)
+    script = "" if callable(task.run) else find_script(str(task.run or ""))
+    need = spec.needs[0].command_line()
     body = TaskBody(
-        task.needs[0].command_line(),
+        need,
         _pickled(task) if callable(task.run) else "",
-        "" if callable(task.run) else f"{task.run or ''} {task.arg}".strip(),
+        "" if callable(task.run) else _command(task, script),
         tuple(producers),
-        tuple(_address(source) for source in task.inputs),
-        tuple(data.uri for data in task.outputs),
+        tuple(_address(task, source, stores) for source in task.inputs),
+        tuple(stores.get((task.name, data.uri), data.uri) for data in task.outputs),
+        script,
+        task.environment.to_json(),
+        task.timeout,
     )
     if not (body.function or body.command):
         raise SkyUsageError(
@@ -218,26 +255,44 @@ def _make_task(task: Task, producers: Sequence[str], shares: str) -> RunTask:
                 name=task.name
             ),
         )
+    _check_references(task.name, body)
+    identity = {"identity": _identity(task, body).to_json()}
+    shared = {"shares": shares} if shares and shares != task.name else {}
+    return RunTask(
+        task.name,
+        tuple(producers),
+        task.retries,
+        is_batched=_may_be_batched(task, body),
+        body=body.to_json() | identity | shared,
+    )
+
+
+def _may_be_batched(task: Task, body: TaskBody) -> bool:
+    """Return whether a task is a mere call, without files, limits or surroundings of its own."""
+    own = body.inputs or body.outputs or body.environment or body.timeout is not None
+    is_call = bool(body.function) and not own
+    return is_call and task.num_nodes == 1 and all(need.nodes == 1 for need in task.needs)
+
+
+def _command(task: Task, script: str) -> str:
+    if script:
+        return script_command(script, task.arg)
+    return f"{task.run or ''} {task.arg}".strip()
+
+
+def _check_references(task: str, body: TaskBody) -> None:
+    """Refuse a command that names an input or output which its task does not have."""
     counts = {"INPUT": len(body.inputs), "OUTPUT": len(body.outputs)}
-    for word, index in _REFERENCE.findall(body.command):
+    for word, index in REFERENCE.findall(body.command):
         if int(index) >= counts[word]:
             raise SkyUsageError(
                 _("task {name}: there is no {word}[{index}]").format(
-                    name=task.name, word=word, index=index
+                    name=task, word=word, index=index
                 ),
                 hint=_("it has {count}; set_input and set_output give it more").format(
                     count=counts[word]
                 ),
             )
-    identity = {"identity": _identity(task, body).to_json()}
-    shared = {"shares": shares} if shares != task.name else {}
-    moves_files = bool(body.inputs or body.outputs)
-    return RunTask(
-        task.name,
-        tuple(producers),
-        is_batched=bool(body.function) and not moves_files and _has_one_node(task),
-        body=body.to_json() | identity | shared,
-    )
 
 
 def _identity(task: Task, body: TaskBody) -> TaskIdentity:
@@ -248,10 +303,18 @@ def _identity(task: Task, body: TaskBody) -> TaskIdentity:
         network = _("its command asks the network") if asks_network(body.command) else ""
         files = named_files([body.command], Path.cwd())
         found = TaskIdentity(_command_identity(body.command), paths=files, problem=network)
+    environment, here = task.environment, Path.cwd()
+    given = {
+        "outputs": list(body.outputs),
+        "setup": environment.setup,
+        "variables": dict(environment.variables),
+    }
+    around = surround(environment, body.script).options
     return replace(
         found,
-        parameters={"outputs": json.dumps(body.outputs)} if body.outputs else {},
-        addresses=body.inputs,
+        parameters={name: json.dumps(value) for name, value in given.items() if value},
+        paths={**found.paths, **{path: str(here / path) for path in around.sync}},
+        addresses=(*body.inputs, *(data.uri for data in (*around.data, *around.mounts))),
         products=body.outputs,
         values={producer: (producer, "") for producer in body.arguments},
     )
@@ -279,11 +342,9 @@ def _pickled(task: Task) -> str:
         ) from error
 
 
-def _address(source: Data | TaskOutput) -> str:
-    data = source if isinstance(source, Data) else source.task.outputs[source.position]
-    if data.is_anywhere:
-        raise SkyUsageError(
-            _("{uri} does not say in which store it lies").format(uri=data.uri),
-            hint=_("give its address, such as s3://mine/tmp, or file:./tmp"),
-        )
-    return data.uri
+def _address(task: Task, source: Data | TaskOutput, stores: Stores) -> str:
+    """Return the address of an input; of ``?:/name`` that of the store of its producer."""
+    if isinstance(source, Data):
+        return source.uri
+    uri = source.task.outputs[source.position].uri
+    return stores.get((source.task.name, uri), uri)

@@ -63,6 +63,9 @@ def decide(state: RunState, now: float, run: str) -> tuple[RunState, list[Event]
 
 
 def _decide_tasks(state: RunState, now: float) -> Iterator[Event]:
+    if state.fail_fast and state.has_failed and not state.cancelled:
+        yield Event(Kind.CANCEL, "", now)
+        return
     for name in state.ready:
         if state.cancelled:
             yield Event(Kind.CANCELLED, name, now)

@@ -31,6 +31,8 @@ class RunTask:
     is_batched
         Whether it may be sent to its cluster in one message with others, of which one begins after
         the other; its inputs are in the message.
+    optional
+        Those among `after` that may be skipped by their own condition: what they give has defaults.
     body
         What it runs, for whoever carries out the actions; not read here. Values of JSON.
     """
@@ -40,6 +42,7 @@ class RunTask:
     retries: int = 0
     losses: int = LOSSES
     is_batched: bool = False
+    optional: tuple[str, ...] = ()
     body: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -110,4 +113,8 @@ class RunGraph:
         >>> list(RunGraph.from_json(graph.to_json()).tasks)
         ['prepare', 'train']
         """
-        return cls(RunTask(**{**task, "after": tuple(task["after"])}) for task in data)
+        lists = ("after", "optional")
+        return cls(
+            RunTask(**{**task, **{name: tuple(task.get(name, ())) for name in lists}})
+            for task in data
+        )

@@ -148,8 +148,10 @@ class RunState:
         Unix time at which they are those of the plan, or were looked up.
     limit
         Which limit has ended the run; empty where none has.
-    cancelled, paused
+    cancelled, paused, fail_fast
         What a user asked for.
+    has_failed
+        Whether a task has failed for good.
     """
 
     graph: RunGraph
@@ -176,6 +178,8 @@ class RunState:
     limit: str = ""
     cancelled: bool = False
     paused: bool = False
+    fail_fast: bool = False
+    has_failed: bool = False
 
     @classmethod
     def begin(cls, graph: RunGraph) -> Self:
@@ -208,7 +212,13 @@ class RunState:
     def bad_producer(self, task: str) -> str:
         """Return a producer of a task that did not end well; empty where all did."""
         producers = self.graph.tasks[task].after
-        return next((p for p in producers if self.tasks[p].phase in ENDED_BADLY), "")
+        return next((name for name in producers if self.is_in_the_way(name, task)), "")
+
+    def is_in_the_way(self, producer: str, consumer: str) -> bool:
+        """Return whether the end of a producer keeps a consumer from running."""
+        task = self.tasks[producer]
+        is_replaced = task.declined and producer in self.graph.tasks[consumer].optional
+        return task.phase in ENDED_BADLY and not is_replaced
 
     def copy(self) -> RunState:
         """Return a state that changes apart from this one."""
@@ -269,9 +279,10 @@ def _set_task(state: RunState, name: str, task: TaskState) -> None:
         state.active.setdefault(name)
         return
     state.active.pop(name, None)
+    state.has_failed |= task.phase is Phase.FAILED
     for consumer in state.graph.consumers[name]:
         state.unfinished_producers[consumer] -= 1
-        bad = task.phase in ENDED_BADLY
+        bad = state.is_in_the_way(name, consumer)
         if (bad or not state.unfinished_producers[consumer]) and (
             state.tasks[consumer].phase is Phase.WAITING
         ):
@@ -408,6 +419,10 @@ def _cancel(state: RunState, event: Event) -> None:
     state.cancelled = True
 
 
+def _fail_fast(state: RunState, event: Event) -> None:
+    state.fail_fast = True
+
+
 def _pause(state: RunState, event: Event) -> None:
     state.paused = event.kind is Kind.PAUSE
 
@@ -422,4 +437,5 @@ _OF_RUNS: Mapping[Kind, Callable[[RunState, Event], None]] = {
     Kind.CANCEL: _cancel,
     Kind.PAUSE: _pause,
     Kind.RESUME: _pause,
+    Kind.FAIL_FAST: _fail_fast,
 }

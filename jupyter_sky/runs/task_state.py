@@ -31,7 +31,7 @@ class Phase(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     SKIPPED = "skipped"
-    """It was not begun since a producer did not end well."""
+    """It was not begun since a producer did not end well, or its condition does not hold."""
     CANCELLED = "cancelled"
 
     @property
@@ -71,6 +71,8 @@ class TaskState:
         Why no kept result was taken; empty before it was looked for.
     unkept
         Why its result is not kept for later runs; empty where it is.
+    declined
+        Whether it is skipped since its own condition does not hold.
     begun_at
         Unix time at which its last attempt began; 0 before that.
     gb
@@ -91,6 +93,7 @@ class TaskState:
     stored: bool = False
     why: str = ""
     unkept: str = ""
+    declined: bool = False
     begun_at: float = 0.0
     gb: float | None = None
     place: str = ""
@@ -167,6 +170,12 @@ def _begin(task: TaskState, event: Event) -> TaskState | None:
     return replace(task, phase=Phase.RUNNING, begun_at=event.at)
 
 
+def _decline(task: TaskState, event: Event) -> TaskState | None:
+    if task.phase is not Phase.LOOKING_UP:
+        return None
+    return replace(task, phase=Phase.SKIPPED, declined=True, reason=event.data["reason"])
+
+
 def _place(task: TaskState, event: Event) -> TaskState | None:
     if task.phase is not Phase.PLACING:
         return None
@@ -197,6 +206,7 @@ TASK_CHANGES: Mapping[Kind, TaskChange] = {
     Kind.READY: _move(Phase.WAITING, Phase.LOOKING_UP),
     Kind.RESULT_FOUND: _find,
     Kind.NO_RESULT: _find_none,
+    Kind.DECLINED: _decline,
     Kind.PLACED: _place,
     Kind.MOVED: _advance(Phase.MOVING, Phase.SENDING),
     Kind.NOT_MOVED: _end_badly("losses"),

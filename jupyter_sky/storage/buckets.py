@@ -20,8 +20,15 @@ LIFE_DAYS = 1
 _NAMESPACE = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 
 
-def create_bucket(store: S3Store, region: str, tags: Mapping[str, str], project: str = "") -> None:
-    """Create a bucket and make it private and short-lived; one that exists is completed.
+def create_bucket(
+    store: S3Store,
+    region: str,
+    tags: Mapping[str, str],
+    project: str = "",
+    *,
+    is_lasting: bool = False,
+) -> None:
+    """Create a bucket and make it private; one that exists is completed.
 
     Every step may be repeated: a process that was killed in between leaves a bucket that the next
     call completes.
@@ -36,6 +43,8 @@ def create_bucket(store: S3Store, region: str, tags: Mapping[str, str], project:
         Such as owner and lease.
     project
         Project of Google.
+    is_lasting
+        Whether objects stay; else the store deletes them after `LIFE_DAYS`.
 
     Raises
     ------
@@ -45,7 +54,7 @@ def create_bucket(store: S3Store, region: str, tags: Mapping[str, str], project:
         The store has no buckets that can be created like this.
     """
     if store.dialect.prefix == "x-goog-":
-        _create_google_bucket(store, region, tags, project)
+        _create_google_bucket(store, region, tags, project, is_lasting)
         return
     if store.uri.scheme != "s3":
         raise SkyUsageError(
@@ -62,7 +71,8 @@ def create_bucket(store: S3Store, region: str, tags: Mapping[str, str], project:
         pass
     _configure(store, "publicAccessBlock", _PRIVATE)
     _configure(store, "encryption", _ENCRYPTED)
-    _configure(store, "lifecycle", _SHORT_LIVED)
+    if not is_lasting:
+        _configure(store, "lifecycle", _SHORT_LIVED)
     inner = "".join(
         f"<Tag><Key>{escape(key)}</Key><Value>{escape(value)}</Value></Tag>"
         for key, value in tags.items()
@@ -104,7 +114,7 @@ def _configure(store: S3Store, name: str, document: str) -> None:
 
 
 def _create_google_bucket(
-    store: S3Store, region: str, tags: Mapping[str, str], project: str
+    store: S3Store, region: str, tags: Mapping[str, str], project: str, is_lasting: bool
 ) -> None:
     """Create a bucket by Google's JSON interface, whole by one request.
 
@@ -118,7 +128,7 @@ def _create_google_bucket(
         "name": store.uri.bucket,
         "location": region.upper(),
         "labels": dict(tags),
-        "lifecycle": {"rule": rules},
+        "lifecycle": {"rule": [] if is_lasting else rules},
         "softDeletePolicy": {"retentionDurationSeconds": "0"},
         "iamConfiguration": {
             "publicAccessPrevention": "enforced",

@@ -168,6 +168,26 @@ class Scratch:
         self.notes.add(str(uri), "prefix", place)
         return uri
 
+    def output_root(self, place: str) -> StorageUri:
+        """Return the bucket of a place for what is kept until its user removes it.
+
+        Parameters
+        ----------
+        place
+            Cloud and region, such as ``aws/us-east-1``.
+
+        Raises
+        ------
+        SkyUsageError
+            The place has no store, or ``Sky.scratch`` names one elsewhere.
+        """
+        if configured := self._configured(place):
+            return configured
+        uri, region = self._bucket(place, "outputs")
+        if not self._is_there(uri):
+            self._create(uri, region, {}, is_lasting=True)
+        return uri
+
     def remove(self, uri: StorageUri) -> ScratchFinding:
         """Delete everything below a prefix, and forget it."""
         return self._sweep_prefix(str(uri))
@@ -210,6 +230,15 @@ class Scratch:
 
     def _own_bucket(self, place: str) -> StorageUri:
         """Return the bucket of ours in a place, which is created where there is none."""
+        uri, region = self._bucket(place, "scratch")
+        known = {note.uri for note in self.notes.all()}
+        self.notes.add(str(uri), "bucket", place)
+        if str(uri) not in known or not self._is_there(uri):
+            self._create(uri, region, {"jupyter-sky-lease": "1d"})
+        return uri
+
+    def _bucket(self, place: str, use: str) -> tuple[StorageUri, str]:
+        """Return the address and the region of the bucket that a place has for a use."""
         cloud, __, region = place.partition("/")
         schemes = find_facts(cloud).schemes
         if not region or schemes[:1] not in (("s3",), ("gs",)):
@@ -217,16 +246,16 @@ class Scratch:
                 _("{place}: there is no scratch").format(place=place),
                 hint=_('name a bucket: Sky.scratch = {{"{place}": "URI"}}').format(place=place),
             )
-        name = f"sky-scratch-{self.owner.lower()[:12]}-{region}"
-        uri = StorageUri(schemes[0], name, options={"region": region})
-        known = {note.uri for note in self.notes.all()}
-        self.notes.add(str(uri), "bucket", place)
-        if str(uri) not in known or not self._is_there(uri):
-            store = self.open_store(uri)
-            assert isinstance(store, S3Store)
-            tags = {"jupyter-sky-owner": self.owner.lower(), "jupyter-sky-lease": "1d"}
-            create_bucket(store, region, tags, self.project)
-        return uri
+        name = f"sky-{use}-{self.owner.lower()[:12]}-{region}"
+        return StorageUri(schemes[0], name, options={"region": region}), region
+
+    def _create(
+        self, uri: StorageUri, region: str, tags: Mapping[str, str], is_lasting: bool = False
+    ) -> None:
+        store = self.open_store(uri)
+        assert isinstance(store, S3Store)
+        tags = {"jupyter-sky-owner": self.owner.lower(), **tags}
+        create_bucket(store, region, tags, self.project, is_lasting=is_lasting)
 
     def _is_there(self, uri: StorageUri) -> bool:
         try:

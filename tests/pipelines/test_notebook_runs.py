@@ -72,6 +72,59 @@ def test_notebooks_that_cannot_be_run(
     assert ran.ename == "SkyUsageError" and message in ran.evalue, ran.evalue
 
 
+CONDITIONAL = (
+    "least = 0.9",
+    "%%sky --task score -o acc\nacc = 0.5",
+    "%%sky --task train --if 'acc > least' -o model,log --default model=None\nmodel = log = 'new'",
+    "%%sky --task use -i model -o used\nused = model or 'old'",
+    "%%sky --task tell -i log -o told\ntold = log",
+)
+
+
+def test_a_cell_runs_only_if_its_condition_holds(notebook: Notebook, tmp_path: Path) -> None:
+    path = write_notebook(tmp_path, *CONDITIONAL, tags={1: ["parameters"]})
+    ran = notebook.run(f"run = sky.pipeline({path}, name='if').wait(150)\nrun.status()", 170)
+    assert eval(ran.result) == {
+        "score": "succeeded",
+        "train": "skipped",
+        "use": "succeeded",
+        "tell": "skipped",
+    }, ran.traceback
+    assert notebook.run("run.result('use', 'used')").result == "'old'"
+    assert (
+        "skipped (acc > least is false: acc = 0.5, least = 0.9)"
+        in notebook.run("print(run.table())").stdout
+    )
+    graph = tmp_path / "out.yaml"
+    notebook.run(f"run.export({str(graph)!r})")
+    assert "if: acc > least" in graph.read_text()
+    call = f"run_line_magic('sky', 'pipeline show {eval(path)}')"
+    shown = notebook.run(f"print(get_ipython().{call})")
+    assert "if acc > least" in shown.stdout
+    again = notebook.run(
+        f"run = sky.pipeline({path}, name='if2', least=0.4).wait(150)\nrun.result('tell', 'told')",
+        170,
+    )
+    assert again.result == "'new'", again.traceback
+    assert notebook.run("run.why('score')").result == "'its result was kept'"
+
+
+def test_by_hand_a_cell_whose_condition_does_not_hold_is_skipped(notebook: Notebook) -> None:
+    notebook.run("acc, least = 0.5, 0.9")
+    skipped = notebook.run(CONDITIONAL[2])
+    assert skipped.stdout == (
+        "the cell is skipped: acc > least is false: acc = 0.5, least = 0.9\n"
+    ), skipped.traceback
+    assert notebook.run("model, 'log' in globals()").result == "(None, False)"
+    assert "no value of accuracy" in notebook.run("%%sky --if 'accuracy > 1'\n1").evalue
+    notebook.run("acc = 0.95")
+    assert notebook.run(CONDITIONAL[2], 100).status == "ok"
+    assert notebook.run("model").result == "'new'"
+    swept = "%%sky --map n=[1,2,3] --if 'n > 1' -o x,y --default x=0\nx = y = n"
+    assert notebook.run(swept, 100).status == "ok"
+    assert notebook.run("x, 'y' in globals()").result == "([0, 2, 3], False)"
+
+
 def test_a_cell_that_fails_is_shown_in_its_place(notebook: Notebook, tmp_path: Path) -> None:
     path = write_notebook(tmp_path, "%%sky --name bad -o x\nprint('first')\nx = 1 / 0", "print(x)")
     ran = notebook.run(f"run = sky.pipeline({path}, name='bad')\nrun.wait(100)", 120)

@@ -56,6 +56,59 @@ sky.run(dag, name="files").wait(120)
     assert (tmp_path / "out/lines.txt").read_text().strip() == "3"
 
 
+LISTING_1 = """
+os.chdir({folder!r})
+from jupyter_sky import GB, Dag, Resources, Task
+def train_time_estimator_fn(resource):
+    return 5.0 if resource.accelerator == "nvidia-v100" else 1.0
+with Dag("listing") as dag:
+    train = (Task("train", run="train.py", arg="--data=$INPUT[0] --model=$OUTPUT[0]")
+        .set_input("file:{folder}/data/", size=0.1 * GB)
+        .set_output("?:/my-model", size=0.1 * GB)
+        .set_resources({{
+            Resources(accelerator="nvidia-v100"),
+            Resources(cpu="1+", num_nodes=1)}})
+        .set_time_estimator(train_time_estimator_fn))
+    infer = (Task("infer", run="infer.py", arg="--model=$INPUT[0]")
+        .set_input(train.output(0))
+        .set_resources({{Resources(accelerator="nvidia-t4"), Resources(cpu="1+")}}))
+train >> infer
+run = sky.run(dag, name="listing").wait(120)
+"""
+TRAIN = """
+import sys
+data, model = (word.partition("=")[2] for word in sys.argv[1:])
+open(f"{model}/weights", "w").write(open(f"{data}/x").read() * 2)
+"""
+
+
+def test_listing_1_of_the_paper_runs(notebook: Notebook, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/x").write_text("ab")
+    (tmp_path / "train.py").write_text(TRAIN)
+    infer = "import sys\nprint(open(sys.argv[1].partition('=')[2] + '/weights').read())"
+    (tmp_path / "infer.py").write_text(infer)
+    ran = notebook.run(LISTING_1.format(folder=str(tmp_path)), 150)
+    assert ran.status == "ok", ran.traceback
+    assert notebook.run("print(run.logs('infer'))").stdout.strip() == "abab"
+    address = notebook.run("run._graph.tasks['train'].body['outputs'][0]").result
+    kept = Path(eval(address).removeprefix("file:").removeprefix("//"))
+    assert (kept / "weights").read_text() == "abab", "the output of ?:/ stays"
+
+
+def test_a_command_runs_on_each_of_several_nodes(notebook: Notebook) -> None:
+    ran = notebook.run(
+        """
+with sky.Dag() as dag:
+    sky.Task("many", run="echo $SKYPILOT_NODE_RANK of $SKYPILOT_NUM_NODES", num_nodes=2)
+run = sky.run(dag).wait(120)
+print(run.logs("many"))
+""",
+        150,
+    )
+    assert {"0 of 2", "1 of 2"} == {line[-6:] for line in ran.stdout.split("\n") if line}, ran
+
+
 def test_a_task_that_fails_is_named_and_what_needs_it_is_skipped(notebook: Notebook) -> None:
     ran = notebook.run("""
 def fail():
@@ -75,6 +128,59 @@ run.wait(120)
     )
     assert "before the end" in notebook.run("print(run.logs('fail'))").stdout
     assert "has no value: it is skipped" in notebook.run("run.result('after')").evalue
+
+
+def test_tries_and_time_of_a_task_are_limited(notebook: Notebook, tmp_path: Path) -> None:
+    ran = notebook.run(
+        f"""
+with sky.Dag() as dag:
+    run = "echo try >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) = 2"
+    again = sky.Task("again", run=run)
+    again.set_limits(retries=1)
+    slow = sky.Task("slow", run="sleep 600").set_limits(timeout="2s")
+run = sky.run(dag)
+run.wait(150)
+""",
+        170,
+    )
+    assert "task slow has failed" in ran.evalue and "--timeout 0:02 has passed" in ran.evalue
+    assert notebook.run("run.status()").result == "{'again': 'succeeded', 'slow': 'failed'}"
+    attempts = notebook.run("[(t.attempts, t.errors, t.losses) for t in run.state.tasks.values()]")
+    assert attempts.result == "[(2, 1, 0), (1, 1, 0)]"
+
+
+def test_the_first_failure_stops_all_if_asked_to(notebook: Notebook) -> None:
+    ran = notebook.run(
+        """
+with sky.Dag() as dag:
+    sky.Task("long", run="sleep 600"), sky.Task("bad", run="exit 1")
+run = sky.run(dag, fail_fast=True)
+run.wait(100)
+""",
+        120,
+    )
+    assert "task bad has failed" in ran.evalue, ran.traceback
+    assert notebook.run("run.status()['long']").result == "'cancelled'"
+
+
+def test_a_paused_run_begins_nothing_until_it_is_resumed(
+    notebook: Notebook, tmp_path: Path
+) -> None:
+    notebook.run(f"""
+with sky.Dag() as dag:
+    one = sky.Task("one", run="until [ -e {tmp_path}/go ]; do sleep 0.2; done")
+    one >> sky.Task("two", run="echo 2")
+run = sky.run(dag, name="paused")
+""")
+    wait_until(lambda: notebook.run("run.status()['one']").result == "'running'", 60)
+    assert notebook.run("%sky pipeline pause paused").status == "ok"
+    wait_until(lambda: notebook.run("run.state.paused").result == "True", 60)
+    (tmp_path / "go").touch()
+    wait_until(lambda: notebook.run("run.status()['one']").result == "'succeeded'", 60)
+    assert notebook.run("run.status()['two'], run.done()").result == "('waiting', False)"
+    resumed = notebook.run("%sky pipeline resume paused", 100)
+    assert "two: succeeded" in resumed.stdout, resumed.traceback
+    assert notebook.run("run.done()").result == "True", "one controller has done it all"
 
 
 def test_cancelling_stops_what_runs(notebook: Notebook) -> None:

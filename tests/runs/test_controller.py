@@ -146,6 +146,25 @@ def test_losses_end_a_task_at_last(journal, world) -> None:
     assert state.tasks["prepare"].reason == "preempted" and world.clusters_up() == []
 
 
+def test_the_first_failure_can_end_all(journal, world) -> None:
+    world.stalled, world.errors = {"left"}, {"right": 1}
+    tasks = tuple(replace(task, retries=0) for task in DIAMOND)
+    journal.add("r", RunGraph(tasks), {}, 0.0)
+    journal.wish("r", Kind.FAIL_FAST, 0.0)
+    phases = _phases(_run(journal, world))
+    assert phases["right"] == "failed" and phases["left"] == "cancelled"
+    assert ("stop", "left") in world.order and world.clusters_up() == []
+    assert fold(RunState.begin(RunGraph(tasks)), journal.events("r")).has_failed
+
+
+def test_a_retried_failure_does_not_end_all(journal, world) -> None:
+    world.errors = {"left": 1}
+    journal.add("r", RunGraph(DIAMOND), {}, 0.0)
+    journal.wish("r", Kind.FAIL_FAST, 0.0)
+    assert set(_phases(_run(journal, world)).values()) == {"succeeded"}
+    assert world.attempts()["left"] == 2
+
+
 def test_cancelling_stops_what_runs_and_begins_nothing(journal, world) -> None:
     world.stalled = {"left"}
 

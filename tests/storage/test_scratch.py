@@ -79,6 +79,17 @@ def test_bucket_of_ours_is_private_encrypted_and_short_lived(
     assert amazon.count("PUT") == 5 and len(amazon.requests) == requests + 1, "one list"
 
 
+def test_bucket_for_outputs_keeps_them(amazon: ObjectStore, notes: ScratchNotes) -> None:
+    scratch = scratch_of(amazon, notes)
+    uri = scratch.output_root(PLACE)
+    assert uri.bucket == BUCKET.replace("scratch", "outputs")
+    settings = amazon.operations.buckets[uri.bucket].settings
+    assert settings.keys() == {"publicAccessBlock", "encryption", "tagging"}
+    assert "lease" not in settings["tagging"] and scratch.output_root(PLACE) == uri
+    list(scratch.sweep(now=4e9))
+    assert uri.bucket in amazon.operations.buckets, "nothing removes it"
+
+
 def test_bucket_of_google_is_made_whole_by_one_request(
     servers: dict[str, ObjectStore], notes: ScratchNotes
 ) -> None:

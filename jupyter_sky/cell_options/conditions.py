@@ -1,0 +1,221 @@
+"""Options that let a cell run only if something holds: ``--if`` and ``--default``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from ..errors import SkyUsageError
+from ..translation import _
+from .identifiers import check_identifier
+from .sweep import read_written
+from .values import CellDefault
+
+IF_HINT = 'comparisons of values, such as --if "acc > .9 and epochs >= 3"'
+DEFAULT_HINT = "such as --default model=None"
+_ALLOWED = (
+    *(ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.UAdd),
+    *(ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn),
+    *(ast.Is, ast.IsNot, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod),
+    *(ast.Constant, ast.Name, ast.Load, ast.Subscript, ast.Slice, ast.IfExp),
+    *(ast.List, ast.Tuple, ast.Set, ast.Dict),
+)
+"""What a condition is made of: it calls nothing and changes nothing."""
+_LONGEST = 80
+"""Characters of a value that are shown."""
+
+
+def parse_condition(text: str) -> str:
+    """Check the condition of ``--if``, and return it.
+
+    Raises
+    ------
+    SkyUsageError
+        It is not an expression, or has calls, attributes or other parts that are not allowed.
+
+    Examples
+    --------
+    >>> parse_condition("acc > .9")
+    'acc > .9'
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError):
+        raise SkyUsageError(
+            _("--if {text}: not an expression").format(text=text), hint=IF_HINT
+        ) from (None)
+    for node in ast.walk(tree):
+        if not isinstance(node, _ALLOWED):
+            raise SkyUsageError(
+                _("--if {text}: {part} is not allowed in a condition").format(
+                    text=text, part=ast.unparse(node) if isinstance(node, ast.expr) else text
+                ),
+                hint=IF_HINT,
+            )
+    return text.strip()
+
+
+def condition_names(condition: str) -> tuple[str, ...]:
+    """Return the names that a condition reads.
+
+    Examples
+    --------
+    >>> condition_names("acc > .9 and scores[best] < acc")
+    ('acc', 'scores', 'best')
+    """
+    nodes = ast.walk(ast.parse(condition, mode="eval"))
+    names = sorted(
+        (node for node in nodes if isinstance(node, ast.Name)), key=lambda node: node.col_offset
+    )
+    return tuple(dict.fromkeys(node.id for node in names))
+
+
+def is_met(condition: str, values: Mapping[str, Any]) -> bool:
+    """Return whether a condition holds.
+
+    Parameters
+    ----------
+    condition
+        As `parse_condition` returns it.
+    values
+        Of its names: what JSON can hold, and numbers of NumPy.
+
+    Raises
+    ------
+    SkyUsageError
+        A name has no value, or one of another kind; or the values cannot be compared so.
+
+    Examples
+    --------
+    >>> is_met("acc > .9", {"acc": 0.93}), is_met("'loss' in row", {"row": {"acc": 1}})
+    (True, False)
+    """
+    code = compile(parse_condition(condition), "--if", "eval")
+    known = {name: _plain(name, values) for name in condition_names(condition)}
+    try:
+        return bool(eval(code, {"__builtins__": {}}, known))
+    except Exception as error:
+        raise SkyUsageError(
+            _("--if {condition}: {name}: {error}").format(
+                condition=condition, name=type(error).__name__, error=error
+            )
+        ) from None
+
+
+def describe_unmet(condition: str, values: Mapping[str, Any]) -> str:
+    """Return the sentence that a condition does not hold, with its values.
+
+    Examples
+    --------
+    >>> describe_unmet("acc > .9", {"acc": 0.5})
+    'acc > .9 is false: acc = 0.5'
+    """
+    shown = []
+    for name in condition_names(condition):
+        text = repr(_plain(name, values))
+        shown.append(f"{name} = {text if len(text) <= _LONGEST else text[: _LONGEST - 3] + '...'}")
+    text = _("{condition} is false").format(condition=condition)
+    return f"{text}: {', '.join(shown)}" if shown else text
+
+
+def _plain(name: str, values: Mapping[str, Any]) -> Any:
+    """Return a value as JSON holds it.
+
+    Raises
+    ------
+    SkyUsageError
+        There is none, or it is of another kind.
+    """
+    if name not in values:
+        raise SkyUsageError(_("--if: there is no value of {name}").format(name=name))
+    try:
+        return _as_json(values[name])
+    except TypeError:
+        kind = type(values[name]).__name__
+        raise SkyUsageError(
+            _("--if: {name} is a {kind}").format(name=name, kind=kind),
+            hint=_("compare numbers, texts, True, False, None, and lists and dicts of these"),
+        ) from None
+
+
+def _as_json(value: Any) -> Any:
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        value = value.tolist()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_as_json(each) for each in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _as_json(each) for key, each in value.items()}
+    raise TypeError(type(value))
+
+
+def parse_defaults(
+    items: Sequence[str], outputs: Container[str], condition: str
+) -> tuple[CellDefault, ...]:
+    """Parse the values of ``--default``: ``NAME=VALUE``.
+
+    Parameters
+    ----------
+    items
+        The values.
+    outputs
+        Names of ``-o``.
+    condition
+        Of ``--if``; empty where there is none.
+
+    Raises
+    ------
+    SkyUsageError
+        A value is not understood, there is no condition, or ``-o`` does not give the name.
+
+    Examples
+    --------
+    >>> parse_defaults(["model=None"], ["model"], "acc > .9")
+    (CellDefault(name='model', expression='None'),)
+    """
+    found: dict[str, CellDefault] = {}
+    for item in items:
+        name, equals, expression = (part.strip() for part in item.partition("="))
+        if not equals or not expression:
+            raise SkyUsageError(
+                _("--default {item}: not a name with a value").format(item=item), hint=DEFAULT_HINT
+            )
+        check_identifier(name, "--default", DEFAULT_HINT)
+        if not condition:
+            raise SkyUsageError(
+                _("--default {item}: without --if the cell gives {name} itself").format(
+                    item=item, name=name
+                ),
+                hint=IF_HINT,
+            )
+        if name not in outputs:
+            raise SkyUsageError(
+                _("--default {item}: -o does not give {name}").format(item=item, name=name),
+                hint=_("such as -o {name} --default {item}").format(name=name, item=item),
+            )
+        default = CellDefault(name, expression)
+        try:
+            default_value(default)
+        except (SyntaxError, ValueError):
+            raise SkyUsageError(
+                _("--default {item}: not a value as it is written").format(item=item),
+                hint=DEFAULT_HINT,
+            ) from None
+        if found.setdefault(name, default) != default:
+            raise SkyUsageError(
+                _("--default: {name} is given twice").format(name=name), hint=_("give it once")
+            )
+    return tuple(found.values())
+
+
+def default_value(default: CellDefault) -> Any:
+    """Return the value of ``--default``.
+
+    Examples
+    --------
+    >>> default_value(CellDefault("scores", "[0.5, none]"))
+    [0.5, 'none']
+    """
+    return read_written(ast.parse(default.expression, mode="eval").body)
