@@ -14,13 +14,10 @@ from .values import CellDefault
 
 IF_HINT = 'comparisons of values, such as --if "acc > .9 and epochs >= 3"'
 DEFAULT_HINT = "such as --default model=None"
-_ALLOWED = (
-    *(ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.UAdd),
-    *(ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn),
-    *(ast.Is, ast.IsNot, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod),
-    *(ast.Constant, ast.Name, ast.Load, ast.Subscript, ast.Slice, ast.IfExp),
-    *(ast.List, ast.Tuple, ast.Set, ast.Dict),
-)
+_COMPARED = (ast.cmpop, ast.Compare, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.USub)
+_COMPUTED = (ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.IfExp)
+_READ = (ast.Expression, ast.Constant, ast.Name, ast.Load, ast.Subscript, ast.Slice)
+_ALLOWED = (*_COMPARED, *_COMPUTED, *_READ, ast.List, ast.Tuple, ast.Set, ast.Dict)
 """What a condition is made of: it calls nothing and changes nothing."""
 _LONGEST = 80
 """Characters of a value that are shown."""
