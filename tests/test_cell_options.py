@@ -154,8 +154,6 @@ def test_lines(line, expected):
         ('--if "(x := 1)"', ["is not allowed"]),
         ('--if "9 ** 9"', ["9 ** 9 is not allowed"]),
         ("--if x -o y --default y", ["--default y: not a name with a value"]),
-        ("--if x -o y --default z=1", ["-o does not give z", "-o z --default z=1"]),
-        ("-o y --default y=1", ["without --if the cell gives y itself"]),
         ("--if x -o y --default y=f(1)", ["not a value as it is written"]),
         ("--if x -o y --default y=1 --default y=2", ["y is given twice"]),
         ("--retry many", ["--retry many: not understood", "--retry 2"]),

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import SkyUsageError
 from ..translation import _
 from .identifiers import check_identifier
 from .sweep import read_written
-from .values import CellDefault
+from .values import CellDefault, CellOptions
 
 IF_HINT = 'comparisons of values, such as --if "acc > .9 and epochs >= 3"'
 DEFAULT_HINT = "such as --default model=None"
-_ALLOWED = (
-    *(ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.UAdd),
-    *(ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn),
-    *(ast.Is, ast.IsNot, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod),
-    *(ast.Constant, ast.Name, ast.Load, ast.Subscript, ast.Slice, ast.IfExp),
-    *(ast.List, ast.Tuple, ast.Set, ast.Dict),
-)
+_COMPARED = (ast.cmpop, ast.Compare, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.USub)
+_COMPUTED = (ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.IfExp)
+_READ = (ast.Expression, ast.Constant, ast.Name, ast.Load, ast.Subscript, ast.Slice)
+_ALLOWED = (*_COMPARED, *_COMPUTED, *_READ, ast.List, ast.Tuple, ast.Set, ast.Dict)
 """What a condition is made of: it calls nothing and changes nothing."""
 _LONGEST = 80
 """Characters of a value that are shown."""
@@ -151,28 +148,37 @@ def _as_json(value: Any) -> Any:
     raise TypeError(type(value))
 
 
-def parse_defaults(
-    items: Sequence[str], outputs: Container[str], condition: str
-) -> tuple[CellDefault, ...]:
-    """Parse the values of ``--default``: ``NAME=VALUE``.
-
-    Parameters
-    ----------
-    items
-        The values.
-    outputs
-        Names of ``-o``.
-    condition
-        Of ``--if``; empty where there is none.
+def check_defaults(options: CellOptions) -> None:
+    """Refuse a ``--default`` that is never taken.
 
     Raises
     ------
     SkyUsageError
-        A value is not understood, there is no condition, or ``-o`` does not give the name.
+        There is no condition, or ``-o`` does not give the name.
+    """
+    outputs = {output.name for output in options.outputs}
+    for name in (each.name for each in options.defaults):
+        if not options.condition:
+            text = _("--default: without --if the cell gives {name} itself").format(name=name)
+            raise SkyUsageError(text, hint=IF_HINT)
+        if name not in outputs:
+            raise SkyUsageError(
+                _("--default: -o does not give {name}").format(name=name),
+                hint=_("such as -o {name}").format(name=name),
+            )
+
+
+def parse_defaults(items: Sequence[str]) -> tuple[CellDefault, ...]:
+    """Parse the values of ``--default``: ``NAME=VALUE``.
+
+    Raises
+    ------
+    SkyUsageError
+        A value is not understood, or a name is given twice.
 
     Examples
     --------
-    >>> parse_defaults(["model=None"], ["model"], "acc > .9")
+    >>> parse_defaults(["model=None"])
     (CellDefault(name='model', expression='None'),)
     """
     found: dict[str, CellDefault] = {}
@@ -183,18 +189,6 @@ def parse_defaults(
                 _("--default {item}: not a name with a value").format(item=item), hint=DEFAULT_HINT
             )
         check_identifier(name, "--default", DEFAULT_HINT)
-        if not condition:
-            raise SkyUsageError(
-                _("--default {item}: without --if the cell gives {name} itself").format(
-                    item=item, name=name
-                ),
-                hint=IF_HINT,
-            )
-        if name not in outputs:
-            raise SkyUsageError(
-                _("--default {item}: -o does not give {name}").format(item=item, name=name),
-                hint=_("such as -o {name} --default {item}").format(name=name, item=item),
-            )
         default = CellDefault(name, expression)
         try:
             default_value(default)

@@ -64,8 +64,6 @@ def parse_cell_line(line: str, aliases: Mapping[str, str] = MappingProxyType({})
 def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
     given = _read_values(_split_words(line), dict(aliases))
     inputs = _inputs(_names(given, "input"))
-    outputs = _outputs(_names(given, "output"))
-    condition = parse_condition(given["if"][0]) if "if" in given else ""
     return CellOptions(
         resources=Resources.parse(**{key: given[key][0] for key in _RESOURCES if key in given}),
         cluster=_check_pattern(given, "cluster", r"[A-Za-z0-9][\w.-]*"),
@@ -80,7 +78,7 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         mounts=parse_data(_names(given, "mount"), "--mount"),
         uploads=parse_uploads(_names(given, "out")),
         inputs=inputs,
-        outputs=outputs,
+        outputs=_outputs(_names(given, "output")),
         files=_output_files(_names(given, "output")),
         auto=_exclusive_flag(given, "auto", "no_auto"),
         background="bg" in given,
@@ -88,10 +86,8 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         after=_task_names(_names(given, "after")),
         maps=parse_maps(_names(given, "map"), {read.name for read in inputs}),
         at_once=_count(given, "at_once"),
-        condition=condition,
-        defaults=parse_defaults(
-            _names(given, "default"), [output.name for output in outputs], condition
-        ),
+        condition=parse_condition(given["if"][0]) if "if" in given else "",
+        defaults=parse_defaults(_names(given, "default")),
         retries=int(_check_pattern(given, "retry", r"\d{1,4}") or 0),
         dry_run="dry_run" in given,
         retry_until_up="retry_until_up" in given,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
+from ..cell_options.conditions import check_defaults
 from ..cell_options.parsing import parse_cell_line
 from ..cell_options.schema import help_text
 from ..config.settings import Sky
@@ -44,6 +45,7 @@ class SkyMagics(Magics):
         from ..executor.request import CellPosition, are_passing_magics, cell_id
 
         options = parse_cell_line(line, Sky.load().aliases)
+        check_defaults(options)
         if not cell.strip():
             raise SkyUsageError(
                 _("%%sky: the cell has no body"),

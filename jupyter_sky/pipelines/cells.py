@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from ..cell_options.conditions import condition_names
+from ..cell_options.conditions import check_defaults, condition_names
 from ..cell_options.parsing import parse_cell_line
 from ..cell_options.values import CellMap, CellOptions
 from ..errors import SkyUsageError
@@ -176,7 +176,9 @@ def _read_cell(number: int, cell: Mapping[str, Any]) -> PipelineCell:
 
 def _parse_options(number: int, line: str) -> CellOptions:
     try:
-        return parse_cell_line(line.strip())
+        options = parse_cell_line(line.strip())
+        check_defaults(options)
+        return options
     except SkyUsageError as error:
         raise SkyUsageError(
             _("cell {number}: {message}").format(number=number, message=error.message),

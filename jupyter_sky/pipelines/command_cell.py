@@ -69,7 +69,7 @@ def surround(environment: TaskEnvironment, script: str = "") -> Surroundings:
     >>> surround(TaskEnvironment(workdir="src", secrets=("TOKEN",))).options.sync
     ('src',)
     >>> surround(TaskEnvironment(files={"~/conf": "conf.d"})).links
-    'mkdir -p ~/ && ln -sfn ./sky-tasks/../conf.d ~/conf\\n'
+    'mkdir -p ~/ && ln -sfn ./sky-tasks/../conf.d ~/conf\n'
     """
     sync, data, links = [], [], []
     for path, source in environment.files.items():

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ..dag.environment import TaskEnvironment
+from ..provider.register import find_store
 from ..translation import _
 from .located_yaml import Located
 from .task_resources import FileNotes
 
-_SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "az", "r2": "r2"}
-"""Schemes of addresses, by SkyPilot's names of stores."""
+_SCHEMES = {"gcs": "gs"}
+"""Schemes of addresses that SkyPilot's names of stores do not begin with."""
 _STORAGE = ("name", "source", "store", "mode", "persistent")
 _NOTHING = Located(None, 1)
 
@@ -154,7 +155,8 @@ def _storage_address(source: Located, notes: FileNotes) -> str:
         text = _("{source} is not uploaded").format(source=parts["source"])
         raise notes.error(source.line, text, _("copy it first: %sky storage copy"))
     store = parts.get("store")
-    if store not in _SCHEMES or not parts.get("name"):
-        text = _("a store has a name and one of {stores}").format(stores=", ".join(_SCHEMES))
+    scheme = _SCHEMES.get(str(store), str(store)[:2])
+    if not find_store(scheme) or not parts.get("name"):
+        text = _("a store is named by source, or by name and store")
         raise notes.error(source.line, text, _("such as source: s3://mine/data"))
-    return f"{_SCHEMES[store]}://{parts['name']}"
+    return f"{scheme}://{parts['name']}"

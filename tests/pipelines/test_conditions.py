@@ -114,6 +114,8 @@ def test_a_condition_is_that_of_each_task_of_a_sweep() -> None:
     [
         (["%%sky --task a --if 'acc > 1'\n1"], "a (cell 1) needs acc, which no cell gives"),
         (["%%sky --task a --if 'x > 1'\n1", "%%sky -o x\nx = 1"], "needs x, made in cell 2"),
+        (["%%sky --if 1 -o y --default z=1\ny = 1"], "cell 1: --default: -o does not give z"),
+        (["%%sky -o y --default y=1\ny = 1"], "without --if the cell gives y itself"),
         (["def f(): pass", "%%sky --task a --if 'f == 1'\n1"], "--if reads f, which is computed"),
     ],
 )

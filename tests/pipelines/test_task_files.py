@@ -214,7 +214,7 @@ def test_functions_without_a_name_are_not_written(tmp_path: Path) -> None:
         ("run: ls\nressources: {}", "line 2: a task has no field 'ressources'\ndid you mean resou"),
         ("run: ls\nservice: {replicas: 2}", "line 2: service is not supported"),
         ("run: ls\nresources:\n  image_id: docker:x", "line 3: resources.image_id is not support"),
-        ("run: ls\nresources:\n  acelerators: V100", "line 3: resources has no field 'acelerat"),
+        ("run: ls\nresources:\n  acceleratorz: V100", "line 3: resources has no field 'accelerat"),
         ("run: ls\nresources:\n  accelerators: V1000", "line 3: 'V1000' is not a known"),
         ("run: ls\nresources:\n  cpus: many", "line 3: --cpus many: not an amount"),
         ("run: ls\nresources:\n  infra: k8s/mine", "line 3: infra k8s/mine is not supported"),
