@@ -121,6 +121,19 @@ def test_a_larger_result_draws_its_consumers_to_it() -> None:
     assert run.world.machines["use-plan1"].offer.cloud == "azure"
 
 
+def test_a_join_runs_where_its_last_producer_ends_and_no_machine_waits_for_it() -> None:
+    with Dag("join") as dag:
+        short, long, join = (
+            Task(name).set_resources(cpus="2+").set_time_estimator(hours)
+            for name, hours in (("short", 1.0), ("long", 8.0), ("join", 1.0))
+        )
+        [short, long] >> join
+    run = carry_out(dag.freeze())
+    assert run.state.placement == {"short": "short", "long": "long", "join": "long"}
+    assert run.world.machines["short"].ended == pytest.approx(3600 + 120)
+    assert run.usd <= run.first.usd
+
+
 def test_a_task_without_an_offer_fails_and_the_others_go_on() -> None:
     with Dag("two") as dag:
         only = Task("only").set_resources(instance_type="m5.large", region="us-east-1")
