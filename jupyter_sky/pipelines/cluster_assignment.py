@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..runs.graph import RunGraph
+from ..optimizer.assumptions import SPIN_UP_HOURS
+from ..runs.graph import RunGraph, RunTask
 from ..runs.outlook import Residual
 from .task_names import plain_name
 
@@ -14,7 +15,7 @@ Offers = Mapping[str, Mapping[str, Any]]
 
 
 def assign_clusters(
-    graph: RunGraph, wanted: Offers, left: Residual
+    graph: RunGraph, wanted: Offers, left: Residual, finish_h: Mapping[str, float] | None = None
 ) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
     """Return the cluster of each task, and the offer of each cluster.
 
@@ -26,11 +27,14 @@ def assign_clusters(
         Planned offer of each task that may go anywhere.
     left
         What is left of the run.
+    finish_h
+        Planned end of each task, hours; of one that has ended 0.
 
     A task runs on the cluster of a producer that needs the same machines, if no other consumer
-    does; so chains stay where they are, and branches run side by side. One that reads variables of
-    another, or is to share its cluster, runs where that one does. A name of a cluster stands for
-    one offer in the whole run.
+    does and if it need not stand idle for longer than a new machine takes to boot; so chains stay
+    where they are, and branches run side by side. One that reads variables of another, or is to
+    share its cluster, runs where that one does. A name of a cluster stands for one offer in the
+    whole run.
 
     Examples
     --------
@@ -45,6 +49,7 @@ def assign_clusters(
     clusters = {name: held.cluster for name, held in left.held.items()}
     clusters |= {name: result.cluster for name, result in left.done.items()}
     continued = _find_continued(graph, clusters)
+    ends = finish_h or {}
     offers: dict[str, Mapping[str, Any]] = {}
     shared: dict[str, str] = {}
     for name, task in graph.tasks.items():
@@ -67,6 +72,7 @@ def assign_clusters(
             for p in free
             if known[clusters[p]]["resources"] == line
             and (p not in left.done or clusters[p] in left.live)
+            and (not wanted[name].get("usd_h") or _idle_hours(task, p, ends) <= SPIN_UP_HOURS)
         ]
         if same:
             continued.add(same[0])
@@ -77,6 +83,11 @@ def assign_clusters(
         if leader:  # of whose result was kept: the others that share its cluster take this one
             shared[leader] = clusters[name]
     return {name: clusters[name] for name in clusters if name in wanted}, offers
+
+
+def _idle_hours(task: RunTask, producer: str, ends: Mapping[str, float]) -> float:
+    """Return the hours from the end of a producer until the last one of a task has ended."""
+    return max(ends.get(each, 0.0) for each in task.after) - ends.get(producer, 0.0)
 
 
 def _find_continued(graph: RunGraph, clusters: Mapping[str, str]) -> set[str]:

@@ -54,6 +54,18 @@ def describe_kept(left: Residual, plan: Plan | None) -> str:
     )
 
 
+def describe_limits(left: Residual) -> str:
+    """Return what is left of the deadline and the budget of a run; empty where it has none."""
+    words = []
+    if left.deadline_at is not None:
+        time = format_duration(left.deadline_at - left.now)
+        words.append(_("{time} are left until the deadline").format(time=time))
+    if left.budget_usd is not None:
+        usd, budget = format_usd(left.budget_usd - left.spent_usd), format_usd(left.budget_usd)
+        words.append(_("{usd} are left of the budget of {budget}").format(usd=usd, budget=budget))
+    return _(" and ").join(words)
+
+
 def _place(left: Residual, cluster: str) -> str:
     return read_offer(left.offers[cluster]).place if cluster in left.offers else ""
 

@@ -26,7 +26,7 @@ from ..runs.outlook import Residual
 from ..translation import _
 from .cluster_assignment import assign_clusters
 from .placing import pin
-from .plan_changes import describe_change, describe_kept
+from .plan_changes import describe_change, describe_kept, describe_limits
 from .residual_graph import make_residual_graph, read_offer
 
 GAIN_SHARE = 0.05
@@ -234,6 +234,8 @@ def _restrict(demand: Any, names: set[str]) -> Any:
 def _no_plan(problem: RunProblem, left: Residual, plan_graph: PlanGraph, error: SkyError) -> Event:
     """Return the event that nothing is left, with the tasks that end by it."""
     reason = error.message if not error.hint else f"{error.message}; {error.hint}"
+    limits = describe_limits(left)
+    reason = f"{limits}: {reason}" if limits else reason
     refusals = "; ".join(filter(None, (cause.get("reason", "") for cause in left.causes)))
     if refusals:
         reason = f"{refusals}; {reason}"
@@ -258,7 +260,8 @@ def _planned(problem: RunProblem, graph: RunGraph, plan: Plan, left: Residual, t
     specs = {spec.name: spec for spec in problem.graph.tasks}
     placed = {one.task: one for one in plan.tasks if one.task in left.rest}
     wanted = {name: _offer_facts(specs[name].needs, one) for name, one in placed.items()}
-    clusters, offers = assign_clusters(graph, wanted, left)
+    finish_h = {one.task: one.finish_h for one in plan.tasks}
+    clusters, offers = assign_clusters(graph, wanted, left, finish_h)
     data = {
         "clusters": clusters,
         "offers": offers,

@@ -323,9 +323,10 @@ def _refusal(error: SkyError, offer: Mapping[str, Any]) -> dict[str, Any]:
 
 def _price_now(offer: Offer) -> float | None:
     """Return the last price of a spot machine that the tracker has seen, USD/h."""
-    prices = tracker.current().prices(time.time())
-    found = prices.get(Place.of(offer))
-    return found.usd if found else None
+    with suppress(SkyStoreError):  # what is remembered helps; it is not needed
+        found = tracker.current().prices(time.time()).get(Place.of(offer))
+        return found.usd if found else None
+    return None
 
 
 def _read_body(data: Mapping[str, Any]) -> TaskBody | CellBody:

@@ -56,7 +56,8 @@ def decide(state: RunState, now: float, run: str) -> tuple[RunState, list[Event]
     (['ready'], [FindResult(task='a', attempts=0)])
     """
     decided: list[Event] = []
-    while events := [*_decide_tasks(state, now), *_decide_clusters(state, now, run)]:
+    # clusters last: a task may call for a plan that changes them
+    while events := [*_decide_tasks(state, now)] or [*_decide_clusters(state, now, run)]:
         decided += events
         state = fold(state, events)
     return state, decided

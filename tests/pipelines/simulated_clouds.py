@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
+        self._clock_resolution = 0.0  # timers fire when the clock has passed them, not before
 
     def time(self) -> float:
         """Return virtual seconds."""
@@ -85,7 +87,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if not self._ready:  # type: ignore[attr-defined]
             timers = [t.when() for t in self._scheduled if not t.cancelled()]  # type: ignore[attr-defined]
             if timers:
-                self._now = max(self._now, min(timers))
+                # at least so much that a wait below the clock's precision ends
+                self._now = max(self._now + 1e-6, min(timers))
         super()._run_once()  # type: ignore[misc]
 
 
@@ -303,14 +306,10 @@ class SimulatedClouds:
 
 
 def _as_facts(offer: Offer) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return {"offer": asdict(offer), "resources": ""}
 
 
 def _without_limits(left: Residual) -> Residual:
-    from dataclasses import replace
-
     return replace(left, deadline_at=None, budget_usd=None)
 
 
@@ -361,7 +360,7 @@ def carry_out(
         before[names[edge.dst]].append(names[edge.src])
     run_graph = RunGraph(RunTask(name, tuple(before[name])) for name in names)
     problem = make_problem(graph, 0.0, **settings)
-    world = SimulatedClouds(problem, first, run_graph, faults or Faults(), is_static)
+    world = SimulatedClouds(problem, first, run_graph, deepcopy(faults or Faults()), is_static)
     loop, wishes = VirtualLoop(), controller_module.WISH_SECONDS
     folder = "/dev/shm" if Path("/dev/shm").is_dir() else None
     try:
