@@ -10,9 +10,9 @@ from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.pipelines.cell_body import CellBody, make_notebook_dag, make_notebook_graph
 from jupyter_sky.pipelines.cells import read_cells
 from jupyter_sky.pipelines.links import Pipeline, link_cells
-from jupyter_sky.pipelines.session_world import attempt_name, plan_clusters
+from jupyter_sky.pipelines.session_world import plan_clusters
 from jupyter_sky.pipelines.sweeps import expand_cells
-from jupyter_sky.pipelines.task_names import plain_name
+from jupyter_sky.pipelines.task_names import attempt_name, plain_name
 from jupyter_sky.runs.graph import RunGraph
 
 
