@@ -29,8 +29,8 @@ KEEP_SECONDS = 14 * 24 * 3600.0
 """Time after its last use for which a result is kept."""
 YOUNG_SECONDS = 3600.0
 """Time for which a file is kept in any case: another process may be about to use it."""
-SMALL_BYTES = 2**14
-"""Size up to which the content of a file lies in the table."""
+SMALL_BYTES = 2**12
+"""Size up to which the content of a file lies in the table; it is small, as opening checks all."""
 _MIGRATIONS = (
     """
     CREATE TABLE result (

@@ -135,6 +135,8 @@ def _attempt_times(events: Iterable[Event]) -> Mapping[str, tuple[float, float |
     for event in events:
         if event.kind is Kind.BEGUN:
             times[event.subject] = (event.at, None)
+        elif event.kind is Kind.RETURNED:  # it was sent, and not begun
+            times.pop(event.subject, None)
         elif event.kind in _ENDS and event.subject in times:
             times[event.subject] = (times[event.subject][0], event.at)
     return times

@@ -33,13 +33,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from jupyter_sky.pipelines.placing import pin_graph, place_graph  # noqa: E402
-from jupyter_sky.pipelines.session_world import plan_clusters  # noqa: E402
+from jupyter_sky.pipelines.placing import place_graph  # noqa: E402
+from jupyter_sky.pipelines.replanning import first_event, make_problem  # noqa: E402
 from jupyter_sky.pipelines.task_body import make_graph  # noqa: E402
 from jupyter_sky.runs import controller as controller_module  # noqa: E402
 from jupyter_sky.runs.controller import Controller  # noqa: E402
 from jupyter_sky.runs.graph import RunGraph, RunTask  # noqa: E402
 from jupyter_sky.runs.journal import RunJournal  # noqa: E402
+from jupyter_sky.runs.outlook import residual  # noqa: E402
+from jupyter_sky.runs.state import RunState  # noqa: E402
 from tests.benchmarks.pipelines_kept import cache_hit_ms, stale_wrong  # noqa: E402
 from tests.benchmarks.pipelines_peers import layered_dag, measure_in_process  # noqa: E402
 from tests.benchmarks.pipelines_replans import replan_figures, replan_real_seconds  # noqa: E402
@@ -82,7 +84,8 @@ def plan_seconds(count: int, width: int = 100) -> float:
         dag = layered_dag(count, width)
         began = time.perf_counter()
         graph = make_graph(dag)
-        plan_clusters(pin_graph(graph, dag, place_graph(dag)))
+        problem, left = make_problem(dag.freeze(), 0.0), residual(RunState.begin(graph), 0.0)
+        first_event(problem, graph, place_graph(dag), left)
         took.append(time.perf_counter() - began)
     return min(took)
 

@@ -95,3 +95,64 @@ run = sky.resume("killed-batch").wait(120)
     assert ran.result == "True", ran.traceback
     assert sorted(map(int, notes.read_text().split())) == list(range(40)), "each ran once"
     assert notebook.run("max(t.losses for t in run.state.tasks.values())").result == "0"
+
+
+@pytest.mark.parametrize(
+    ("place", "when"),
+    [
+        ("cell_runs.CellRuns.begin", "before"),
+        ("cell_runs.CellRuns.begin", "after"),
+        ("results.RunResults.together", "before"),
+        ("results.RunResults.together", "after"),
+    ],
+)
+def test_a_controller_that_ends_beside_a_message_sends_it_once(
+    notebook: Notebook, tmp_path: Path, place: str, when: str
+) -> None:
+    notes = tmp_path / "notes.txt"
+    name = f"ends-{place.rpartition('.')[2]}-{when}"
+    module, owner, method = place.split(".")
+    ended = notebook.run(f"""
+from jupyter_sky.pipelines.{module} import {owner}
+whole = {owner}.{method}
+calls = []
+
+class Ended(BaseException):
+    pass
+
+def ending(*values, **more):
+    calls.append(1)
+    if len(calls) < 4:
+        return whole(*values, **more)
+    if {when!r} == "after":
+        whole(*values, **more)
+    raise Ended("ended here")
+
+def work(number):
+    with open({str(notes)!r}, "a") as file:
+        file.write(f"{{number}} ")
+    return number
+
+with sky.Dag({name!r}) as dag:
+    first = [sky.Task(f"t{{n}}", run=lambda n=n: work(n)) for n in range(10)]
+    second = [sky.Task(f"t{{n}}", run=lambda one, n=n: work(n)) for n in range(10, 20)]
+    third = [sky.Task(f"t{{n}}", run=lambda one, n=n: work(n)) for n in range(20, 30)]
+    for one, two, three in zip(first, second, third):
+        one >> two >> three
+dag.same_cluster(*dag)
+{owner}.{method} = ending
+run = sky.run(dag, name={name!r})
+try:
+    run.wait(100)
+except Ended as error:
+    print(error)
+finally:
+    {owner}.{method} = whole
+""")
+    assert ended.stdout == "ended here\n", ended.traceback
+    ran = notebook.run(f"""
+run = sky.resume({name!r}).wait(120)
+[run.result(f"t{{n}}") for n in range(30)] == list(range(30))
+""")
+    assert ran.result == "True", ran.traceback
+    assert sorted(map(int, notes.read_text().split())) == list(range(30)), "each ran once"

@@ -11,9 +11,8 @@ from jupyter_sky.pipelines.cell_body import CellBody, make_notebook_dag, make_no
 from jupyter_sky.pipelines.cells import read_cells
 from jupyter_sky.pipelines.cluster_assignment import assign_clusters
 from jupyter_sky.pipelines.links import Pipeline, link_cells
-from jupyter_sky.pipelines.session_world import attempt_name
 from jupyter_sky.pipelines.sweeps import expand_cells
-from jupyter_sky.pipelines.task_names import plain_name
+from jupyter_sky.pipelines.task_names import attempt_name, plain_name
 from jupyter_sky.runs.graph import RunGraph
 from jupyter_sky.runs.outlook import residual
 from jupyter_sky.runs.state import RunState

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.errors import SkyStoreError
+from jupyter_sky.store.database import Database
 from jupyter_sky.store.store import Store
 from tests.store.rows import CLUSTER, RUN, locked
 
@@ -195,3 +197,27 @@ def test_recording_a_run_takes_less_than_a_millisecond(store: Store) -> None:
         store.end_run(f"r{n}", "ok", 1001.0)
         seconds.append(time.perf_counter() - began)
     assert sorted(seconds)[100] < 1e-3
+
+
+def _note(db: Database, text: str) -> None:
+    db.write(("INSERT INTO note VALUES (?)", (text,)), durable=text == "durable")
+
+
+def test_what_a_transaction_writes_is_stored_together_or_not_at_all(tmp_path: Path) -> None:
+    db = Database.open(tmp_path / "notes.db", ["CREATE TABLE note (text TEXT UNIQUE)"])
+
+    def write(*texts: str) -> int:
+        for text in texts:
+            _note(db, text)
+        return len(db.read("SELECT * FROM note"))
+
+    assert db.transact(lambda _db: write("plain", "durable")) == 2, "it reads what it has written"
+    with pytest.raises(sqlite3.IntegrityError):
+        db.transact(lambda _db: write("other", "plain"))
+    with pytest.raises(ZeroDivisionError):
+        db.transact(lambda _db: write("another") / 0)
+    assert write("last") == 3, "later writes are their own"
+    db.close()
+    again = Database.open(tmp_path / "notes.db", ["CREATE TABLE note (text TEXT UNIQUE)"])
+    assert {row["text"] for row in again.read("SELECT * FROM note")} == {"plain", "durable", "last"}
+    again.close()
