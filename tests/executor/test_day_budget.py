@@ -124,7 +124,7 @@ def test_it_holds_when_no_process_of_ours_lives(start: Any, host: SshHost) -> No
     book.kill()
     begun = time.monotonic()
     wait_until(lambda: not host.held(), "the cluster goes on")
-    assert 2 < time.monotonic() - begun
+    assert time.monotonic() - begun > 2
     again = start("again.ipynb")
     assert again.run("%sky status").status == "ok"
     store = Store.open(start.data)
@@ -177,8 +177,8 @@ def test_daily_budget_of_configuration_and_panel(start: Any, fresh: Any) -> None
     store = Store.open(fresh.data)
     assert budget.read_budget(store).usd == 20.0
     budget.write_budget(store, 50.0, "the Cost panel")
-    time.sleep(budget_look() + 1)
-    assert book.run("%config Sky.budget_usd_day").result == "50.0", "it is one for all"
+    shown = "%config Sky.budget_usd_day"
+    wait_until(lambda: book.run(shown).result == "50.0", "it is one for all")
     assert book.run("%config Sky.budget_usd_day = 20").status == "ok"
     assert budget.read_budget(store).usd == 20.0 and budget.read_budget(store).origin == "%config"
     assert book.run("%sky config budget_usd_day=None").status == "ok"
@@ -186,9 +186,3 @@ def test_daily_budget_of_configuration_and_panel(start: Any, fresh: Any) -> None
     bad = book.run("%sky config budget_usd_day=much")
     assert bad.ename == "SkyUsageError"
     store.close()
-
-
-def budget_look() -> float:
-    from jupyter_sky.executor.budget_monitor import CHECK_SECONDS
-
-    return CHECK_SECONDS

@@ -105,7 +105,7 @@ def test_death_of_the_supervisor_ends_the_cluster(fresh: Any) -> None:
     shown = book.run("%sky status")
     assert "no cluster is up" in shown.result + shown.stdout
     (interval,) = Store.open(fresh.data).intervals()
-    assert interval.ended is not None and time.time() - interval.ended < 10
+    assert interval.ended is not None and time.time() - interval.ended < 60
     assert "supervisor" in recorded_ends(fresh.data)[0]["reason"]
 
 
