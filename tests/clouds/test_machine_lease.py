@@ -50,7 +50,7 @@ class Script:
             "/var/lib/": f"{folder}/kept/",
             "date +%s": f"cat {folder}/clock",
             "/proc/uptime": f"{folder}/uptime",
-            "pause=2": "pause=0.02",
+            'while sleep "$pause"': f"while echo >>{folder}/rounds; sleep 0.02",
             '"$log"': "/dev/stdout",
             "  shutdown -P now\n": "  echo off; exit\n",
             "iptables": f"sh {folder}/iptables",
@@ -91,7 +91,7 @@ class Script:
         path = self.folder / "run/jupyter-sky/renewed"
         until(path.parent.is_dir)
         path.write_text(str(at))
-        time.sleep(0.15)
+        self.pass_rounds()
 
     @property
     def begun(self) -> bool:
@@ -100,8 +100,16 @@ class Script:
     def is_up(self) -> bool:
         """Whether it has not ended, nor does within many rounds of the script."""
         assert self.process
-        time.sleep(0.4)
+        self.pass_rounds(9)
         return self.process.poll() is None
+
+    def pass_rounds(self, number: int = 1) -> None:
+        """Wait until the script has seen what is there now in whole rounds, or has ended."""
+        process, rounds = self.process, self.folder / "rounds"
+        assert process
+        until(rounds.exists)
+        last = rounds.stat().st_size + number + 1  # a byte is written at the begin of each
+        until(lambda: rounds.stat().st_size >= last or process.poll() is not None)
 
     def ends(self) -> bool:
         """Whether it ends, in the order that is due: first what the cloud needs, then the power."""
@@ -270,7 +278,7 @@ def test_renewed_machine_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     from jupyter_sky.engines.node import keepalive
 
     made = Script(tmp_path)
-    made.text = made.text.replace(f"{tmp_path}/uptime", "/proc/uptime").replace("=300", "=1")
+    made.text = made.text.replace(f"{tmp_path}/uptime", "/proc/uptime").replace("=300", "=2")
     monkeypatch.setenv("JUPYTER_SKY_KEEPALIVE", str(tmp_path / "run/jupyter-sky"))
     monkeypatch.setattr(keepalive, "RENEW_SECONDS", 0.2)
     made.start()
