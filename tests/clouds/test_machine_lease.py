@@ -72,8 +72,8 @@ class Script:
         self.process = subprocess.Popen(
             ["sh", "-c", self.text], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
-        until(lambda: (self.folder / "run/jupyter-sky-boot/times").exists())
-        until(lambda: (self.folder / "kept/jupyter-sky/lease").exists())
+        until((self.folder / "run/jupyter-sky-boot/times").exists)
+        until((self.folder / "kept/jupyter-sky/lease").exists)
 
     def kill(self) -> None:
         if self.process and self.process.poll() is None:
@@ -99,21 +99,17 @@ class Script:
 
     def is_up(self) -> bool:
         """Whether it has not ended, nor does within many rounds of the script."""
-        assert self.process
         self.pass_rounds(9)
         return self.process.poll() is None
 
     def pass_rounds(self, number: int = 1) -> None:
         """Wait until the script has seen what is there now in whole rounds, or has ended."""
-        process, rounds = self.process, self.folder / "rounds"
-        assert process
-        until(rounds.exists)
-        last = rounds.stat().st_size + number + 1  # a byte is written at the begin of each
-        until(lambda: rounds.stat().st_size >= last or process.poll() is not None)
+        rounds = self.folder / "rounds"  # a byte is written at the begin of each
+        last = rounds.stat().st_size + number + 1
+        until(lambda: rounds.stat().st_size >= last or self.process.poll() is not None)
 
     def ends(self) -> bool:
         """Whether it ends, in the order that is due: first what the cloud needs, then the power."""
-        assert self.process
         return self.process.communicate(timeout=WAIT)[0] == "end\noff\n"
 
 
