@@ -102,7 +102,7 @@ def test_a_kernel_that_calls_keeps_the_cluster_and_one_that_waits_does_not(fresh
 
 def test_the_next_cell_says_that_the_old_cluster_has_ended(fresh: Any) -> None:
     book: Notebook = fresh()
-    assert book.run("%%sky --idle 2s\nkept = 41").status == "ok"
+    assert book.run("%%sky --idle 5s\nkept = 41").status == "ok"
     book.crash()
     nothing_left(fresh.data)
     book.start()

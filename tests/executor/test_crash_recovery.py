@@ -90,10 +90,10 @@ def test_output_below_its_own_cell_is_not_shown_again(fresh: Any) -> None:
 def test_cell_that_holds_the_gil_keeps_its_cluster(fresh: Any) -> None:
     """It lets its engine say nothing, and nobody is there to ask."""
     book: Notebook = fresh()
-    book.send("%%sky --idle 2s\nsum(range(10**12))")
+    book.send("%%sky --idle 5s\nsum(range(10**12))")
     wait_until(lambda: any(p.stat().st_size > 1 for p in fresh.data.glob("local/*/*.cell")))
     book.crash()
-    time.sleep(4)
+    time.sleep(7)
     assert recorded_ends(fresh.data) == []
     (engine,) = (
         p for p in processes_of(fresh.data) if "jupyter_sky.engines.node.engine" in p.cmdline()
