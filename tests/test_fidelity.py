@@ -342,13 +342,13 @@ def test_setup_cells_run_on_both_sides_where_cells_are_mixed() -> None:
 
 @pytest.mark.slow
 def test_every_difference_by_design_is_one() -> None:
-    from fidelity import DATA, QUICK, RULES, compare_notebook
+    from fidelity import BY_DESIGN, DATA, RULES, compare_notebook
     from fidelity_comparison import explain, name_causes, read_rules
     from fidelity_variants import Mode
 
     rules = read_rules(RULES)
     modes: tuple[Mode, ...] = ("remote", "mixed")
-    runs = [compare_notebook(DATA / QUICK, QUICK, mode) for mode in modes]
+    runs = [compare_notebook(DATA / BY_DESIGN, BY_DESIGN, mode) for mode in modes]
     rows = [row for run in runs for row in name_causes(run, rules)]
     unexplained = [row for row in rows if row.differences and not explain(row, rules)]
     assert [(row.source, sorted(row.differences), row.outputs) for row in unexplained] == []

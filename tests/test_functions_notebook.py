@@ -159,4 +159,4 @@ def test_others_on_the_same_nodes(cells: dict[str, Any]) -> None:
 
 def test_nothing_is_left(cells: dict[str, Any], data: Path) -> None:
     assert cells
-    wait_until(lambda: not processes_of(data), 15)
+    wait_until(lambda: not processes_of(data))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ANSI, processes_of
+from tests.conftest import ANSI, processes_of, wait_until
 from tests.emulators.hosts import USABLE, SshHost
 from tests.emulators.loopback import CLOUDS, loopback
 from tests.notebooks import execute, read
@@ -43,7 +43,7 @@ def run(data: Path, sky_env: dict[str, str], options: str = "") -> dict[str, Any
     for cell in notebook.cells:
         cell.source = cell.source.replace("%%sky", f"%%sky {options}".rstrip())
     found = execute(notebook, KEYS, sky_env | {"SKY_DATA_DIR": str(data)})
-    assert processes_of(data) == [], "the notebook ends its clusters itself"
+    wait_until(lambda: not processes_of(data), "the notebook ends its clusters itself")
     return found
 
 
@@ -129,7 +129,7 @@ def test_on_a_cloud_the_outputs_are_the_same(
 ) -> None:
     with loopback(cloud) as there:
         found = run(tmp_path, sky_env | there.env, f"--cloud {cloud}")
-        assert there.machines() == []
+        wait_until(lambda: not there.machines())
     for name in EVERYWHERE:
         assert shown(found[name]) == shown(cells[name]), name
     status = text_of(found["search"], "display_data")
@@ -146,7 +146,7 @@ def test_on_a_machine_reached_by_ssh_the_outputs_are_the_same(
     try:
         (tmp_path / "hosts.toml").write_text(host.toml("box"))
         there = run(tmp_path, sky_env, "--cloud ssh")
-        assert host.clusters() == [] and host.taken() == [] and not host.held()
+        wait_until(lambda: not host.held() and not host.clusters() + host.taken())
     finally:
         host.close()
     for name in EVERYWHERE:

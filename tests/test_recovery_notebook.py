@@ -84,7 +84,7 @@ def test_the_training_is_whole_after_three_losses(cells: dict[str, Any]) -> None
 
 def test_nothing_is_left(cells: dict[str, Any], data: Path) -> None:
     assert cells["down"].outputs, "it says what has ended"
-    wait_until(lambda: not processes_of(data), 30, "processes are left")
+    wait_until(lambda: not processes_of(data), "processes are left")
     assert not Store.open(data / "sky").clusters()
 
 

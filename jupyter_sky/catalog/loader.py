@@ -88,11 +88,11 @@ def load(
     """
     directories = (shipped or shipped_directory(), user or user_directory())
     paths = user_offer_files() if own is None else list(own)
-    key = (directories, _signature(directories, paths))
+    key = _signature(directories, paths)
     with _LOCK:
         if key not in _LOADED:
             catalog = _load_decoded(key, *directories, paths)
-            now = (directories, _signature(directories, paths))
+            now = _signature(directories, paths)
             if now != key:  # a refresh elsewhere took files away while they were read
                 key, catalog = now, _load_decoded(now, *directories, paths)
             _LOADED.clear()  # one catalog a process: an old one would only hold memory

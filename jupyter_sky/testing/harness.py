@@ -22,7 +22,7 @@ from ..provider import LaunchRequest, Machine, MachineConfig, Provider
 from ..resources import Resources
 from .world import World
 
-SETTLE_SECONDS = 15.0
+SETTLE_SECONDS = 60.0
 """Time within which what was asked for has happened in an account."""
 
 

@@ -41,8 +41,10 @@ from fidelity_widgets import lost_widget_values
 
 DATA = Path(__file__).with_name("fidelity_data")
 RULES = DATA / "design_differences.json"
-QUICK = "by_design.ipynb"
-"""The notebook of a smoke test: it has a cell for each difference by design."""
+BY_DESIGN = "by_design.ipynb"
+"""Notebook with a cell for each difference by design; a test of its own compares it."""
+QUICK = "Capturing Output.ipynb"
+"""Short notebook of `--quick`."""
 
 
 def main(quick: bool = False, data: str | None = None) -> dict[str, float]:

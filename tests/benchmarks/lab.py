@@ -152,7 +152,7 @@ def meter(quick: bool) -> dict[str, float]:
 
     from jupyter_sky.store.store import Store
 
-    seconds = 20 if quick else 120
+    pace, seconds = (1, 2) if quick else (10, 120)
     with tempfile.TemporaryDirectory() as folder:
         fill(Path(folder), CLUSTERS, ROWS, RUNS)
         other = Store.open(Path(folder))
@@ -165,10 +165,10 @@ def meter(quick: bool) -> dict[str, float]:
         kernel = psutil.Process(manager.provisioner.pid)
 
         def share() -> float:
-            time.sleep(5)
+            time.sleep(pace / 2)
             before, begun = kernel.cpu_times(), time.monotonic()
-            for number in range(seconds // 10):  # every ten seconds a run ends
-                time.sleep(10)
+            for number in range(seconds // pace):  # a run ends at each step
+                time.sleep(pace)
                 other.end_run(f"r{RUNS - 1 - number % 20}", "ok", time.time())
             after, took = kernel.cpu_times(), time.monotonic() - begun
             return 100 * (after.user + after.system - before.user - before.system) / took

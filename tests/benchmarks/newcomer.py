@@ -126,4 +126,4 @@ def main(quick: bool = False, seed: int | None = None, **_: object) -> dict[str,
         "first_card_s": stage.memory.get("first_card_s", float("nan")),
         "first_output_s": stage.memory.get("first_output_s", float("nan")),
     }
-    return figures | {"kernel_kills_lost": kernel_kills_lost(3 if quick else KILLS, seed)}
+    return figures | {"kernel_kills_lost": kernel_kills_lost(2 if quick else KILLS, seed)}

@@ -96,7 +96,7 @@ def search_during(notebook: Any, bucket: Any, hosts: Sequence[Any], folders: lis
     bucket.put("bucket", "secret/in", CONTENT)
     bucket.fail("GET /bucket/secret/in", "SlowDown", times=3, seconds=0.5)
     sent = notebook.send(transfer_cell(bucket.url))
-    wait_until(lambda: bucket.count("GET /bucket/secret/in"), 60)
+    wait_until(lambda: bucket.count("GET /bucket/secret/in"))
     processes = [process for host in hosts for process in host.own()]
     assert processes, "nothing runs on any machine"
     found = in_processes(processes) + in_files(folders)

@@ -13,9 +13,7 @@ from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.optimizer import candidates
 from jupyter_sky.resources import Resources
 
-ANY = settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+ANY = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 amounts = st.builds(
     lambda value, more: f"{value}{'+' if more else ''}",

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_sky.catalog.transfer import Location, Tiers
@@ -19,7 +19,6 @@ volumes = st.floats(0, 1e6, allow_nan=False)
 
 
 @given(source=places, destination=places, small=volumes, more=volumes)
-@settings(deadline=None)
 def test_egress_is_monotone_and_additive(shipped, source, destination, small, more):
     first = shipped.egress(source, destination, small)
     both = shipped.egress(source, destination, small + more)

@@ -20,7 +20,7 @@ from tests.emulators.hosts import keygen
 
 OPEN = [("0.0.0.0/0", 22)]
 PYTHON = "python{}.{}".format(*sys.version_info)
-WAIT = 20.0
+WAIT = 60.0
 needs_isolation = pytest.mark.skipif(not isolation_works(), reason="needs root and namespaces")
 
 

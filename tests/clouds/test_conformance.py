@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulators.hosts import USABLE
-from tests.provider.conformance import CHECKS, SUITE_SECONDS, run_suite
+from tests.provider.conformance import CHECKS, run_suite
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,7 +32,6 @@ def test_cloud_conforms(provider: str, world: str, skipped: set[str], tmp_path: 
     results = run_suite(tmp_path, "--provider", provider, "--world", world)
     assert results.failed == set(), results.text
     assert results.passed == CHECKS - skipped and results.skipped >= len(skipped), results.text
-    assert results.seconds < SUITE_SECONDS, results.text
 
 
 def test_this_machine_conforms(tmp_path: Path) -> None:

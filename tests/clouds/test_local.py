@@ -209,9 +209,8 @@ def test_the_memory_asked_for_is_all_there_is(fresh) -> None:
         "%%sky --memory 1\nimport subprocess, sys, time\n"
         f'for _ in range(2): subprocess.Popen([sys.executable, "-c", "{hog}"])\n'
         "time.sleep(60)",
-        20,
     )
     assert ran.ename == "SkyEngineLost" and "asked for with --memory" in ran.evalue
-    wait_until(lambda: len(processes_of(fresh.data)) == 3, 5, "the hogs are left")
+    wait_until(lambda: len(processes_of(fresh.data)) == 3, "the hogs are left")
     assert part(fresh.data, "engine")[0].pid != engine
     assert book.run("%%sky --memory 1\n1 + 1").result == "2"

@@ -93,8 +93,8 @@ class ScriptedController:
     def status(self, run: str) -> str:
         return self.controller.handle_request({"op": "journal", "run": run, "start": 0})["status"]
 
-    def tick_until(self, condition: Callable[[], Any], timeout: float = 5.0) -> float:
-        return wait_until(lambda: self.controller.tick() or condition(), timeout)
+    def tick_until(self, condition: Callable[[], Any]) -> float:
+        return wait_until(lambda: self.controller.tick() or condition())
 
     def reason(self) -> str:
         return json.loads((self.controller.directory / "ended.json").read_text())["reason"]

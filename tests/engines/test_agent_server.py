@@ -64,7 +64,7 @@ def hear(it: AgentServer, nodes: list[Node]) -> None:
         now = time.monotonic()
         return all(rank in it._identities and now - it._heard[rank] < 1.0 for rank in heard)
 
-    wait_until(there, 5)
+    wait_until(there)
 
 
 def test_silent_node_is_lost_and_may_return(
@@ -91,7 +91,7 @@ def test_absent_node_is_given_up_and_stopped(
     assert it.newly_lost() == [2] and it.newly_given_up() == [2]
     nodes[1].speak()
     wait_until(
-        lambda: it.receive_reports(lambda rank, metrics: None) or "stop" in nodes[1].orders(), 5
+        lambda: it.receive_reports(lambda rank, metrics: None) or "stop" in nodes[1].orders()
     )
     assert it.newly_returned() == [] and it.newly_lost() == [] and it.newly_given_up() == []
 

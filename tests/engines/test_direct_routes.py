@@ -118,10 +118,10 @@ def test_heartbeats_are_faster_while_engine_starts(fresh: Any) -> None:
         assert 2 <= beats() <= 6
         frozen = part(fresh.data, "engine")[0]
         frozen.suspend()
-        wait_until(lambda: beats() > 9, 5)  # more than misses at the usual pace would allow
+        wait_until(lambda: beats() > 9)  # more than misses at the usual pace would allow
         time.sleep(1.0)
         frozen.resume()
-        wait_until(lambda: beats() <= 6, 5)
+        wait_until(lambda: beats() <= 6)
     assert frozen.is_running() and book.run("%%sky --on 0\nkept + 1").result == "42"
 
 
@@ -137,7 +137,7 @@ def test_unmonitored_connection_does_not_block_others(notebook: Notebook) -> Non
         "    if folder in ' '.join(process.cmdline()): process.kill()\n"
         "time.sleep(0.5)"
     )
-    ran = notebook.run("%%sky -c second\n6 * 7", 60)
+    ran = notebook.run("%%sky -c second\n6 * 7")
     assert ran.result == "42", ran.traceback
     assert notebook.run("live.connection.disconnections._events.closed").result == "True"
 

@@ -28,8 +28,8 @@ def beat(cluster: ScriptedController, **more: Any) -> dict[str, Any]:
 def test_connected_notebook_keeps_nothing(start: Start) -> None:
     cluster = start(idle=0.5)
     begun = time.monotonic()
-    cluster.tick_until(lambda: beat(cluster) and cluster.ended, 4)
-    assert 0.4 < time.monotonic() - begun < 2.0
+    cluster.tick_until(lambda: beat(cluster) and cluster.ended)
+    assert time.monotonic() - begun > 0.4
     assert cluster.reason() == "idle"
 
 
@@ -50,7 +50,7 @@ def test_use_reported_by_a_notebook_keeps_the_cluster(start: Start) -> None:
     reply = cluster.controller.handle_request({"op": "metrics"})
     assert reply["last_use"]["what"] == "cell 3 of a.ipynb" and reply["last_use"]["ago"] < 0.1
     assert 0.5 < reply["idle_left"] <= 0.6
-    cluster.tick_until(lambda: cluster.ended, 2)
+    cluster.tick_until(lambda: cluster.ended)
 
 
 def test_running_cell_is_named_as_the_user(start: Start) -> None:
@@ -92,7 +92,7 @@ def test_login_keeps_the_cluster_as_long_as_it_is_used(
     assert not cluster.ended
     assert beat(cluster)["users"] == ["login of ada (vim)"]
     shells[:] = [Login("ada", "pts/3", 3600.0, "")]
-    cluster.tick_until(lambda: cluster.ended, 2)
+    cluster.tick_until(lambda: cluster.ended)
 
 
 def test_last_use_is_the_latest_whatever_the_order() -> None:
@@ -129,12 +129,12 @@ def test_shell_at_a_terminal_is_found_with_its_command(
         os.execvp("sh", ["sh", "-i"])
     try:
         monkeypatch.setattr(logins, "_TERMINALS", Path(os.path.dirname(_terminal(pid))))
-        wait_until(lambda: len(logins.find_logins(str(tmp_path))) == 1, 5)
+        wait_until(lambda: len(logins.find_logins(str(tmp_path))) == 1)
         (login,) = logins.find_logins(str(tmp_path))
         assert login.command == "" and login.idle < 30
         assert logins.find_logins(str(tmp_path / "another")) == []
         os.write(fd, b"sleep 30\n")
-        wait_until(lambda: logins.find_logins(str(tmp_path))[0].command == "sleep", 5)
+        wait_until(lambda: logins.find_logins(str(tmp_path))[0].command == "sleep")
         assert logins.find_logins(str(tmp_path))[0].idle == 0.0
     finally:
         # a command that the shell has not brought to the foreground yet hears no hang-up
@@ -151,7 +151,7 @@ def _terminal(pid: int) -> str:
 
 def wait_for(value: Callable[[], str]) -> str:
     values: list[str] = []
-    wait_until(lambda: values.append(value()) or "/pts/" in values[-1], 5)
+    wait_until(lambda: values.append(value()) or "/pts/" in values[-1])
     return values[-1]
 
 

@@ -43,7 +43,7 @@ def test_gpus_are_read_beside_the_work(tool: Path) -> None:
     looking = NodeMetrics([None], wait=0.0)
     (first,) = looking.tick()
     assert first["gpus"] == [] and first["cpu"] is None, "its answer is not waited for"
-    wait_until(lambda: any(sample["gpus"] for sample in looking.tick()), 10)
+    wait_until(lambda: any(sample["gpus"] for sample in looking.tick()))
     (last,) = wait_for_sample(looking)
     assert [gpu["name"] for gpu in last["gpus"]] == ["NVIDIA A100-SXM4-40GB", "NVIDIA T4"]
     assert 0 <= last["cpu"] <= 100 and 0 < last["memory"] < last["memory_total"]
@@ -53,14 +53,14 @@ def test_gpus_are_read_beside_the_work(tool: Path) -> None:
 
 def wait_for_sample(looking: NodeMetrics) -> list[dict]:
     found: list[dict] = []
-    wait_until(lambda: bool(found.extend(looking.tick()) or found), 10)
+    wait_until(lambda: bool(found.extend(looking.tick()) or found))
     return found[:1]
 
 
 def test_failing_gpu_tool_is_not_queried_again(tool: Path) -> None:
     tool.write_text(f"#!/bin/sh\necho asked >> {tool.parent}/asked\nexit 9\n")
     looking = NodeMetrics([None], wait=0.0)
-    wait_until(lambda: bool(looking.tick()) and looking._tool is None, 10)
+    wait_until(lambda: bool(looking.tick()) and looking._tool is None)
     for _ in range(3):
         wait_for_sample(looking)
     assert (tool.parent / "asked").read_text() == "asked\n"
@@ -74,7 +74,7 @@ def test_nodes_that_share_a_machine_are_slices_of_it(monkeypatch: pytest.MonkeyP
     looking = NodeMetrics([[0], [1, 2], None, [7]], wait=0.0)
     looking.tick()
     found: list[dict] = []
-    wait_until(lambda: bool(found.extend(looking.tick()) or found), 10)
+    wait_until(lambda: bool(found.extend(looking.tick()) or found))
     assert [sample["cpu"] for sample in found[:4]] == [100.0, 25.0, 50.0, None]
 
 

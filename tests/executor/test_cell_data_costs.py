@@ -115,7 +115,7 @@ def test_reads_of_mounts_are_booked_as_the_store_counts_them(
         f"%%sky --mount {at(bucket, 'set/')}:./m\nprint(sum(map(ord, open('m/3').read())))"
     )
     assert ran.stdout == "0\n", ran.evalue
-    wait_until(lambda: len(booked(data_dir)) > before, 5)
+    wait_until(lambda: len(booked(data_dir)) > before)
     (row,) = booked(data_dir)[before:]
     assert bucket.count("GET /bucket/set") == 1
     assert row.usd == pytest.approx(counted_usd(bucket), rel=1e-3)

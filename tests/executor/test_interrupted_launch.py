@@ -53,7 +53,7 @@ def test_no_step_after_the_start_leaves_a_machine(
         except KeyboardInterrupt:
             if name not in registry.connected:  # else it came when the launch had ended
                 assert registry.store.live_clusters() == [], step
-                nothing_left(tmp_path, 20.0)
+                nothing_left(tmp_path)
                 continue
         break
     registry.terminate(name)

@@ -175,7 +175,7 @@ def test_killed_process_leaves_no_mount_and_the_next_cell_mounts_again(
     assert before.stdout == "one\n", before
     (mount,) = mounts(host)
     kill(host, part)
-    wait_until(lambda: mount not in mounts(host), 20)
+    wait_until(lambda: mount not in mounts(host))
     assert read_again(notebook, bucket) == "one\n"
     assert len(mounts(host)) == 1
     assert len(host.part("mount_process")) == 1
@@ -215,7 +215,7 @@ def test_end_of_a_cluster_leaves_no_mount(
     assert mounts(host)
     for part in parts:
         kill(host, part)
-    wait_until(lambda: not mounts(host) and not host.part("mount_process"), 20)
+    wait_until(lambda: not mounts(host) and not host.part("mount_process"))
 
 
 def test_next_cluster_unmounts_what_is_left_where_all_was_killed(
@@ -228,7 +228,7 @@ def test_next_cluster_unmounts_what_is_left_where_all_was_killed(
     for process in host.own():
         process.kill()
     assert mounts(host) == [before], "nobody was left to unmount it"
-    wait_until(lambda: not host.own(), 10)
+    wait_until(lambda: not host.own())
     assert read_again(notebook, bucket) == "one\n"
     assert len(mounts(host)) == 1 and before not in mounts(host)
 

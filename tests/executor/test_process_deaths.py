@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from jupyter_sky.store.store import Store
-from tests.conftest import Notebook, nothing_left, part, processes_of, wait_until
+from tests.conftest import WAIT, Notebook, nothing_left, part, processes_of, wait_until
 from tests.executor.ended_clusters import recorded_ends
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ def test_an_engine_that_dies_fails_its_cell_and_is_replaced(fresh: Any) -> None:
     )
     book.wait_output("begun")
     part(fresh.data, "engine")[0].kill()
-    ran = book.collect(sent, 5)
+    ran = book.collect(sent)
     assert (ran.status, ran.ename) == ("error", "SkyEngineLost")
     assert "SIGKILL" in ran.evalue and "new engine" in ran.evalue
     assert ran.status_line.startswith("☁ failed")
@@ -37,13 +37,13 @@ def test_an_engine_that_dies_fails_its_cell_and_is_replaced(fresh: Any) -> None:
     time.sleep(0.2)
     again = book.run("%%sky\n2 + 2")
     assert again.result == "4", again.evalue
-    ran = book.run("%%sky\nimport os; os._exit(7)", 8)
+    ran = book.run("%%sky\nimport os; os._exit(7)")
     assert ran.ename == "SkyEngineLost" and "exit code 7" in ran.evalue
     # one that is frozen is as good as dead
     sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
     book.wait_output("begun")
     part(fresh.data, "engine")[0].suspend()
-    ran = book.collect(sent, 15)
+    ran = book.collect(sent)
     assert ran.ename == "SkyEngineLost" and "has not answered" in ran.evalue
     assert book.run("%%sky\n3 + 3").result == "6"
 
@@ -61,19 +61,17 @@ def test_death_of_one_engine_leaves_the_other(fresh: Any) -> None:
         "os.wait()\n"
         "print('begun', flush=True)\ntime.sleep(60)"
     )
-    wait_until(lambda: len(part(fresh.data, "engine")) == 4, 30, "two, and a copy of each")
+    wait_until(lambda: len(part(fresh.data, "engine")) == 4, "two, and a copy of each")
     time.sleep(1.0)
     first = [process for process in part(fresh.data, "engine") if "0" in process.cmdline()]
     born = min(first, key=psutil.Process.create_time)
     assert born.parent() in part(fresh.data, "controller")
     born.kill()
-    begun = time.monotonic()
-    ran = book.collect(sent, 12)
+    ran = book.collect(sent)
     assert ran.ename == "SkyEngineLost", ran
-    assert not psutil.wait_procs(first, 3)[1], "a mere copy of it is gone, too"
+    assert not psutil.wait_procs(first, WAIT)[1], "a mere copy of it is gone, too"
     sleeping = [p for p in processes_of(fresh.data) if p.name() == "sleep"]
     assert len(sleeping) == 1, "what the other one has started goes on"
-    assert time.monotonic() - begun < 5
     assert book.run("%%sky\n1 + 1").ename == ""
 
 
@@ -84,7 +82,7 @@ def test_next_cell_starts_a_cluster_after_death_of_the_controller(
     sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
     book.wait_output("begun")
     part(fresh.data, "controller")[0].kill()
-    ran = book.collect(sent, 12)
+    ran = book.collect(sent)
     assert (ran.status, ran.ename) == ("error", "SkyClusterLost")
     assert "SIGKILL" in ran.evalue
     nothing_left(fresh.data)
@@ -107,7 +105,7 @@ def test_death_of_the_supervisor_ends_the_cluster(fresh: Any) -> None:
     shown = book.run("%sky status")
     assert "no cluster is up" in shown.result + shown.stdout
     (interval,) = Store.open(fresh.data).intervals()
-    assert interval.ended is not None and time.time() - interval.ended < 10
+    assert interval.ended is not None and time.time() - interval.ended < 60
     assert "supervisor" in recorded_ends(fresh.data)[0]["reason"]
 
 
@@ -116,12 +114,12 @@ def test_frozen_controller_is_lost_in_time_and_can_be_cleaned_up(fresh: Any) -> 
     sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(100)")
     book.wait_output("begun")
     part(fresh.data, "controller")[0].suspend()
-    ran = book.collect(sent, 30)
+    ran = book.collect(sent)
     assert (ran.status, ran.ename) == ("error", "SkyClusterLost")
     assert "said nothing" in ran.evalue and "%sky down" in ran.evalue
     down = book.run("%sky down all")
     assert "ended: analysis-" in down.stdout
-    nothing_left(fresh.data, 1)
+    nothing_left(fresh.data)
 
 
 def test_a_cell_in_the_background_learns_that_its_cluster_was_ended(fresh: Any) -> None:
@@ -152,7 +150,7 @@ def test_failed_start_shows_the_end_of_the_log(
     )
     paths = f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"
     book: Notebook = fresh(PYTHONPATH=paths)
-    ran = book.run(f"%%sky --nodes {nodes}\n1", 20)
+    ran = book.run(f"%%sky --nodes {nodes}\n1")
     assert ran.ename == "SkyClusterLost"
     assert "exit code 7" in ran.evalue and "libbroken.so.3 is not here" in ran.evalue
     nothing_left(fresh.data)
@@ -165,11 +163,11 @@ def test_an_interrupted_start_leaves_nothing(fresh: Any) -> None:
         sent = book.send("%%sky\n1 + 1")
         time.sleep(delay)
         book.interrupt()
-        ran = book.collect(sent, 15)
+        ran = book.collect(sent)
         if ran.status == "ok" or ", run " in ran.status_line:
             break  # it was up before: the cell ended, or was interrupted itself
         assert ran.ename == "KeyboardInterrupt", ran
-        nothing_left(fresh.data, 8)
+        nothing_left(fresh.data)
         assert Store.open(fresh.data).clusters() == []
     assert book.run("%%sky\n1 + 1").result == "2"
     assert [row.state for row in Store.open(fresh.data).clusters()] == ["up"]

@@ -172,7 +172,7 @@ def test_errors_of_background_cells_are_shown_once_below_them(notebook: Notebook
         seen.extend(notebook.other_messages)
         return answer.result == "True"
 
-    wait_until(ended, 30)
+    wait_until(ended)
     seen += [m for m in ran.messages if m["header"]["msg_type"] == "error"]
     errors = [m["content"]["ename"] for m in seen if m["header"]["msg_type"] == "error"]
     assert errors == ["KeyError"]

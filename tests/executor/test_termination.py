@@ -208,7 +208,7 @@ def test_notebook_whose_cluster_another_one_ends_is_told(fresh: Any) -> None:
     assert "started by one.ipynb, used by cell" in answers[0], answers
     ended = run_asked(two, "%sky down --all", "y", answers)
     assert "ended: one-" in ended.stdout
-    lost = one.collect(sent, 15)
+    lost = one.collect(sent)
     assert lost.ename == "SkyClusterLost" and "ended by you in two.ipynb" in lost.evalue, lost
     after = one.run("%%sky\n1 + 1")
     assert after.result == "2", after
@@ -219,7 +219,7 @@ def test_notebook_whose_cluster_another_one_ends_is_told(fresh: Any) -> None:
     assert code == 2 and "not this notebook's alone" in said and "--yes" in said
     code, said = command(fresh, "down", "--all", "--yes")
     assert code == 0 and "ended: one-" in said
-    wait_until(lambda: not processes_of(fresh.data), 5)
+    wait_until(lambda: not processes_of(fresh.data))
     after = one.run("%%sky\n1 + 1")
     if after.status == "error":  # it was sent before this notebook had heard of the end
         assert "is gone: ended by you with `jupyter sky down`" in after.evalue, after

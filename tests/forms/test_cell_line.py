@@ -99,7 +99,7 @@ BODIES = st.sampled_from(["", "x = 1", "\nprint(x)\n", "%%bash\nls", "# %%sky --
 
 
 @given(fields(), BODIES)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_written_line_is_read_back(asked, body):
     source = write(body, asked)
     found = read(source)
@@ -111,7 +111,7 @@ def test_written_line_is_read_back(asked, body):
 
 
 @given(lines(), BODIES)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_line_that_says_the_same_is_not_touched(written, body):
     line, asked = written
     source = f"%%sky {line}\n{body}"
@@ -121,7 +121,7 @@ def test_a_line_that_says_the_same_is_not_touched(written, body):
 
 
 @given(lines(), fields())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_changed_line_means_what_the_fields_say_and_keeps_the_words_of_the_rest(written, asked):
     line, old = written
     changed = read(write(f"%%sky {line}\nbody", asked))
@@ -134,7 +134,7 @@ def test_a_changed_line_means_what_the_fields_say_and_keeps_the_words_of_the_res
 
 
 @given(st.text(alphabet="-= \"'\\abcpusgiox,%\t", max_size=40))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_any_text_is_read_without_a_traceback_and_kept(text):
     source = f"%%sky {text}\nbody"
     found = read(source, ALIASES)

@@ -94,8 +94,8 @@ def test_starmap(compute: Pool) -> None:
 def test_map_that_is_not_ready_in_time(compute: Pool) -> None:
     begun = time.monotonic()
     with pytest.raises(SkyTimeout, match=r"1 of 2 calls had not ended after 0\.6 s"):
-        compute.map(sleep, [0.0, 30.0], timeout=0.6)
-    assert time.monotonic() - begun < 10
+        compute.map(sleep, [0.0, 100.0], timeout=0.6)
+    assert time.monotonic() - begun < 50
     assert compute.map(sleep, [0.0, 0.01], timeout=30) == [0.0, 0.01], "its node is free"
 
 

@@ -61,7 +61,7 @@ def test_partial_readiness(data: Path) -> None:
     with sky.Compute(nodes=sky.Nodes(min=3, desired=1)) as pool:
         head = process() @ pool
         assert len(head) == 1
-        wait_until(lambda: pool.ranks == [0, 1, 2], 30, "the others have joined")
+        wait_until(lambda: pool.ranks == [0, 1, 2], "the others have joined")
         pids = process() @ pool
         assert len(set(pids)) == 3 and pids[0] == head[0]
         assert {sky.function(_node)() >> pool for _ in range(6)} == {0, 1, 2}
@@ -76,9 +76,9 @@ def test_growth_and_shrinking(data: Path) -> None:
     with sky.Compute(nodes=(1, 3), options=options) as pool:
         head = process() >> pool
         futures = [sleep(0.5) > pool for _ in range(30)]
-        wait_until(lambda: len(pool.ranks) == 3, 30, "the pool has grown")
+        wait_until(lambda: len(pool.ranks) == 3, "the pool has grown")
         assert [future.result(60) for future in futures] == [0.5] * 30
-        wait_until(lambda: pool.ranks == [0], 30, "it has shrunk again")
+        wait_until(lambda: pool.ranks == [0], "it has shrunk again")
         assert process() @ pool == [head], "to its controller"
     assert not sky.status().rows
 
@@ -96,7 +96,7 @@ def test_pool_grows_under_a_stream_of_large_results(
     options = sky.Options(scale_up_after=0.3)
     with sky.Compute(nodes=(1, 2), options=options) as pool:
         results = sky.gather(*(slow(2000) for _ in range(6)), stream=True) >> pool
-        wait_until(lambda: len(pool.ranks) == 2, 30, "the pool has grown")
+        wait_until(lambda: len(pool.ranks) == 2, "the pool has grown")
         assert [len(result) for result in results] == [2000] * 6
 
 
@@ -138,7 +138,7 @@ def test_compute_that_is_not_up_takes_no_calls(data: Path) -> None:
 
 def test_a_pool_survives_the_loss_of_nodes_that_have_joined(data: Path) -> None:
     with sky.Compute(nodes=sky.Nodes(min=2, desired=1), name="survivor") as pool:
-        wait_until(lambda: pool.ranks == [0, 1], 30, "the other has joined")
+        wait_until(lambda: pool.ranks == [0, 1], "the other has joined")
         futures = [sleep(0.5) > pool for _ in range(8)]
         time.sleep(0.2)
         for process_ in processes_of(data):
@@ -146,12 +146,12 @@ def test_a_pool_survives_the_loss_of_nodes_that_have_joined(data: Path) -> None:
                 if "survivor-2-" in " ".join(process_.cmdline()):
                     process_.kill()
         assert [future.result(60) for future in futures] == [0.5] * 8
-        wait_until(lambda: len(set(process() @ pool)) == 2, 60, "another has joined in its place")
+        wait_until(lambda: len(set(process() @ pool)) == 2, "another has joined in its place")
 
 
 def test_a_pool_whose_head_is_gone_gets_another(data: Path) -> None:
     with sky.Compute(nodes=sky.Nodes(min=2, desired=1), name="headless") as pool:
-        wait_until(lambda: pool.ranks == [0, 1], 30, "the other has joined")
+        wait_until(lambda: pool.ranks == [0, 1], "the other has joined")
         head, other = process() @ pool
         for process_ in processes_of(data):
             with contextlib.suppress(psutil.Error):

@@ -71,7 +71,7 @@ def test_volumes_are_on_every_node_before_its_first_call(data: Path, tmp_path: P
             assert contents("volumes/folder") >> pool == ({"c": "three"}, 0)
             server.put("bucket", "vol/a", b"new")
             pool.resize(2)
-            wait_until(lambda: len(pool.ranks) == 2, 60, "no second node")
+            wait_until(lambda: len(pool.ranks) == 2, "no second node")
             assert contents("volumes/bucket") @ pool == [({"a": "one"}, 0)] * 2
         assert server.count("GET /bucket/vol/a") == 1
 

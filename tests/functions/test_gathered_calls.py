@@ -45,7 +45,7 @@ def queue_of(seconds: float | None = 1e-4) -> CallQueue:
     return CallQueue(durations)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 40), st.sampled_from([1e-4, 0.01, None]), st.integers(0, 2**20))
 def test_each_result_is_taken_once_and_in_order(
     count: int, seconds: float | None, seed: int

@@ -91,7 +91,7 @@ def test_restart_after_the_grace_is_told(
             lines.append(capsys.readouterr().err)
             return "is restarted" in "".join(lines)
 
-        wait_until(is_told, 15)
+        wait_until(is_told)
         assert "did not stop within 0.5 s after its group had ended" in "".join(lines)
         assert "variables of its cells" in "".join(lines)
         assert len(set(process() @ compute) - set(before)) == 1, "one engine is another"

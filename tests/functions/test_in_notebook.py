@@ -101,7 +101,7 @@ def test_an_interrupt_stops_what_runs(lab: Notebook, tmp_path: Path) -> None:
         f"tick({str(log)!r}) >> pool"
     )
     sent = lab.send(code)
-    wait_until(log.exists, 20)
+    wait_until(log.exists)
     lab.interrupt()
     ran = lab.collect(sent)
     assert ran.ename == "KeyboardInterrupt"
@@ -122,5 +122,5 @@ def test_a_pool_of_a_dead_kernel_ends_by_its_lease(fresh: Any) -> None:
     assert book.run("future = speak(3, 300) > pool").status == "ok"
     assert processes_of(fresh.data)
     book.kill()
-    wait_until(lambda: not processes_of(fresh.data), 20, "the lease has ended the machines")
+    wait_until(lambda: not processes_of(fresh.data), "the lease has ended the machines")
     book.start()

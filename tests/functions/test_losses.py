@@ -174,7 +174,7 @@ def test_leaving_by_an_exception_ends_the_machines(data: Path) -> None:
         with pytest.raises(error), sky.Compute(nodes=1) as pool:
             assert alive(pool.name)
             raise error
-        wait_until(lambda name=pool.name: not alive(name), 10.0, "the machines have ended")
+        wait_until(lambda name=pool.name: not alive(name), "the machines have ended")
 
 
 def test_a_script_that_is_killed_leaves_nothing(tmp_path: Path, sky_env: dict[str, str]) -> None:
@@ -197,7 +197,7 @@ def test_a_script_that_is_killed_leaves_nothing(tmp_path: Path, sky_env: dict[st
     process.kill()
     process.wait()
     process.stdout.close()
-    wait_until(lambda: not processes_of(tmp_path), 20.0, "the lease has ended the machines")
+    wait_until(lambda: not processes_of(tmp_path), "the lease has ended the machines")
 
 
 def test_a_cluster_that_ends_while_nothing_runs(data: Path) -> None:

@@ -71,7 +71,7 @@ def test_a_node_that_was_lost_joins_again(grouped: Pool) -> None:
     assert [size for _, size, *_ in total(1.0) @ grouped] == [2, 2]
     before = function(os.getpid)() @ grouped
     grouped.call_on(1, crash).exception()
-    wait_until(lambda: (function(os.getpid)() @ grouped) != before, 30)
+    wait_until(lambda: (function(os.getpid)() @ grouped) != before)
     assert total(1.0) @ grouped == [(0, 2, 3.0, "gloo"), (1, 2, 3.0, "gloo")]
 
 
@@ -88,7 +88,7 @@ def test_a_group_grows_with_its_pool(data: Any) -> None:
     growing = Nodes(min=2, desired=1)
     with Compute(nodes=growing, plugins=[plugins.torch()]) as pool:
         assert total(1.0) >> pool == (0, 1, 1.0, "gloo")
-        wait_until(lambda: len(pool.ranks) == 2, 30)
+        wait_until(lambda: len(pool.ranks) == 2)
         assert [size for _, size, *_ in total(1.0) @ pool] == [2, 2]
 
 
@@ -283,13 +283,13 @@ def test_dask_on_the_same_nodes(data: Any) -> None:
         assert (function(instance_info)() @ pool)[1].node == 1, "calls go on beside it"
         assert client.dashboard_link.startswith("http://127.0.0.1:")
         slow = client.submit(time.sleep, 2)
-        wait_until(lambda: pool.use() == "1 task of Dask", 5)
+        wait_until(lambda: pool.use() == "1 task of Dask")
         slow.result()
         assert pool.use() == "", "nothing keeps its nodes up now"
         assert len(dask_processes()) == 3
-    wait_until(lambda: not dask_processes(), 10)
+    wait_until(lambda: not dask_processes())
     assert client.status in ("closed", "closing")
-    wait_until(lambda: not any(map(os.path.exists, folders)), 30, "nothing stays on the disk")
+    wait_until(lambda: not any(map(os.path.exists, folders)), "nothing stays on the disk")
 
 
 def test_folder_of_a_killed_worker_is_removed(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_folder_of_a_killed_worker_is_removed(tmp_path: Path) -> None:
     assert folder.exists()
     process.kill()
     process.wait()
-    wait_until(lambda: not folder.exists(), 5)
+    wait_until(lambda: not folder.exists())
 
 
 def test_dashboard_requires_token(data: Any) -> None:

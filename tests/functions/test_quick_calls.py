@@ -114,7 +114,7 @@ def test_quick_calls_behind_a_slow_one_run_once_elsewhere(executors: Pool, tmp_p
     calls = mostly_quick(executors, {20: f"wait for {end}"}, str(log), 1000)
     with executors._gathered(calls) as gathered:
         begun = time.monotonic()
-        while gathered.done < 999 and time.monotonic() - begun < 20:
+        while gathered.done < 999 and time.monotonic() - begun < 60:
             time.sleep(0.01)
         assert gathered.done == 999
         end.touch()
@@ -148,7 +148,7 @@ def test_time_limits_of_quick_calls(executors: Pool, tmp_path: Path, limit: str)
     begun = time.monotonic()
     with pytest.raises(SkyTimeout, match=r"0\.3 s|of 600 calls had not ended"):
         ways[limit]()
-    while executors.use() and time.monotonic() - begun < 4:
+    while executors.use() and time.monotonic() - begun < 60:
         time.sleep(0.01)
     assert executors.use() == "" and executors.waiting == 0, "the others are stopped"
     assert len(set(log.read_text().split())) < 100

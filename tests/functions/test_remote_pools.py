@@ -120,7 +120,7 @@ def test_calls_over_ssh(data: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
             assert next(stream) == 0
             drop_connections(pool)
             assert list(stream) == list(range(1, 200)), "nothing is lost by a cut connection"
-        wait_until(lambda: not any(host.held() for host in hosts), 8, "processes are left")
+        wait_until(lambda: not any(host.held() for host in hosts), "processes are left")
     finally:
         for host in hosts:
             host.close()

@@ -47,10 +47,8 @@ def test_an_interrupted_wait_leaves_the_node_free(compute: Pool) -> None:
 
     future = wait_for_ever() > compute
     time.sleep(0.5)
-    begun = time.monotonic()
     future.cancel()
     assert sky.function(abs)(-1) @ compute == [1, 1]
-    assert time.monotonic() - begun < 5
     assert sky.barrier("never", 5).n_waiting == 0
 
 

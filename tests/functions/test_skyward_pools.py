@@ -50,9 +50,9 @@ def test_pool_is_resized(resizable: Pool) -> None:
     futures = [sleep(1.0) > resizable for _ in range(3)]
     time.sleep(0.3)
     resizable.resize(1)
-    wait_until(lambda: resizable.current_nodes() == 1, 10)
+    wait_until(lambda: resizable.current_nodes() == 1)
     assert sorted(future.result(20) for future in futures) == [0, 1, 2], "running calls go on"
-    wait_until(lambda: len(resizable.clusters) == 1, 20)
+    wait_until(lambda: len(resizable.clusters) == 1)
     assert sleep(0) @ resizable == [0]
 
 
@@ -60,10 +60,10 @@ def test_resized_pool_grows_with_its_load(resizable: Pool) -> None:
     resizable.resize((1, 2))
     assert resizable.current_nodes() == 1
     futures = [sleep(1.5) > resizable for _ in range(6)]
-    wait_until(lambda: resizable.current_nodes() == 2, 30)
+    wait_until(lambda: resizable.current_nodes() == 2)
     assert all(future.result(30) is not None for future in futures)
     resizable.resize(1)
-    wait_until(lambda: len(resizable.clusters) == 1, 20)
+    wait_until(lambda: len(resizable.clusters) == 1)
 
 
 def test_first_cluster_stays(compute: Pool) -> None:

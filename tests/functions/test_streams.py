@@ -91,7 +91,7 @@ def test_the_producer_waits_for_the_consumer(executors: Pool, tmp_path: Path) ->
     stream = count(100_000, log) >> executors
     for _ in range(10):
         next(stream)
-    wait_until(lambda: stands_still(log), 20.0, "the producer waits")
+    wait_until(lambda: stands_still(log), "the producer waits")
     assert int(log.read_text()) < 3 * WINDOW_ITEMS
     stream.close()  # type: ignore[attr-defined]
     assert list(stream) == []
@@ -124,7 +124,7 @@ def test_unread_stream_that_blocks_a_call_is_told(
         errors += capsys.readouterr().err
         return errors.count("are read: read the stream, or close() it") >= slots
 
-    wait_until(is_told, 30)
+    wait_until(is_told)
     assert "total(" in errors and f"items of count({2 * WINDOW_ITEMS}) are read" in errors
     assert not waiting.done()
     assert [len(list(stream)) for stream in streams] == [2 * WINDOW_ITEMS] * slots
@@ -152,7 +152,7 @@ def test_closing_early_ends_the_producer(executors: Pool, tmp_path: Path, how: s
 
     use()
     gc.collect()
-    wait_until(log.with_suffix(".end").exists, 5.0, "the generator has been closed")
+    wait_until(log.with_suffix(".end").exists, "the generator has been closed")
     assert list(count(2) @ executors), "its place is free"
 
 
@@ -218,7 +218,7 @@ def test_the_source_is_closed_when_the_call_ends(executors: Pool) -> None:
         return next(data)
 
     assert one(source()) >> executors == 1
-    wait_until(lambda: closed, 3.0, "the source has been closed")
+    wait_until(lambda: closed, "the source has been closed")
 
 
 def test_an_error_of_the_source_reaches_the_call_and_comes_back(executors: Pool) -> None:

@@ -118,7 +118,7 @@ def record(store: Store, number: int, life: Life, midnight: float) -> float:
     return begun
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(some.lists(lives, min_size=1, max_size=4), some.sampled_from(DAYS))
 def test_sums_agree_over_days_of_clock_changes(found: list[Life], where: tuple[str, str]) -> None:
     zone, day = where

@@ -135,7 +135,7 @@ WORDS = st.one_of(
 
 
 @given(st.sampled_from(sorted(VERBS)), st.lists(WORDS, max_size=5))
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 def test_any_words_are_read_or_refused(name: str, words: list[str]) -> None:
     verb = VERBS[name]
     try:

@@ -63,7 +63,7 @@ def test_verbs_after_a_cluster_was_killed(fresh) -> None:
     book: Notebook = fresh()
     assert book.run("%%sky -c train\nprint('kept')\nx = 1").status == "ok"
     part(fresh.data, "supervisor")[0].kill()
-    wait_until(lambda: not processes_of(fresh.data), 5)
+    wait_until(lambda: not processes_of(fresh.data))
     assert "no cluster is up" in text(book.run("%sky status"))
     assert "(running, est.)" not in text(book.run("%sky cost --by cluster"))
     assert text(book.run("%sky logs")) == "kept\n"

@@ -1,10 +1,16 @@
 """Small problems with every corner in them, and their optima by trying every plan."""
 
+import functools
 import itertools
 
 import numpy as np
 
-from jupyter_sky.optimizer.solver.evaluator import evaluate, is_within_limits, objective_value
+from jupyter_sky.optimizer.solver.evaluator import (
+    Evaluation,
+    evaluate,
+    is_within_limits,
+    objective_value,
+)
 from jupyter_sky.optimizer.solver.problem import (
     LabelMask,
     LinearLimit,
@@ -18,6 +24,7 @@ from jupyter_sky.optimizer.solver.problem import (
 )
 
 
+@functools.cache
 def random_problem(
     seed: int,
     tasks: int = 4,
@@ -99,15 +106,10 @@ def with_demands(problem: Problem, seed: int) -> Problem:
 
 def best_by_trying(problem: Problem, objective: Objective) -> tuple[float, float]:
     """The least value of all plans, and with ``time_then_cost`` the least makespan before it."""
-    plans = [
-        (evaluate(problem, plan), plan)
-        for plan in itertools.product(*(range(len(task)) for task in problem.tasks))
-    ]
     kept = [
         outcome
-        for outcome, plan in plans
-        if np.isfinite(outcome.cost + outcome.hours)
-        and is_within_limits(problem, objective, plan, 1e-9)
+        for outcome, plan in _evaluate_all(problem)
+        if is_within_limits(problem, objective, plan, 1e-9)
     ]
     if not kept:
         return np.inf, np.inf
@@ -115,3 +117,21 @@ def best_by_trying(problem: Problem, objective: Objective) -> tuple[float, float
     if objective.kind == "time_then_cost":
         kept = [one for one in kept if one.hours <= fastest * (1 + 1e-6) + 1e-9]
     return min(objective_value(objective, one) for one in kept), fastest
+
+
+_evaluated: dict[tuple[int, ...], tuple[Problem, list[tuple[Evaluation, tuple[int, ...]]]]] = {}
+
+
+def _evaluate_all(problem: Problem) -> list[tuple[Evaluation, tuple[int, ...]]]:
+    """Return all plans of finite cost and time; masks, limits and objectives change none of them.
+
+    What is kept holds the problem, so that no other takes the identity of its parts.
+    """
+    key = (id(problem.tasks), id(problem.edges), id(problem.tables))
+    if key not in _evaluated:
+        if len(_evaluated) == 16:
+            del _evaluated[next(iter(_evaluated))]
+        plans = itertools.product(*(range(len(task)) for task in problem.tasks))
+        pairs = [(evaluate(problem, plan), plan) for plan in plans]
+        _evaluated[key] = problem, [p for p in pairs if np.isfinite(p[0].cost + p[0].hours)]
+    return _evaluated[key][1]

@@ -29,7 +29,7 @@ from jupyter_sky.optimizer.solver.solve import resolve, solve
 from .random_problems import best_by_trying, random_problem, with_demands
 
 KINDS = ("cost", "time", "time_then_cost", "weighted", "carbon")
-quick = settings(max_examples=25, deadline=None, derandomize=True)
+quick = settings(max_examples=25, derandomize=True)
 shapes = st.fixed_dictionaries(
     {
         "seed": st.integers(0, 10_000),
@@ -102,7 +102,7 @@ def test_masks_quotas_and_sameness(shape, kind, presolve):
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(shapes, st.sampled_from(KINDS), st.sampled_from(["auto", "glpk", "highs"]), st.booleans())
 def test_all_of_it_together(shape, kind, solver, presolve):
     problem = with_demands(random_problem(**shape, per_place=2), shape["seed"])

@@ -189,7 +189,7 @@ with sky.Dag() as dag:
     sky.Task("long", run=lambda: time.sleep(600)) >> sky.Task("next", run=print)
 run = sky.run(dag, name="cancelled")
 """)
-    wait_until(lambda: "running" in notebook.run("run.status()['long']").result, 30)
+    wait_until(lambda: "running" in notebook.run("run.status()['long']").result)
     assert notebook.run("run.cancel(); run.wait(60)").ename == "SkyCancelled"
     assert notebook.run("run.status()").result == "{'long': 'cancelled', 'next': 'cancelled'}"
     assert notebook.run("sky.status().rows").result == "()"
@@ -211,7 +211,7 @@ with sky.Dag() as dag:
     first >> second >> third
 sky.run(dag, name="killed")
 """)
-    wait_until(lambda: notes.exists() and "second" in notes.read_text(), 60)
+    wait_until(lambda: notes.exists() and "second" in notes.read_text())
     notebook.crash()
     notebook.start()
     notebook.run("%load_ext jupyter_sky\nimport jupyter_sky as sky, time, os")

@@ -91,7 +91,7 @@ def test_an_edit_while_it_runs_is_of_the_next_run(notebook: Notebook, tmp_path: 
     cells = "%%sky --name slow -o x\nimport time\ntime.sleep(4)\nx = 1", "print(x)"
     path = write_notebook(tmp_path, *cells)
     notebook.run(f"run = sky.pipeline({path}, name='snapshot')")
-    wait_until(lambda: "running" in notebook.run("run.status()['slow']").result, 60)
+    wait_until(lambda: "running" in notebook.run("run.status()['slow']").result)
     write_notebook(tmp_path, cells[0].replace("x = 1", "x = 2"), cells[1])
     assert notebook.run("run.wait(100).result('slow', 'x')", 120).result == "1"
     assert _ran(notebook, f"sky.pipeline({path}, name='edited')") == "['slow', 'cell2']"

@@ -101,7 +101,7 @@ def test_running_all_cells_gives_what_the_sweep_gives(notebook: Notebook) -> Non
     for source in SWEEP[:5]:
         ran = notebook.run(source, 120)
         assert ran.status == "ok", ran.traceback
-    assert "fit[rate=2,kind=a]:" in notebook.run(SWEEP[3], 60).stdout
+    assert "fit[rate=2,kind=a]:" in notebook.run(SWEEP[3]).stdout
     assert notebook.run("score, top").result == "(['a10', 'b10', 'a20', 'b20'], 'b20')"
     assert "--map with --bg" in notebook.run("%%sky --bg fit --map n=[1]\nn").evalue
     assert "no variable rate" in notebook.run("%%sky --map n=rate\nn").evalue

@@ -56,7 +56,7 @@ def counts(outcome: Outcome) -> Counter:
 
 
 @given(bags, fleets, policies, st.integers(0, 5))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_run_adds_up(jobs: list[float], fleet: Fleet, policy: Policy, seed: int) -> None:
     outcome = simulate(jobs, fleet, policy, seed)
     seen = counts(outcome)
@@ -73,7 +73,7 @@ def test_a_run_adds_up(jobs: list[float], fleet: Fleet, policy: Policy, seed: in
 
 
 @given(bags, fleets, policies, st.integers(0, 5))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_same_seed_gives_the_same_trace(
     jobs: list[float], fleet: Fleet, policy: Policy, seed: int
 ) -> None:

@@ -96,7 +96,7 @@ def test_no_sequence_of_checkpoints_is_better() -> None:
 
 
 @given(models, st.sampled_from([1.0, 2.5, 4.0]), st.floats(0.01, 0.3), st.sampled_from([0.0, 0.2]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_never_worse_than_the_best_fixed_interval(
     model: Model, work: float, cost: float, restart: float
 ) -> None:
@@ -110,7 +110,7 @@ def test_never_worse_than_the_best_fixed_interval(
 
 
 @given(models, st.floats(0.01, 0.3))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_overhead_grows_with_its_parameters(model: Model, cost: float) -> None:
     plan = plan_checkpoints(model, 3.0, cost, step=0.1)
     assert (np.diff(plan.hours[:, 0]) > 0).all(), "more work takes longer"

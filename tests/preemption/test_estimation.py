@@ -173,7 +173,7 @@ def test_an_unknown_model_is_named_with_the_nearest() -> None:
     st.sampled_from(["exponential", "weibull", "floor-hyperbolic"]),
 )
 @example([(0.0, True), (0.0, True), (2.2e-313, True)], "exponential")
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_any_lifetimes_are_fitted_or_refused(rows: list[tuple[float, bool]], name: str) -> None:
     """Whatever is seen, a fit is a distribution that is no worse than the exponential."""
     seen = Lifetimes.of(*zip(*rows, strict=True))

@@ -48,7 +48,7 @@ EXAMPLES = [
 
 
 @given(models)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_survival_falls_from_one_to_the_cap(model: Model) -> None:
     ages = np.concatenate([[-1.0, 0.0], np.linspace(0.001, 23.999, 200)])
     alive = np.asarray(model.survival(ages))
@@ -63,7 +63,7 @@ def test_survival_falls_from_one_to_the_cap(model: Model) -> None:
 
 
 @given(models, st.floats(0.0, 20.0))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_life_goes_on_as_its_age_says(model: Model, age: float) -> None:
     """E[min(L, 24)] = E[min(L, age)] + S(age) E[what is left after age]."""
     alive = float(model.survival(age))

@@ -124,7 +124,7 @@ def test_neighbour_evidence_is_limited_as_in_the_tracker() -> None:
     st.lists(st.tuples(st.floats(0.01, 400.0), st.booleans(), st.floats(0, 5e6)), max_size=8),
     st.sampled_from([HERE, replace(HERE, zone="us-east-1b")]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_exponential_posterior_equals_the_tracker_estimate(rows: list, place: Place) -> None:
     """The same prior, data and neighbours: two ways to one posterior."""
     seen = [

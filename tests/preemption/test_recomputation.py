@@ -71,7 +71,7 @@ def test_invalid_suggestions_are_not_repeated() -> None:
     assert expected_runs(np.zeros(0), Lives.of([]), np.zeros(0)).tolist() == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.floats(0, 0.2),
     st.floats(0, 2),

@@ -35,7 +35,7 @@ def test_the_papers_equations() -> None:
 
 
 @given(st.floats(0.01, 1.0), st.floats(0.1, 4.0), st.integers(1, 8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_machines_that_do_not_age_have_a_closed_form(rate: float, work: float, nodes: int) -> None:
     expected = math.expm1(nodes * rate * work) / (nodes * rate)
     for way in (fresh_turnaround, turnaround):
@@ -104,7 +104,7 @@ def test_endless_job_has_infinite_turnaround() -> None:
     st.floats(0.2, 5.0),
     st.integers(1, 6),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_failures_only_cost(model: FloorHyperbolic, work: float, nodes: int) -> None:
     found = turnaround(model, work, nodes)
     assert found.hours >= work * 0.995 and 0 <= found.chance <= 1

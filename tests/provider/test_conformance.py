@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulators.hosts import USABLE
-from tests.provider.conformance import CHECKS, SUITE_SECONDS, run_suite
+from tests.provider.conformance import CHECKS, run_suite
 
 pytestmark = [
     pytest.mark.slow,
@@ -19,7 +19,6 @@ WORLD = ("--world", "tests.provider.toy_world:ToyWorld")
 def test_toy_cloud_conforms(toy_site: Path, tmp_path: Path) -> None:
     results = run_suite(tmp_path, "--provider", "sky_toy:Toy", *WORLD, path=toy_site)
     assert (results.passed, results.failed, results.skipped) == (CHECKS, set(), 0), results.text
-    assert results.seconds < SUITE_SECONDS, results.text
 
 
 def test_driver_that_repeats_launches_is_found(toy_site: Path, tmp_path: Path) -> None:

@@ -63,4 +63,4 @@ def test_stop_ends_requests_that_wait() -> None:
     begun = time.monotonic()
     with pytest.raises(StopRequested):
         send_parallel([wait], _is_transient, stop)
-    assert ended.wait(5) and time.monotonic() - begun < 5
+    assert ended.wait(60) and time.monotonic() - begun < 30

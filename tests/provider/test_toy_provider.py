@@ -83,4 +83,4 @@ def test_wrong_key_is_told_with_its_remedy(start: Callable[..., Notebook], cloud
     check = book.run("%sky check")
     assert "toy" in check.stdout + check.result
     assert "set TOY_URL and TOY_KEY" in check.stdout + check.result
-    wait_until(lambda: not cloud.machines(), 5, "nothing is launched")
+    wait_until(lambda: not cloud.machines(), "nothing is launched")

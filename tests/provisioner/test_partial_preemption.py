@@ -30,9 +30,7 @@ def test_survivors_of_a_preempted_cluster_are_observed_too(
     offer = decide_placement(need).offer
     order = LaunchRequest("train-1", "train", offer, need, 60.0, "me-1", "a.ipynb")
     machines = cloud.launch(order)
-    wait_until(
-        lambda: {m.state for m in cloud.describe([m.id for m in machines])} == {"running"}, 10
-    )
+    wait_until(lambda: {m.state for m in cloud.describe([m.id for m in machines])} == {"running"})
     row = replace(
         CLUSTER,
         nodes=4,
@@ -45,7 +43,7 @@ def test_survivors_of_a_preempted_cluster_are_observed_too(
     store.save_cluster(row)
     clusters = ClusterRegistry(store, "a.ipynb", "s1")
     account.preempt(machines[rank].id)
-    wait_until(lambda: not clusters.records.reconcile(), 10)
+    wait_until(lambda: not clusters.records.reconcile())
     seen = Counter(one.kind for one in tracker.current().observations())
     assert seen == {"preempted": 1, "ended": 3}
     store.close()

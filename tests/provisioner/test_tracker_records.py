@@ -102,7 +102,7 @@ def test_a_launch_that_works_is_observed_with_its_time(data: Path) -> None:
         assert tracker.blocked() == ()
     finally:
         cloud.terminate([machine.id for machine in lease.machines])
-    wait_until(lambda: not processes_of(data), 10)
+    wait_until(lambda: not processes_of(data))
 
 
 @pytest.mark.slow

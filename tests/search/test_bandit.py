@@ -42,7 +42,7 @@ def test_the_formula_is_the_sum_over_rounds(arms: int, b1: int, eta: float, keep
     assert first_budget(arms, found, eta, keep) >= b1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
     seed=st.integers(0, 99),

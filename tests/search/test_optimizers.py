@@ -66,7 +66,7 @@ def test_same_seed_same_trace(name: str) -> None:
         assert traces[0] != traces[2]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 1000),
     values=st.lists(

@@ -119,7 +119,7 @@ class Relay:
     def kill_at(self, request: str) -> None:
         """Kill the process as soon as it has sent a request."""
         process = self.start()
-        wait_until(lambda: self.server.count(request) or process.poll() is not None, 60)
+        wait_until(lambda: self.server.count(request) or process.poll() is not None)
         process.kill()
         __, errors = process.communicate()
         assert process.returncode == -signal.SIGKILL, errors
@@ -161,7 +161,7 @@ def test_request_of_a_killed_process_that_is_served_late(relay: Relay, journal: 
     relay.kill_at("POST /bucket/in/d/a")
     relay.finish()
     assert relay.server.open_uploads("bucket") == 0
-    wait_until(lambda: relay.server.open_uploads("bucket"), 60, "the late one is begun")
+    wait_until(lambda: relay.server.open_uploads("bucket"), "the late one is begun")
     remove_leftovers(journal, lambda uri: store_of(relay.server))
     assert relay.server.open_uploads("bucket") == 0
     assert not journal.resumable_ids(), "it is not looked for for ever"

@@ -90,7 +90,7 @@ def test_blocks_are_fetched_once_and_ahead_of_a_reader_in_sequence(tmp_path: Pat
     reader.read(found, 20 * BLOCK_BYTES, 10)
     assert asked == [0, 20], "and so is a place elsewhere"
     reader.read(found, BLOCK_BYTES, 10)
-    wait_until(lambda: len(asked) == 3 + BLOCKS_AHEAD, 5)
+    wait_until(lambda: len(asked) == 3 + BLOCKS_AHEAD)
     assert sorted(asked) == [0, *range(1, 2 + BLOCKS_AHEAD), 20]
 
 
@@ -235,7 +235,7 @@ def test_reads_that_the_notebook_refuses_fail_with_its_reason(mount: Mount) -> N
 def test_mount_whose_process_is_killed_is_unmounted_while_a_folder_is_in_use(mount: Mount) -> None:
     user = psutil.Popen(["sleep", "60"], cwd=mount.path)
     psutil.Process(mount.pid).kill()
-    wait_until(lambda: not is_mounted(mount.path), 5)
+    wait_until(lambda: not is_mounted(mount.path))
     user.kill()
 
 
@@ -254,7 +254,7 @@ def test_supervisor_unmounts_what_nobody_serves(
         each.suspend()
     for each in (*helpers, psutil.Process(mount.pid)):
         each.kill()
-    wait_until(lambda: mount.has_ended, 5)
+    wait_until(lambda: mount.has_ended)
     unmount_below(tmp_path / "a")
     assert is_mounted(mount.path), "only a name that begins alike"
     unmount_below(tmp_path)

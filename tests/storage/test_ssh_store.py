@@ -127,14 +127,14 @@ def test_bytes_between_host_and_bucket_pass_by_neither_side(
     bucket = f"s3://bucket/y/?endpoint={server.url}"
     server.fail("PUT /bucket/y/big", "SlowDown", times=1, seconds=0.5)
     copy = sky.copy(f"ssh://box{there}/set/", bucket)
-    wait_until(lambda: workers(host), 10, "a worker on the host")
+    wait_until(lambda: workers(host), "a worker on the host")
     assert not [t for t in threading.enumerate() if t.name == "sky-part-worker"]
     copy.wait()
     assert server.content("bucket", "y/big") == BIG
     sky.copy(bucket, f"ssh://box{there}/back/").wait()
     assert hashlib.md5((there / "back/big").read_bytes()).digest() == hashlib.md5(BIG).digest()
     assert left(there) == []
-    wait_until(lambda: not workers(host), 5, "the worker ends with its transfer")
+    wait_until(lambda: not workers(host), "the worker ends with its transfer")
 
 
 def workers(host: SshHost) -> list[psutil.Process]:
@@ -153,7 +153,7 @@ def test_kill_of_the_worker_costs_its_parts_alone(
     (there / "big").write_bytes(BIG)
     server.fail("partNumber=2", "SlowDown", times=1, seconds=1.0)
     copy = sky.copy(f"ssh://box{there}/big", f"s3://bucket/big?endpoint={server.url}")
-    wait_until(lambda: server.count("partNumber=1") and server.count("partNumber=2"), 10)
+    wait_until(lambda: server.count("partNumber=1") and server.count("partNumber=2"))
     for process in workers(host):
         process.kill()
     copy.wait()
@@ -164,7 +164,7 @@ def test_kill_of_the_worker_costs_its_parts_alone(
 def test_kill_of_the_connection_in_the_middle(host: SshHost, there: Path, tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(BIG)
     copy = sky.copy(tmp_path / "big", f"ssh://box{there}/big")
-    wait_until(lambda: left(there), 10, "the upload begins")
+    wait_until(lambda: left(there), "the upload begins")
     assert host.cut()
     copy.wait()
     assert (there / "big").read_bytes() == BIG and left(there) == []
@@ -176,7 +176,7 @@ def test_copy_that_is_given_up_leaves_nothing(
     server.put("bucket", "big", BIG)
     server.fail("GET /bucket/big", "SlowDown", times=100, seconds=0.2)
     copy = sky.copy(f"s3://bucket/big?endpoint={server.url}", f"ssh://box{there}/big")
-    wait_until(lambda: left(there), 10, "the upload begins")
+    wait_until(lambda: left(there), "the upload begins")
     copy.cancel(abort=True)
     with pytest.raises(Exception, match="cancelled"):
         copy.wait()

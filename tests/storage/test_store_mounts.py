@@ -101,7 +101,7 @@ def test_mount_has_the_contents_of_the_store(mounted: MountedSet, server: Object
     assert not mounted.errors
     assert server.byte_counts()[1] == len(BIG) + len(b"small")
     billed = server.byte_counts()[1]
-    wait_until(lambda: mounted.mount.state()["received"] == billed, 30, "it tells what is billed")
+    wait_until(lambda: mounted.mount.state()["received"] == billed, "it tells what is billed")
 
 
 def test_place_in_a_large_object_is_one_request(mounted: MountedSet, server: ObjectStore) -> None:
@@ -125,5 +125,5 @@ def test_object_that_is_replaced_is_an_error_and_no_mixture(
     server.put("bucket", "set/a b", b"other")
     with pytest.raises(OSError, match="Input/output error"):
         (mounted.path / "a b").read_bytes()
-    wait_until(lambda: mounted.errors, 30)
+    wait_until(lambda: mounted.errors)
     assert mounted.errors[0].startswith("a b: ") and "changed" in mounted.errors[0]

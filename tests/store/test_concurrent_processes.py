@@ -201,7 +201,6 @@ class Accounts(RuleBasedStateMachine):
 Accounts.TestCase.settings = settings(
     max_examples=15,
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )

@@ -27,8 +27,8 @@ def test_writes_wait_while_another_process_writes(
         began = time.monotonic()
         for n in range(5):
             mine.record_run_heartbeat("r1", 1001.0 + n, n)
-        # Only the first write waits for the whole timeout.
-        assert time.monotonic() - began < 1.0
+        # Only the first write waits for the whole timeout of 0.3 s.
+        assert time.monotonic() - began < 1.5
         assert len(mine.notices) == 1 and "records wait" in mine.notices[0]
         assert mine.runs() == []  # readers go on with what was committed
     mine.end_run("r1", "ok", 1020.0)

@@ -46,7 +46,7 @@ def graphs(draw: st.DrawFn) -> sky.Dag:
     return dag
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(graphs())
 def test_the_bars_of_the_critical_path_add_up_to_the_makespan(dag: sky.Dag) -> None:
     made = plan(dag, offers=OFFERS, tracked=False)
