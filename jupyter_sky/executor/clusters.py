@@ -16,6 +16,7 @@ from ..config.settings import Sky
 from ..errors import SkyClusterLost, SkyError, SkyNameTaken, SkyUsageError, suggest
 from ..offers import Offer
 from ..provisioner import Report
+from ..quantities import format_vcpus
 from ..resources import Resources
 from ..store.store import ClusterId, ClusterRow, Store
 from ..translation import _, ngettext
@@ -32,7 +33,6 @@ from .cluster_launch import (
 )
 from .cluster_records import ClusterRecords
 from .values import ClusterRequest
-
 
 END_SECONDS = 60.0
 """Longest wait of a cell for the end of its cluster by somebody else."""
@@ -416,8 +416,8 @@ def _has_ended(name: str, why: str) -> str:
 def _describe_row(row: ClusterRow) -> str:
     offer = Offer(**row.offer)
     nodes = f"{row.nodes} x " if row.nodes > 1 else ""
-    return _("{nodes}{vcpus:g} vCPUs and {memory:g} GiB on {place}").format(
-        nodes=nodes, vcpus=offer.vcpus, memory=offer.memory, place=offer.place
+    return _("{nodes}{vcpus} and {memory:g} GiB on {place}").format(
+        nodes=nodes, vcpus=format_vcpus(offer.vcpus), memory=offer.memory, place=offer.place
     )
 
 

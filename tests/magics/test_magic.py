@@ -65,7 +65,7 @@ def test_tab_completes(notebook: Notebook, line: str, expected: str, unexpected:
 def test_dry_run_launches_nothing(notebook: Notebook, data_dir) -> None:
     ran = notebook.run("x = b'0' * 100_000")
     ran = notebook.run("%%sky --dry-run --cpus 1 -i x\nx")
-    assert "local this-machine" in ran.result and "$0.00/h" in ran.result
+    assert "this machine" in ran.result and "$0.00/h" in ran.result
     assert "x 100," in ran.result and "nothing was launched" in ran.result
     assert processes_of(data_dir) == []
 

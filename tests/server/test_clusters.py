@@ -72,7 +72,7 @@ async def test_the_life_of_a_cluster(
         assert 0 < node["memory"][-1] < node["memory_total"]
     (shown,) = (await ask("state"))["clusters"]
     assert (shown["name"], shown["state"], shown["usd"]) == ("train", "up", 0.0)
-    assert shown["where"].startswith("2 x local this-machine")
+    assert shown["where"].startswith("this machine, 2 nodes")
 
     assert len(service.connections) == 1
     service.connections.close_unused()
