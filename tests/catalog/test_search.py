@@ -80,8 +80,15 @@ def test_only_some_are_shown_and_the_rest_is_counted():
     found = sky.offers(cpus="8", cloud="gcp", limit=5)
     lines = str(found).splitlines()
     assert sum(line.startswith("gcp ") for line in lines) == 5
+    assert lines[0] == f"5 of {found.line_count:,} offers for --cpus 8 --cloud gcp"
     more = next(line for line in lines if "more offers" in line)
     assert int(re.sub(r"\D", "", more)) == found.line_count - len(found.lines()) > 0
+
+
+def test_clouds_whose_machines_cannot_be_launched_are_named_below_the_table():
+    text = str(sky.offers("A100"))
+    assert "cannot be launched from here yet: lambda, vast" in text
+    assert "cannot be launched" not in str(sky.offers("A100", cloud="gcp"))
 
 
 def test_constant_columns_are_left_out():

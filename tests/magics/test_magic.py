@@ -41,6 +41,9 @@ def test_help_shows_every_option_with_an_example(notebook: Notebook) -> None:
 def test_help_of_a_cell_runs_nothing(notebook: Notebook, data_dir) -> None:
     ran = notebook.run("%%sky --help\nprint('ran')")
     assert ran.status == "ok" and "--gpus V100:1" in ran.stdout and "ran\n" not in ran.stdout
+    for alone in ("%%sky --help", "\n%%sky -h\n"):  # nothing stands below it
+        ran = notebook.run(alone)
+        assert ran.status == "ok" and "--gpus V100:1" in ran.stdout, ran
     assert processes_of(data_dir) == []
 
 
