@@ -366,7 +366,8 @@ def _no_account_error(need: Resources) -> SkyNoOffer:
     return SkyNoOffer(
         _("{asked} cannot run yet: {need}").format(asked=asked, need=no_account_reason(need)),
         hint=_(
-            "set an account up: %sky check says how\n"
+            "set an account up: %sky check says what is missing, %sky setup (jupyter sky setup) "
+            "lists each step\n"
             "the cheapest place on sale: {place}, {price}; others: %sky plan "
             "{asked}"
         ).format(place=cheapest.place, price=format_rate(cheapest.price), asked=asked),
