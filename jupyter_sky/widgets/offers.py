@@ -227,17 +227,17 @@ def _columns(lines: Sequence[OfferLine]) -> list[_Column]:
             lambda line: line.offer.gpu_price,
         ),
         _Column("market", lambda line: "spot" if line.offer.spot else "on-demand"),
+        _Column(
+            _("price from"),
+            lambda line: _origin(line).short,
+            tooltip=lambda line: _origin(line).detail,
+        ),
         _Column("GPUs", lambda line: _gpus(line.offer)),
         _Column("vCPUs", lambda line: _plain(line.offer.vcpus), lambda line: line.offer.vcpus),
         _Column("GiB", lambda line: _plain(line.offer.memory), lambda line: line.offer.memory),
         _Column("zones", _zones, tooltip=lambda line: ", ".join(line.zones)),
         _Column("country", lambda line: line.offer.country),
         _Column("service", lambda line: " ".join(line.offer.packages)),
-        _Column(
-            _("price from"),
-            lambda line: _origin(line).short,
-            tooltip=lambda line: _origin(line).detail,
-        ),
     ]
     return [column for column in columns if any(column.text(line) for line in lines)]
 
