@@ -46,7 +46,7 @@ def setup_steps(name: str) -> list[SetupStep]:
     """
     found = check(name)
     if not is_rented(name):
-        text = found.found if found.usable else f"{found.found}: {found.fix}"
+        text = found.found if found.usable else f"{found.found}; {found.fix}"
         return [SetupStep(name, text, _state(found.usable))]
     facts = find_facts(name)
     installed = all(importlib.util.find_spec(package) for package in facts.packages)

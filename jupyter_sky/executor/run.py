@@ -224,10 +224,8 @@ class SkyRun(PendingResult):
     def _place(self, data: CellData) -> Placement:
         """Return the engines of the cell, on a cluster that is up or that is launched now."""
         clusters, options = self.session.clusters, self.options
-        connected = clusters.find_connected(options.resources, options.cluster)
-        if connected is None:
-            # a launch takes its time, and can be seen and stopped from elsewhere
-            self._write_record()
+        if clusters.find_connected(options.resources, options.cluster) is None:
+            self._write_record()  # a launch takes its time, and is seen and stopped from elsewhere
         request = ClusterRequest(
             options.resources,
             options.cluster,
