@@ -15,7 +15,7 @@ from ._version import __version__
 if TYPE_CHECKING:
     from . import accelerators, catalog, preemption, tracker
     from .api.cells import cancel, handle, logs, run, wait
-    from .api.clusters import check, down, extend, status, up
+    from .api.clusters import check, down, extend, setup, status, up
     from .api.costs import cost, meter
     from .api.pipelines import pipeline, read_dag, resume, write_dag
     from .api.planning import form, offers, plan, search
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 _VERBS = {
     **dict.fromkeys("cancel handle logs run wait".split(), "api.cells"),
-    **dict.fromkeys("check down extend status up".split(), "api.clusters"),
+    **dict.fromkeys("check down extend setup status up".split(), "api.clusters"),
     **dict.fromkeys("cost meter".split(), "api.costs"),
     **dict.fromkeys("get put vars".split(), "api.variables"),
     **dict.fromkeys("form offers plan search".split(), "api.planning"),
@@ -202,6 +202,7 @@ __all__ = [
     "run",
     "scratch",
     "search",
+    "setup",
     "shard",
     "silent",
     "status",

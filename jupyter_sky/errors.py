@@ -169,13 +169,17 @@ def suggest(word: str, known: Iterable[str]) -> str:
     --------
     >>> suggest("--cpu", ["--cpus", "--memory"])
     'did you mean --cpus?'
+    >>> suggest("--cpsu", ["--cpus", "--input"])
+    'did you mean --cpus?'
     >>> suggest("moon", ["aws", "gcp"])
     'known: aws, gcp'
     """
     from difflib import get_close_matches
 
-    spelled = {name.lower(): name for name in known}
-    near = [spelled[match] for match in get_close_matches(word.lower(), spelled, n=3, cutoff=0.6)]
+    dashes = "--" if word.startswith("--") else ""  # two options are not alike by their dashes
+    spelled = {name.lower().removeprefix(dashes): name for name in known}
+    bare = word.lower().removeprefix(dashes)
+    near = [spelled[match] for match in get_close_matches(bare, spelled, n=3, cutoff=0.6)]
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"known: {', '.join(spelled.values())}" if spelled else "none is known"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .accelerators import Accelerator, accelerator, canonical
 from .errors import SkyUsageError
+from .translation import _
 
 
 class AcceleratorName(str):
@@ -133,13 +134,31 @@ class Offer:
 
     @property
     def place(self) -> str:
-        """The offer in a few words: cloud, zone or region, instance type, spot."""
+        """The offer in a few words: cloud, zone or region, instance type, spot; or this machine."""
+        if self.cloud == "local":
+            return _("this machine")
         if self.zone and not self.zone.startswith(self.region):
             where = f"{self.region} {self.zone}"
         else:
             where = self.zone or self.region
         words = (self.cloud, where, self.instance_type, "spot" if self.spot else "")
         return " ".join(word for word in words if word)
+
+    def place_of(self, nodes: int) -> str:
+        """Return the place of several machines in a few words.
+
+        Examples
+        --------
+        >>> Offer("aws", "us-east-1", "m5.large", 2, 8).place_of(3)
+        '3 x aws us-east-1 m5.large'
+        >>> Offer("local", "this-machine", "", 2, 8).place_of(3)
+        'this machine, 3 nodes'
+        """
+        if nodes == 1:
+            return self.place
+        if self.cloud == "local":
+            return _("{place}, {nodes} nodes").format(place=self.place, nodes=nodes)
+        return f"{nodes} x {self.place}"
 
     @property
     def machine(self) -> InstanceType:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from jupyter_sky.errors import SkyUsageError
 
-from .translation import _
+from .translation import _, ngettext
 
 GB = 1.0
 """Unit of sizes here, so that ``150 * GB`` says what it is."""
@@ -193,6 +193,18 @@ def format_run_time(run: float, boot: float = 0.0) -> str:
         return format_elapsed(run)
     times = {"boot": format_elapsed(boot), "run": format_elapsed(run)}
     return _("boot {boot}, run {run}").format(**times)
+
+
+def format_vcpus(count: float) -> str:
+    """Return a number of vCPUs in words.
+
+    Examples
+    --------
+    >>> format_vcpus(1), format_vcpus(0.5), format_vcpus(8)
+    ('1 vCPU', '0.5 vCPUs', '8 vCPUs')
+    """
+    several = 1 if count == 1 else 2  # half a vCPU is no singular
+    return ngettext("{count:g} vCPU", "{count:g} vCPUs", several).format(count=count)
 
 
 def parse_usd(text: str, label: str) -> float:

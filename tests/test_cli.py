@@ -179,10 +179,10 @@ def test_a_cluster_outlives_the_command_that_made_it(sky) -> None:
     assert "demo" in sky("up", "-c", "demo", "--cpus", "1", "--idle", "1m").stdout
     assert processes_of(sky.data)
     status = sky("status").stdout
-    assert "demo" in status and "local this-machine" in status and "$0.00/h" in status
+    assert "demo" in status and "this machine" in status and "$0.00/h" in status
     assert "running, est." in sky("cost", "--by", "cluster").stdout
     assert "none yet" in sky("vars", "demo").stdout
-    assert sky("down", "demo").stdout.startswith("ended: demo (local ")
+    assert sky("down", "demo").stdout.startswith("ended: demo (this machine")
     assert processes_of(sky.data) == []
     assert "no cluster is up" in sky("status").stdout
 

@@ -246,7 +246,7 @@ def test_fixed_disk_and_unknown_price():
     [
         (SPOT_V100, "aws us-east-1a p3.2xlarge spot"),
         (Offer("azure", "eastus", "D2s", 2, 8, zone="1"), "azure eastus 1 D2s"),
-        (Offer("local", "this-machine", "", 2, 8), "local this-machine"),
+        (Offer("local", "this-machine", "x86_64", 2, 8), "this machine"),
     ],
 )
 def test_place(offer, place):

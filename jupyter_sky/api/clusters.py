@@ -272,3 +272,41 @@ def check() -> Table:
     every = run_parallel([partial(clouds.check, name) for name in clouds.reachable_names()])
     rows = [(one.cloud, "yes" if one.usable else "no", one.found, one.fix) for one in every]
     return Table("Clouds", ("cloud", "usable", "found", _("to do")), tuple(rows))
+
+
+def setup(cloud: str | None = None) -> Table:
+    """List the steps after which cells can rent machines of a cloud.
+
+    Parameters
+    ----------
+    cloud
+        Its name; all that can launch machines unless given.
+
+    Returns
+    -------
+    Table
+        A row for each step, and whether it is done; the credentials are proved by one request.
+
+    Raises
+    ------
+    SkyUsageError
+        Nothing can be launched in a cloud of that name.
+
+    Examples
+    --------
+    >>> sky.setup("aws")  # doctest: +SKIP
+    """
+    from ..clouds.account_setup import DONE, setup_names, setup_steps
+    from ..concurrency import run_parallel
+
+    names = setup_names()
+    if cloud and cloud not in names:
+        raise SkyUsageError(
+            _("setup: machines of {cloud} cannot be launched").format(cloud=cloud),
+            hint=suggest(cloud, names),
+        )
+    found = run_parallel([partial(setup_steps, name) for name in ([cloud] if cloud else names)])
+    rows = tuple((one.cloud, _(one.state), _(one.text)) for steps in found for one in steps)
+    is_all_done = all(one.state == DONE for steps in found for one in steps)
+    note = _("cells can rent there: %%sky --cloud NAME") if is_all_done else _("then: %sky check")
+    return Table(_("Setup of clouds"), ("cloud", _("state"), _("step")), rows, note)

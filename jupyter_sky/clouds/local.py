@@ -22,6 +22,7 @@ from typing import Any
 from ..config.settings import Sky
 from ..errors import SkyClusterLost, SkyNoCapacity, SkyUnreachable
 from ..offers import Offer
+from ..quantities import format_vcpus
 from ..remote import processes, supervisor
 from ..remote.supervisor import write_private
 from ..resources import Amount, Resources
@@ -110,7 +111,10 @@ class LocalCloud:
     def check(self) -> Credentials:
         """Return the size of this machine, which is always usable."""
         cpus, memory = machine_size()
-        return Credentials("local", True, f"this machine: {cpus} vCPUs, {memory:g} GiB, $0.00/h")
+        size = _("this machine: {vcpus}, {memory:g} GiB, $0.00/h").format(
+            vcpus=format_vcpus(cpus), memory=memory
+        )
+        return Credentials("local", True, size)
 
     def offers(self, resources: Resources) -> list[Offer]:
         """Offer a slice of this machine, as big as asked for where it is that big."""

@@ -13,6 +13,7 @@ from ..concurrency import run_parallel
 from ..config.settings import Sky
 from ..errors import SkyError, SkyNoCapacity, SkyUnreachable, SkyUsageError
 from ..offers import Offer
+from ..quantities import format_vcpus
 from ..remote import ssh
 from ..resources import Resources, plain_number
 from ..translation import _
@@ -213,7 +214,7 @@ def _host_problem(host: SshHost) -> SkyError | None:
 def _slot_size(host: SshHost) -> str:
     gpus = f", {host.gpu}:{host.gpu_count}" if host.gpu else ""
     slots = f", {host.slots} slots" if host.slots > 1 else ""
-    return f"{host.vcpus:g} vCPUs, {host.memory:g} GiB{gpus}{slots}"
+    return f"{format_vcpus(host.vcpus)}, {host.memory:g} GiB{gpus}{slots}"
 
 
 def _offer_groups(resources: Resources) -> dict[Offer, list[SshHost]]:

@@ -49,11 +49,14 @@ class LaunchCallbacks:
         Called with a price in USD/h and what would be refused; raises SkyBudget.
     connect
         Connects this process to a cluster.
+    announce
+        Called once, when a place has been found and before it costs anything.
     """
 
     report: Report
     check_budget: Callable[[float | None, str], object]
     connect: Callable[[ClusterRow], ClusterHandle]
+    announce: Callable[[], None] = lambda: None
 
 
 def launch_cluster(
@@ -78,11 +81,17 @@ def launch_cluster(
     if idle is None:
         idle = parse_duration(settings.idle, "Sky.idle")
 
+    is_announced = False
+
     def launch(offer: Offer) -> ClusterHandle:
+        nonlocal is_announced
         callbacks.check_budget(
             offer.price,
             _("{cluster} was not started on {place}").format(cluster=cluster, place=offer.place),
         )
+        if not is_announced:  # not again for each place that refuses
+            is_announced = True
+            callbacks.announce()
         order = LaunchRequest(
             token=f"{cluster}-{uuid.uuid4().hex[:8]}",
             cluster=cluster,

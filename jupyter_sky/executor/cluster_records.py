@@ -226,5 +226,4 @@ def _end_report(row: ClusterRow, gone: Machine | None) -> list[Machine]:
 
 def describe_place(row: ClusterRow) -> str:
     """Return the place of a cluster in words, such as ``'2 x aws us-east-1 g5.xlarge spot'``."""
-    nodes = f"{row.nodes} x " if row.nodes > 1 else ""
-    return nodes + Offer(**row.offer).place
+    return Offer(**row.offer).place_of(row.nodes)

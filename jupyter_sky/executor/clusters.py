@@ -6,6 +6,8 @@ import contextlib
 import hashlib
 import json
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from ..config.settings import Sky
 from ..errors import SkyClusterLost, SkyError, SkyNameTaken, SkyUsageError, suggest
 from ..offers import Offer
 from ..provisioner import Report
+from ..quantities import format_vcpus
 from ..resources import Resources
 from ..store.store import ClusterId, ClusterRow, Store
 from ..translation import _, ngettext
@@ -30,6 +33,9 @@ from .cluster_launch import (
 )
 from .cluster_records import ClusterRecords
 from .values import ClusterRequest
+
+END_SECONDS = 60.0
+"""Longest wait of a cell for the end of its cluster by somebody else."""
 
 
 class ClusterRegistry:
@@ -55,11 +61,21 @@ class ClusterRegistry:
 
     # -- finding ---------------------------------------------------------------------------
 
-    def obtain(self, request: ClusterRequest, report: Report) -> tuple[ClusterHandle, list[str]]:
+    def obtain(
+        self,
+        request: ClusterRequest,
+        report: Report,
+        announce: Callable[[str], None] = lambda note: None,
+    ) -> tuple[ClusterHandle, list[str]]:
         """Return a cluster for a request, live or new, and notes for the user.
 
         With a name, that cluster; else any live cluster of this notebook that satisfies the
         request; else a new one.
+
+        Parameters
+        ----------
+        announce
+            Called with a note when one more cluster of this notebook is about to be started.
 
         Raises
         ------
@@ -70,34 +86,66 @@ class ClusterRegistry:
         """
         with self._lock:
             notes: list[str] = []
-            live = self._find_live(request, notes) or self._start_or_join(request, report, notes)
+            live = self._find_live(request, notes, report) or self._start_or_join(
+                request, report, notes, announce
+            )
             if request.idle is not None and request.idle != live.row.idle:
                 live.send_heartbeat(idle=request.idle)
                 live.row = replace(live.row, idle=request.idle)
                 self.store.save_cluster(live.row)
             return live, notes
 
-    def _find_live(self, request: ClusterRequest, notes: list[str]) -> ClusterHandle | None:
+    def _find_live(
+        self, request: ClusterRequest, notes: list[str], report: Report
+    ) -> ClusterHandle | None:
         """Return a live cluster that satisfies a request, if there is one."""
+        notes += self._forget_ended(request.name, report)
         for row in self.find_rows(request.resources, request.name):
             live, note = self._connect(row)
             if note:
                 notes.append(note)
             if live is not None:
                 return live
-        notes += self._forget_ended(request.name)
         return None
 
-    def _forget_ended(self, name: str | None) -> list[str]:
-        """Disconnect from clusters that others have ended; return notes for the user."""
+    def _forget_ended(self, name: str | None, report: Report) -> list[str]:
+        """Disconnect from clusters that others end, also before their connections hear of it.
+
+        Returns
+        -------
+        list of str
+            Notes for the user.
+        """
         notes = []
         for live in list(self.connected.values()):
-            mine = live.row.name == name if name else self._is_own(live.row)
-            row = self.store.find_cluster(live.row.id) if mine and live.connection.is_lost else None
+            if not (live.row.name == name if name else self._is_own(live.row)):
+                continue
+            row = self._await_end(live.row, report)
             if row is not None and row.state not in ("starting", "up"):
-                self.disconnect(row.id)
-                notes.append(_has_ended(row.name, row.note))
+                notes.append(self._forget(row))
         return notes
+
+    def _forget(self, ended: ClusterRow) -> str:
+        """Disconnect from a cluster that has ended; return a note for the user."""
+        live = self.connected.get(ended.name)
+        knows = live is None or live.connection.is_lost  # those that wait have been told
+        self.disconnect(ended.id, "" if knows else ended.note or _("it has ended"))
+        return _has_ended(ended.name, ended.note)
+
+    def _await_end(self, row: ClusterRow, report: Report) -> ClusterRow | None:
+        """Return the record of a cluster; if somebody ends it, once that has been done.
+
+        A cell that was sent there now would end with it.
+        """
+        deadline = time.monotonic() + END_SECONDS
+        now = self.store.find_cluster(row.id)
+        while now is not None and now.state == "up" and is_intended(now.note):
+            if time.monotonic() > deadline:  # whoever ends it may have been killed
+                break
+            report("placing", _("{name} is being ended").format(name=row.name))
+            time.sleep(0.1)
+            now = self.store.find_cluster(row.id)
+        return now
 
     def find_connected(self, resources: Resources, name: str | None) -> ClusterHandle | None:
         """Return a cluster for a request that this process is connected to, if there is one."""
@@ -224,8 +272,7 @@ class ClusterRegistry:
             return live, ""
         if gone := self.records.ended_machines(row):
             self.records.record_end(row, gone[0])
-            ended = self.store.find_cluster(row.id)
-            return None, _has_ended(row.name, ended.note if ended else "")
+            return None, self._forget(self.store.find_cluster(row.id) or row)
         self.disconnect(row.name)
         try:
             live = self.connect(row)
@@ -275,7 +322,12 @@ class ClusterRegistry:
 
     # -- launching -------------------------------------------------------------------------
 
-    def launch(self, request: ClusterRequest, report: Report) -> tuple[ClusterHandle, list[str]]:
+    def launch(
+        self,
+        request: ClusterRequest,
+        report: Report,
+        announce: Callable[[str], None] = lambda note: None,
+    ) -> tuple[ClusterHandle, list[str]]:
         """Launch a new cluster for a request; return it, and notes for the user.
 
         Raises
@@ -286,24 +338,34 @@ class ClusterRegistry:
             The launch, which costs money, cannot be recorded now.
         """
         cluster = request.name or self.default_name(request.resources)
-        callbacks = LaunchCallbacks(report, self.budget_monitor.check_start, self.connect)
+        note = self.second_cluster_note(request.resources, request.name)
+        callbacks = LaunchCallbacks(
+            report,
+            self.budget_monitor.check_start,
+            self.connect,
+            announce=lambda: announce(note) if note else None,
+        )
         placed = launch_cluster(self.records, request, cluster, callbacks)
         self.started.append(cluster)
         return placed
 
     def _start_or_join(
-        self, request: ClusterRequest, report: Report, notes: list[str]
+        self,
+        request: ClusterRequest,
+        report: Report,
+        notes: list[str],
+        announce: Callable[[str], None],
     ) -> ClusterHandle:
         """Start a cluster, or take the one that another notebook starts at the same moment."""
         for last in (False, False, True):
             try:
-                live, more = self.launch(request, report)
+                live, more = self.launch(request, report, announce)
                 notes += more
                 return live
             except SkyNameTaken:
                 known = request.name or self.default_name(request.resources)
                 await_other_launch(self.records, known, report)
-                if live := self._find_live(request, notes):
+                if live := self._find_live(request, notes, report):
                     return live
                 row = self.store.cluster(known)
                 if last or (row is not None and row.state == "up"):
@@ -354,8 +416,8 @@ def _has_ended(name: str, why: str) -> str:
 def _describe_row(row: ClusterRow) -> str:
     offer = Offer(**row.offer)
     nodes = f"{row.nodes} x " if row.nodes > 1 else ""
-    return _("{nodes}{vcpus:g} vCPUs and {memory:g} GiB on {place}").format(
-        nodes=nodes, vcpus=offer.vcpus, memory=offer.memory, place=offer.place
+    return _("{nodes}{vcpus} and {memory:g} GiB on {place}").format(
+        nodes=nodes, vcpus=format_vcpus(offer.vcpus), memory=offer.memory, place=offer.place
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyCancelled, SkyError, SkyTimeout
-from ..resources import format_duration
+from ..quantities import format_run_time
 from ..store.store import RunRow
 from ..translation import _
 from .engine_queue import UnbegunRun
@@ -142,7 +142,7 @@ class EarlierRun:
     def __repr__(self) -> str:
         row = self._row
         status = self.status
-        spent = format_duration((row.ended or time.time()) - row.started)
+        spent = format_run_time((row.ended or time.time()) - row.started, row.waited)
         left = describe_outputs(row) if status == "done" else ""
         return f"<{self.label}: {status} {spent} on {row.cluster}{f'; {left}' if left else ''}>"
 

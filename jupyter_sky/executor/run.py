@@ -224,13 +224,8 @@ class SkyRun(PendingResult):
     def _place(self, data: CellData) -> Placement:
         """Return the engines of the cell, on a cluster that is up or that is launched now."""
         clusters, options = self.session.clusters, self.options
-        connected = clusters.find_connected(options.resources, options.cluster)
-        if connected is None:
-            if note := clusters.second_cluster_note(options.resources, options.cluster):
-                self.status_line.notes.append(note)
-                self.show(self.status, force=True)  # before it costs anything
-            # a launch takes its time, and can be seen and stopped from elsewhere
-            self._write_record()
+        if clusters.find_connected(options.resources, options.cluster) is None:
+            self._write_record()  # a launch takes its time, and is seen and stopped from elsewhere
         request = ClusterRequest(
             options.resources,
             options.cluster,
@@ -240,7 +235,7 @@ class SkyRun(PendingResult):
             areas=data.areas,
         )
         self.cluster, notes = self.recovery.obtain(
-            request, lambda request: clusters.obtain(request, self.report)
+            request, lambda request: clusters.obtain(request, self.report, self._announce)
         )
         self.status_line.notes += notes
         if self.cluster.awaits_replay:  # also where `%sky vars` has connected before
@@ -253,6 +248,11 @@ class SkyRun(PendingResult):
         self.ranks = tuple(parse_ranks(options.on, row.nodes))
         self.cluster.await_engines(self.ranks)
         return Placement(self.cluster, self.ranks)
+
+    def _announce(self, note: str) -> None:
+        """Show a note at once: what it is about begins to cost."""
+        self.status_line.notes.append(note)
+        self.show(self.status, force=True)
 
     def _replay_earlier(self, cluster: ClusterHandle) -> None:
         """Show what cells of earlier kernels have printed; wait for those that go on."""

@@ -19,6 +19,7 @@ from ..ledger.ledger import format_rate
 from ..magics.completion_names import complete_names
 from ..provider.facts import LocalFacts
 from ..provider.register import find_facts
+from ..quantities import format_vcpus
 from ..resources import Resources
 from ..translation import _
 from .cell_line import Fields
@@ -266,8 +267,8 @@ def _types(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]
     ):
         yield Completion(
             word,
-            _("{cloud}: {cpus:g} vCPUs, {memory:g} GiB").format(
-                cloud=cloud, cpus=cpus, memory=memory
+            _("{cloud}: {vcpus}, {memory:g} GiB").format(
+                cloud=cloud, vcpus=format_vcpus(cpus), memory=memory
             ),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from .. import clouds
 from ..cell_options.parsing import parse_cell_line
@@ -18,6 +19,9 @@ from ..translation import _
 from .cell_line import Fields, check
 from .completion import CompletionContext
 from .matching import request_with_settings
+
+if TYPE_CHECKING:
+    from ..provisioner.placement import Decision
 
 
 def placement_text(
@@ -44,22 +48,26 @@ def placement_text(
     options = parse_cell_line(fields.line(), aliases)
     need, __ = request_with_settings(options)
     if known is None:
-        return _launch_text(need)
+        return _launch_text(need)[0]
     name = options.cluster or Sky.load().cluster
     if words := _running_cluster_text(need, name, known):
         return words
-    second = "" if name else describe_second_cluster(need, own_clusters(known))
-    return "; ".join(filter(None, (_launch_text(need), second)))
+    text, can_start = _launch_text(need)
+    second = "" if name or not can_start else describe_second_cluster(need, own_clusters(known))
+    return "; ".join(filter(None, (text, second)))
 
 
-def _launch_text(need: Resources) -> str:
-    """Return the place of a new cluster, and the reason."""
+def _launch_text(need: Resources) -> tuple[str, bool]:
+    """Return the place of a new cluster with the reason, and whether it can be started."""
     from ..provisioner.placement import decide_placement
 
     try:
-        found = decide_placement(need)
+        return _placement_reason(decide_placement(need)), True
     except SkyError as error:
-        return no_placement_text(need, error)
+        return no_placement_text(need, error), False
+
+
+def _placement_reason(found: Decision) -> str:
     offer, price = found.offer, format_rate(found.price)
     if offer.cloud == "local":
         return _("would run on this machine: it has what the cell asks for, and costs nothing")

@@ -18,7 +18,7 @@ from ..executor.values import ClusterRequest
 from ..resources import Resources, parse_duration
 from ..translation import _
 from .active_pools import CallTarget, active_pools, refuse_untrusted
-from .launch import ClusterLauncher, announce_second_cluster, choose_offer
+from .launch import ClusterLauncher, choose_offer, print_at_once
 from .pool import Pool
 from .shared.shared_client import STANDALONE
 from .specs import (
@@ -386,8 +386,7 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
     session = sessions.current()
     request = ClusterRequest(options.resources, options.cluster, seconds)
-    announce_second_cluster(session.clusters, request)
-    cluster, __ = session.clusters.obtain(request, lambda stage, detail: None)
+    cluster, __ = session.clusters.obtain(request, lambda stage, detail: None, print_at_once)
     existing = next((pool for pool in active_pools() if pool.cluster is cluster), None)
     if existing is not None and not equipment:
         return existing

@@ -83,8 +83,7 @@ class ClusterLauncher:
     def obtain(self, name: str | None, nodes: int) -> ClusterHandle:
         """Return a cluster that is up for this request; start one where there is none."""
         request = self._request(name, nodes)
-        announce_second_cluster(self.registry, request)
-        cluster, notes = self.registry.obtain(request, self._make_check())
+        cluster, notes = self.registry.obtain(request, self._make_check(), print_at_once)
         return self._add(cluster, notes)
 
     def replace(
@@ -225,10 +224,9 @@ def excess_notes(resources: Resources, offer: Offer) -> list[str]:
     return [text.format(type=kind, count=count, gpu=offer.gpu, asked=asked, price=price)]
 
 
-def announce_second_cluster(registry: ClusterRegistry, request: ClusterRequest) -> None:
-    """Say that a request starts one more cluster of this notebook, before it costs anything."""
-    if note := registry.second_cluster_note(request.resources, request.name):
-        print(note, flush=True)
+def print_at_once(note: str) -> None:
+    """Print a note, such as that one more cluster of this notebook is started."""
+    print(note, flush=True)
 
 
 def choose_offer(spec: Spec, nodes: Nodes) -> tuple[Resources, Decision]:

@@ -196,6 +196,19 @@ def get(
         print(text)
 
 
+@verb(
+    "setup",
+    "setup aws",
+    word("[CLOUD]", "All that can launch machines unless given.", "cloud"),
+    needs_session=False,
+)
+def setup(cloud: str | None) -> Any:
+    """List the steps after which cells can rent machines of a cloud."""
+    from ..api import clusters
+
+    return clusters.setup(cloud)
+
+
 @verb("check", "check")
 def check() -> Any:
     """Show which clouds can be used from here."""

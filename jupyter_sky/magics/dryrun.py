@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .. import clouds
 from ..cell_options.values import CellOptions
 from ..executor import session as sessions
 from ..executor.inputs import collect_inputs
@@ -118,5 +119,7 @@ def _plan_cell(
             _("on cluster {name}, which is up").format(name=row.name),
         )
     found, notes = preview_plan(need, **_data_settings(session, options, listed))
-    second = session.clusters.second_cluster_note(need, options.cluster)
+    offer, second = found.tasks[0].offer, ""
+    if clouds.is_ready(offer.cloud) and not clouds.launch_obstacle(offer):  # else nothing starts
+        second = session.clusters.second_cluster_note(need, options.cluster)
     return with_alternatives(found, need), (*([second] if second else ()), *notes)

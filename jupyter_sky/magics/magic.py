@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..executor.request import CellPosition
 
 
+_LONE_LINE = re.compile(r"\s*%%sky(\s|$)")
 _TASK_NAME = re.compile(r"%%sky\b.*\s--(?:task|name|bg)[=\s]+([^\W\d]\w*)")
 
 
@@ -253,12 +254,28 @@ def load(shell: Any) -> None:
     if settings not in shell.configurables:
         shell.configurables.append(settings)
     shell.register_magics(SkyMagics(shell))
+    if keep_lone_line not in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.insert(0, keep_lone_line)
     show_in_notebook(_progress_card)
     _show_plans(shell)
     _reap_in_background(settings)
     if id(shell) not in _MATCHERS and getattr(shell, "Completer", None) is not None:
         _MATCHERS[id(shell)] = make_matcher(_SessionSources(shell))
         shell.Completer.custom_matchers.append(_MATCHERS[id(shell)])
+
+
+def keep_lone_line(lines: list[str]) -> list[str]:
+    r"""Add an empty body to a cell of a ``%%sky`` line alone, such as ``%%sky --help``.
+
+    IPython refuses a cell magic without a body before the magic is called.
+
+    Examples
+    --------
+    >>> keep_lone_line(["%%sky --help\n"]), keep_lone_line(["%%sky?\n"])
+    (['%%sky --help\n', '\n'], ['%%sky?\n'])
+    """
+    code = [line for line in lines if line.strip()]
+    return [*lines, "\n"] if len(code) == 1 and _LONE_LINE.match(code[0]) else lines
 
 
 def _progress_card(shell: Any) -> Any:
@@ -317,6 +334,8 @@ def unload(shell: Any) -> None:
     matcher = _MATCHERS.pop(id(shell), None)
     if matcher is not None:
         shell.Completer.custom_matchers.remove(matcher)
+    if keep_lone_line in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.remove(keep_lone_line)
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("sky", None)
     sessions.close()

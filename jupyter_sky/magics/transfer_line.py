@@ -80,11 +80,11 @@ def progress_text(done: int, total: int, seconds: float) -> str:
 
 
 def describe(found: Sequence[FetchedValue | FetchedPaths], folder: Path) -> list[str]:
-    """Return a sentence for each file or folder that has come, and for names of two things."""
+    """Return a sentence for each variable, file or folder that has come."""
     lines = []
     for each in found:
         if isinstance(each, FetchedValue):
-            lines += [each.note] if each.note else []
+            lines.append(each.note or _("{name}: a variable here now").format(name=each.name))
             continue
         if each.copied:
             places = join_names([_short(path, folder) for path in each.copied])

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
+from ..translation import N_
+
 API_VERSION = 1
 """Version of the protocol `Provider`; a driver names the one that it is written for."""
 LONGEST_BILLING_UNIT = 86400.0
@@ -28,6 +30,8 @@ class CloudFacts:
         Top-level modules of its SDK.
     install : str
         Command that installs them.
+    account, permissions : str
+        What to get from the vendor before the first launch, and what its user has to be allowed.
     note : str
         A few words beside its name in lists, where no offers are counted.
     settings : mapping of str to str
@@ -78,6 +82,8 @@ class CloudFacts:
     short_title: ClassVar[str] = ""
     packages: ClassVar[tuple[str, ...]] = ()
     install: ClassVar[str] = ""
+    account: ClassVar[str] = ""
+    permissions: ClassVar[str] = ""
     note: ClassVar[str] = ""
     settings: ClassVar[Mapping[str, str]] = {}
     billing: ClassVar[tuple[float, float]] = (0.0, 0.0)
@@ -120,6 +126,12 @@ class AwsFacts(CloudFacts):
     driver = "jupyter_sky.clouds.aws.driver:Aws"
     name, title, short_title = "aws", "Amazon Web Services", "AWS"
     packages, install = ("boto3", "botocore"), "pip install 'jupyter_sky[aws]'"
+    account = N_("an account, and in IAM a user with an access key: https://aws.amazon.com")
+    permissions = N_(
+        "for this user EC2: RunInstances, TerminateInstances, CreateTags, Describe*, "
+        "GetConsoleOutput, CreateSecurityGroup, AuthorizeSecurityGroupIngress, "
+        "DeleteSecurityGroup, DeleteVolume, DeleteNetworkInterface"
+    )
     billing, launchable = (1.0, 60.0), True
     dedicated_host_prefix = "mac"
     pue, colour = 1.135, "#c77700"
@@ -163,6 +175,8 @@ class AzureFacts(CloudFacts):
     driver = "jupyter_sky.clouds.azure.driver:Azure"
     name, title, short_title = "azure", "Microsoft Azure", "Azure"
     packages, install = ("azure",), "pip install 'jupyter_sky[azure]'"
+    account = N_("a subscription: https://portal.azure.com")
+    permissions = N_("the role Contributor in this subscription")
     billing, launchable = (1.0, 0.0), True
     pue, colour = 1.185, "#1f77c9"
     storage_region, storage_class = "eastus", "Blob Hot LRS"
@@ -198,6 +212,10 @@ class GcpFacts(CloudFacts):
     driver = "jupyter_sky.clouds.gcp.driver:Gcp"
     name, title = "gcp", "Google Cloud"
     packages, install = ("google",), "pip install 'jupyter_sky[gcp]'"
+    account = N_(
+        "a project with billing and the Compute Engine API: https://console.cloud.google.com"
+    )
+    permissions = N_("the roles compute.instanceAdmin.v1 and compute.networkAdmin in this project")
     billing, launchable = (1.0, 60.0), True
     pue, colour = 1.10, "#2e8b57"
     storage_region, storage_class, schemes = "us-central1", "GCS Standard", ("gs",)

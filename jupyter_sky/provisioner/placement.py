@@ -354,16 +354,20 @@ def _no_account_error(need: Resources) -> SkyNoOffer:
     """Return the error that a request needs an account, with the cheapest offer on sale."""
     from ..catalog import load
     from ..catalog.nearest_offers import find_nearest
+    from .launch_order import split_by_launchability
 
     catalog = load()
-    cheapest = next(iter(catalog.filter(replace(need, spot=wants_spot(need)))), None)
+    on_sale = catalog.filter(replace(need, spot=wants_spot(need)))
+    # an account helps where machines can be launched with one
+    cheapest = next((found.offers(1)[0] for _tier, found in split_by_launchability(on_sale)), None)
     if cheapest is None:
         return no_offer(need, find_nearest(catalog, need))
     asked = need.command_line()
     return SkyNoOffer(
         _("{asked} cannot run yet: {need}").format(asked=asked, need=no_account_reason(need)),
         hint=_(
-            "set an account up: %sky check says how\n"
+            "set an account up: %sky check says what is missing, %sky setup (jupyter sky setup) "
+            "lists each step\n"
             "the cheapest place on sale: {place}, {price}; others: %sky plan "
             "{asked}"
         ).format(place=cheapest.place, price=format_rate(cheapest.price), asked=asked),

@@ -100,10 +100,16 @@ def _with_catalog_plan(plan: Plan, need: Resources) -> list[Alternative]:
 
 
 def _catalog_plan(need: Resources, **settings: Any) -> Plan:
-    """Return the plan over the whole catalog, whether it can be launched or not."""
+    """Return the plan over what an account would be enough for; else over the whole catalog."""
+    from ..optimizer.launchability import Launchable
     from ..optimizer.planner import plan
 
-    return plan(replace(need, spot=wants_spot(need)), **settings)
+    wanted = replace(need, spot=wants_spot(need))
+    limits = {**settings, "constraints": (*settings.get("constraints", ()), Launchable())}
+    try:
+        return plan(wanted, **limits)
+    except SkyNoOffer:
+        return plan(wanted, **settings)
 
 
 def launch_obstacle_notes(plan: Plan, error: SkyNoOffer | SkyPermission | None = None) -> list[str]:

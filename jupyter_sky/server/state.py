@@ -276,8 +276,7 @@ def _idle_left(
 
 @lru_cache(maxsize=4096)
 def _place_text(offer: str, nodes: int) -> str:
-    place = Offer(**json.loads(offer)).place
-    return f"{nodes} x {place}" if nodes > 1 else place
+    return Offer(**json.loads(offer)).place_of(nodes)
 
 
 @lru_cache(maxsize=4096)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..catalog.price_origin import PriceOrigin, describe_origin, format_date
 from ..catalog.regions import STALE_DAYS, days_since
+from ..clouds.launch_support import is_launchable
 from ..offers import Offer
 from ..tables import CAPTION, LINE, NO_MATHJAX_CLASSES, TABLE, Table, make_scrollable
 from ..translation import _, ngettext
@@ -139,17 +140,25 @@ class Offers:
         notes += sorted({line.offer.note for line in lines if line.offer.note})
         return [*notes, *self.problems]
 
+    def _notes_below(self, lines: Sequence[OfferLine]) -> list[str]:
+        """Return the notes below a table of all lines, which are not grouped by their launch."""
+        others = sorted({line.offer.cloud for line in lines if not is_launchable(line.offer.cloud)})
+        text = _("cannot be launched from here yet: {clouds}").format(clouds=", ".join(others))
+        return [*([text] if others else []), *self.notes(lines)]
+
     def table(self) -> Table:
         """Return the lines as a plain table."""
         lines = self.lines()
         columns, count = _columns(lines), self.line_count
         rows = tuple(tuple(_clipped(c.text(line)) for c in columns) for line in lines)
         title = ngettext("{count:,} offer", "{count:,} offers", count).format(count=count)
+        if len(lines) < count:
+            title = _("{shown} of {title}").format(shown=len(lines), title=title)
         if self.asked:
             title = _("{title} for {request}").format(title=title, request=self.asked)
         names = tuple(column.name for column in columns)
         return Table(
-            title, names, rows, "\n".join(self.notes(lines)), _("nothing on sale meets this")
+            title, names, rows, "\n".join(self._notes_below(lines)), _("nothing on sale meets this")
         )
 
     def __str__(self) -> str:
@@ -178,7 +187,7 @@ class Offers:
         notes = "".join(
             f'<div class="{NO_MATHJAX_CLASSES}" '
             f'style="{TABLE}; padding: 2px 8px">{escape(note)}</div>'
-            for note in self.notes(lines)
+            for note in self._notes_below(lines)
         )
         content = (
             f'<table class="{NO_MATHJAX_CLASSES} jupyter-sky-offers" data-sortable="no" '
@@ -218,17 +227,17 @@ def _columns(lines: Sequence[OfferLine]) -> list[_Column]:
             lambda line: line.offer.gpu_price,
         ),
         _Column("market", lambda line: "spot" if line.offer.spot else "on-demand"),
+        _Column(
+            _("price from"),
+            lambda line: _origin(line).short,
+            tooltip=lambda line: _origin(line).detail,
+        ),
         _Column("GPUs", lambda line: _gpus(line.offer)),
         _Column("vCPUs", lambda line: _plain(line.offer.vcpus), lambda line: line.offer.vcpus),
         _Column("GiB", lambda line: _plain(line.offer.memory), lambda line: line.offer.memory),
         _Column("zones", _zones, tooltip=lambda line: ", ".join(line.zones)),
         _Column("country", lambda line: line.offer.country),
         _Column("service", lambda line: " ".join(line.offer.packages)),
-        _Column(
-            _("price from"),
-            lambda line: _origin(line).short,
-            tooltip=lambda line: _origin(line).detail,
-        ),
     ]
     return [column for column in columns if any(column.text(line) for line in lines)]
 

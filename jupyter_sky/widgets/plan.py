@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..catalog.price_origin import describe_origin
 from ..ledger.ledger import format_rate, format_usd
 from ..optimizer.plan import Plan, PlanView, register_view
+from ..quantities import format_vcpus
 from ..tables import NO_MATHJAX_CLASSES, TABLE, Table
 from ..translation import _
 from .gantt import draw_gantt, summarize
@@ -203,18 +204,20 @@ def _more_calls(plan: Plan) -> str:
 
 
 def prices_from(offers: Iterable[Offer]) -> str:
-    """Return publisher and dates of the prices."""
+    """Return publisher and dates of the prices; this machine has none, as it is free."""
     found = dict.fromkeys(
-        describe_origin(offer.source, offer.date).short or _("not known") for offer in offers
+        describe_origin(offer.source, offer.date).short or _("not known")
+        for offer in offers
+        if offer.cloud != "local"
     )
-    return _("prices: {origins}").format(origins="; ".join(sorted(found)))
+    return _("prices: {origins}").format(origins="; ".join(sorted(found))) if found else ""
 
 
 def machine(offer: Offer) -> str:
     """Return accelerators, processors and memory of one node."""
     parts = [f"{offer.gpu}:{offer.gpu_count:g}"] if offer.gpu else []
     if offer.vcpus:
-        parts.append(_("{vcpus:g} vCPUs").format(vcpus=offer.vcpus))
+        parts.append(format_vcpus(offer.vcpus))
     if offer.memory:
         parts.append(_("{memory:g} GiB").format(memory=offer.memory))
     return ", ".join(parts)
@@ -222,7 +225,7 @@ def machine(offer: Offer) -> str:
 
 def place(offer: Offer, nodes: int) -> str:
     """Return the place with the number of nodes."""
-    return f"{nodes} x {offer.place}" if nodes > 1 else offer.place
+    return offer.place_of(nodes)
 
 
 def rate(offer: Offer, nodes: int) -> str:
@@ -265,7 +268,8 @@ def tasks_table(plan: Plan, title: str | None = None) -> Table:
     columns = ("task", "where", "machine", "price", "time", _("starts at"), "cost")
     note = prices_from(one.offer for one in plan.tasks)
     if len(plan) > MAX_ROWS:
-        note = f"and {len(plan) - MAX_ROWS:,} more: plan.tasks; {note}"
+        more = _("and {count:,} more: plan.tasks").format(count=len(plan) - MAX_ROWS)
+        note = "; ".join(filter(None, (more, note)))
     return Table(headline(plan) if title is None else title, columns, rows, note, heads=True)
 
 

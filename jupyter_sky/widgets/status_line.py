@@ -45,8 +45,8 @@ def to_text(status: RunStatus) -> str:
 
     Examples
     --------
-    >>> print(to_text(RunStatus("done", 72, "train", "local this-machine", 0.0, 0.0, 0.41)))
-    ☁ done 1:12 · $0.00 this cell · $0.41 this notebook · train on local this-machine $0.00/h
+    >>> print(to_text(RunStatus("done", 72, "train", "this machine", 0.0, 0.0, 0.41)))
+    ☁ done 1:12 · $0.00 this cell · $0.41 this notebook · train on this machine $0.00/h
     """
     took = format_run_time(status.seconds, status.boot)
     line = " · ".join([f"☁ {status.stage} {took}", *_facts(status)])

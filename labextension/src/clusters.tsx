@@ -128,7 +128,7 @@ function Cluster(props: {
           <Files cluster={cluster} view={view} />
           <p className="jsky-Panel-quiet">
             {cluster.resources ? _('Asked for: %1. ', cluster.resources) : ''}
-            {cluster.price_origin ? (
+            {cluster.price_origin && cluster.cloud !== 'local' ? (
               <span title={cluster.price_detail || undefined}>
                 {_('Price: %1.', cluster.price_origin)}
               </span>

@@ -111,7 +111,7 @@ export function disabledReason(
   if (!isLive(cluster)) return _('%1 has ended.', name);
   if (action === 'stop' && !cluster.running) return _('No cell runs on %1.', name);
   if (action === 'ssh' && cluster.cloud === 'local') {
-    return _('%1 runs on this computer: there is nothing to log in to.', name);
+    return _('%1 runs on this machine: there is nothing to log in to.', name);
   }
   if (state === 'starting' && (action === 'extend' || action === 'ssh')) {
     return _('%1 is not up yet.', name);

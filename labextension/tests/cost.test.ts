@@ -58,6 +58,13 @@ function line(what: string, usd: number | null, change: Record<string, any> = {}
   return { what, usd, ...rest, ...change };
 }
 
+it('writes the time of a cell as its card does', async () => {
+  show(bill({ lines: [line('a', 1, { seconds: 0.31 }), line('b', 1)] }));
+  await vi.advanceTimersByTimeAsync(0);
+  const times = [...el.querySelectorAll('tbody td:nth-child(2)')].map(cell => cell.textContent);
+  expect(times).toEqual(['0.3 s', '1:30']);
+});
+
 let el: HTMLElement;
 let ask: any;
 let dispose: () => void;

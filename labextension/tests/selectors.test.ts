@@ -85,7 +85,7 @@ describe('a disabled action', () => {
   it('has its reason', () => {
     expect(disabledReason('stop', cluster(), _)).toBe('No cell runs on train.');
     expect(disabledReason('stop', cluster({ running: 1 }), _)).toBe('');
-    expect(disabledReason('ssh', cluster({ cloud: 'local' }), _)).toContain('this computer');
+    expect(disabledReason('ssh', cluster({ cloud: 'local' }), _)).toContain('this machine');
     expect(disabledReason('extend', cluster({ state: 'starting' }), _)).toContain('not up yet');
     expect(disabledReason('down', cluster({ state: 'starting' }), _)).toBe('');
     expect(disabledReason('down', cluster({ state: 'ending' }), _)).toContain('being ended');

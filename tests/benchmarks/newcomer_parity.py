@@ -187,7 +187,7 @@ def compare(words: dict[str, Any]) -> Agreement:
         "plan": planned_place(verbs.call_verb(plan_words(line))),
     }
     found = [f"{face}: {answer}" for face, answer in places.items() if answer != (place, price)]
-    here = place.startswith("local") and told.startswith("would run on this machine")
+    here = place == "this machine" and told.startswith("would run on this machine")
     if not here and not (place in told and price in told):
         found.append(f"form: {told}")
     return Agreement(words, place.split()[0], tuple(found))

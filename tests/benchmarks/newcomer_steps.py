@@ -137,7 +137,7 @@ def time_in_words(scene: Scene) -> None:
 @step
 def help_option(scene: Scene) -> None:
     """%%sky --help shows the options."""
-    scene.first.run("%%sky --help\n1", r"--cpus")
+    scene.first.run("%%sky --help", r"--cpus")
 
 
 @step

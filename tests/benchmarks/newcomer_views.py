@@ -19,7 +19,17 @@ VIEWS = (
     " .jp-OutputArea-output:has([class*=jsky-], .tex2jax_ignore)"
 )
 """Selector of all that jupyter_sky draws."""
+BRING_INTO_SIGHT = """selector => {
+  if (document.querySelector('.jsky-NeedsPanel')) return; // it follows its cell
+  const outputs = [...document.querySelectorAll(selector)].filter(
+    one => one.offsetParent && one.matches('.jp-OutputArea-output'));
+  const last = outputs.at(-1);
+  const tall = last?.getBoundingClientRect().height > 0.8 * innerHeight;
+  last?.scrollIntoView({ block: tall ? 'start' : 'center' });
+}"""
+"""The newest output is brought into sight: in a narrow page all above it is longer."""
 SETTLE_MS = 700  # the page lays itself out anew and says nothing when done
+SCROLL_MS = 250
 CUT_OFF = Path(__file__).with_name("newcomer_cut_off.js").read_text(encoding="utf-8")
 
 
@@ -48,6 +58,8 @@ def look(page: Any, name: str, findings: Findings, selector: str = VIEWS) -> Non
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 1000})
             page.wait_for_timeout(SETTLE_MS)
+            page.evaluate(BRING_INTO_SIGHT, selector)
+            page.wait_for_timeout(SCROLL_MS)
             where = f"{name}-{width}-{theme.lower()}"
             page.screenshot(path=findings.folder / f"{where}.png")
             for element in page.evaluate(CUT_OFF, selector):

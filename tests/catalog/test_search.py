@@ -52,8 +52,8 @@ def test_text_of_a_terminal():
     assert (
         columns.split()
         == (
-            "cloud region instance type USD/h USD/h per GPU market GPUs vCPUs GiB zones country "
-            "price from"
+            "cloud region instance type USD/h USD/h per GPU market price from GPUs vCPUs GiB "
+            "zones country"
         ).split()
     )
     assert "Standard_ND96asr_v4" in first and "3.8893" in first and "0.4862" in first
@@ -80,8 +80,15 @@ def test_only_some_are_shown_and_the_rest_is_counted():
     found = sky.offers(cpus="8", cloud="gcp", limit=5)
     lines = str(found).splitlines()
     assert sum(line.startswith("gcp ") for line in lines) == 5
+    assert lines[0] == f"5 of {found.line_count:,} offers for --cpus 8 --cloud gcp"
     more = next(line for line in lines if "more offers" in line)
     assert int(re.sub(r"\D", "", more)) == found.line_count - len(found.lines()) > 0
+
+
+def test_clouds_whose_machines_cannot_be_launched_are_named_below_the_table():
+    text = str(sky.offers("A100"))
+    assert "cannot be launched from here yet: lambda, vast" in text
+    assert "cannot be launched" not in str(sky.offers("A100", cloud="gcp"))
 
 
 def test_constant_columns_are_left_out():

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jupyter_sky import clouds
 from jupyter_sky.executor.cluster_fit import describe_second_cluster, missing_labels, preferred
+from jupyter_sky.executor.clusters import ClusterRegistry
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import placement
 from jupyter_sky.resources import Resources
-from jupyter_sky.store.store import ClusterRow
-from tests.conftest import Notebook
+from jupyter_sky.store.store import ClusterRow, Store
+from tests.conftest import WAIT, Notebook
 
 
 def test_among_several_offers_the_optimizer_chooses(
@@ -85,11 +87,43 @@ def test_less_runs_on_the_cluster_that_is_up_and_a_second_one_is_announced(
     dry = notebook.run("%%sky --nodes 2 --dry-run\n1").result
     assert said in dry and "ends the first" in dry
     ran = notebook.run("%%sky --nodes 2\nprint('printed')")
-    cards = [content["data"].get("text/plain", "") for content in ran.of("display_data")]
-    assert any(said in card for card in cards), "before the outputs"
+    shown = [str(message["content"]) for message in ran.messages]
+    told = next(at for at, text in enumerate(shown) if said in text)
+    printed = [at for at, text in enumerate(shown) if "'name': 'stdout'" in text]
+    assert told < printed[0]
     assert said in ran.status_line
+
+
+@pytest.mark.slow
+def test_no_second_cluster_is_announced_where_nothing_can_be_launched(notebook: Notebook) -> None:
+    notebook.run("%%sky\nx = 20")
+    refused = notebook.run("%%sky --region eu-wets-1\nprint(x)")
+    assert refused.ename == "SkyNoOffer"
+    assert "beside" not in refused.status_line, refused.status_line
     again = notebook.run("%%sky --nodes 2\n1")
     assert "second cluster" not in again.status_line
     pool = notebook.run("import jupyter_sky as sky\npool = sky.up(nodes=3)")
     assert "starts another cluster of 3 nodes beside analysis-" in pool.stdout
     assert "another cluster" not in notebook.run("pool = sky.up(nodes=3)").stdout
+
+
+@pytest.mark.slow
+def test_cell_beside_the_end_of_its_cluster_waits_for_it_and_starts_another(
+    fresh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a cell that is run just after *End cluster* in the panel, or ``jupyter sky down``."""
+    notebook = fresh("ended.ipynb")
+    assert notebook.run("%%sky\nx = 20").status == "ok"
+    store = Store.open(fresh.data)
+    [row] = store.clusters()
+    store.set_cluster_note(row.id, "ended by you in the panel")
+    sent = notebook.send("%%sky\nprint('x' in globals())")
+    card = ""
+    while "is being ended" not in card:
+        card = str(notebook.client.get_iopub_msg(timeout=WAIT)["content"])
+    monkeypatch.setenv("SKY_DATA_DIR", str(fresh.data))
+    ClusterRegistry(store, "", "panel").records.terminate_row(row, "ended by you in the panel")
+    ran = notebook.collect(sent)
+    assert ran.status == "ok", ran
+    assert ran.stdout == "False\n"
+    assert "has ended (ended by you in the panel); its variables are gone" in ran.status_line

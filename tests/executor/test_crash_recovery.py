@@ -149,7 +149,7 @@ def test_two_notebooks_share_a_cluster(fresh: Any) -> None:
     ]
     more = two.run("%%sky -c shared --cpus 2\n1")
     assert more.ename == "SkyUsageError"
-    assert "shared is up with 1 vCPUs" in more.evalue and "%sky down shared" in more.evalue
+    assert "shared is up with 1 vCPU " in more.evalue and "%sky down shared" in more.evalue
     one.stop()
     assert two.run("%%sky -c shared\nx + y").result == "3"
     assert two.run("%sky down shared").status == "ok"

@@ -62,7 +62,10 @@ def test_the_handle_is_found_by_name_and_its_values_come(notebook: Notebook) -> 
     ran = notebook.run("run = sky.run('longrun')\nrun.result(30)\nacc, run.status, run.done()")
     assert ran.result == "(0.5, 'done', True)", ran.traceback
     assert Path(notebook.directory, "said.txt").read_text() == "brought"
-    assert "%sky get acc,said.txt" in notebook.run("run").result
+    shown = notebook.run("run").result
+    assert "%sky get acc,said.txt" in shown
+    time = r"(\d\.\d s|0:[1-5]\d|[1-9]\d*:\d\d)"  # as its card writes it: 4.2 s, not 0:04
+    assert re.match(rf"<longrun: done (boot {time}, run )?{time} on ", shown), shown
 
 
 def test_an_error_is_raised_where_the_result_is_asked_for(notebook: Notebook) -> None:

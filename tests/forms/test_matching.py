@@ -234,8 +234,10 @@ def test_a_cluster_that_is_up_and_fits_comes_before_anything_new():
         == words
     )
     other = placement_text(Fields({"gpus": "T4"}), {}, CompletionContext((MINE,), "a.ipynb"))
-    assert "no account" in other
-    assert "; starts a second cluster beside train, because train does not meet --gpus T4" in other
+    assert "no account" in other and "second cluster" not in other, "nothing is started"
+    two = placement_text(Fields({"nodes": "2"}), {}, CompletionContext((MINE,), "a.ipynb"))
+    assert two.startswith("would run on this machine")
+    assert "; starts a second cluster of 2 nodes beside train, because train has 1 node" in two
 
 
 def test_of_two_clusters_that_fit_the_form_names_the_one_that_a_cell_takes():

@@ -41,6 +41,9 @@ def test_help_shows_every_option_with_an_example(notebook: Notebook) -> None:
 def test_help_of_a_cell_runs_nothing(notebook: Notebook, data_dir) -> None:
     ran = notebook.run("%%sky --help\nprint('ran')")
     assert ran.status == "ok" and "--gpus V100:1" in ran.stdout and "ran\n" not in ran.stdout
+    for alone in ("%%sky --help", "\n%%sky -h\n"):  # nothing stands below it
+        ran = notebook.run(alone)
+        assert ran.status == "ok" and "--gpus V100:1" in ran.stdout, ran
     assert processes_of(data_dir) == []
 
 
@@ -65,7 +68,7 @@ def test_tab_completes(notebook: Notebook, line: str, expected: str, unexpected:
 def test_dry_run_launches_nothing(notebook: Notebook, data_dir) -> None:
     ran = notebook.run("x = b'0' * 100_000")
     ran = notebook.run("%%sky --dry-run --cpus 1 -i x\nx")
-    assert "local this-machine" in ran.result and "$0.00/h" in ran.result
+    assert "this machine" in ran.result and "$0.00/h" in ran.result
     assert "x 100," in ran.result and "nothing was launched" in ran.result
     assert processes_of(data_dir) == []
 

@@ -37,6 +37,7 @@ def test_what_has_come_is_said_by_its_place(tmp_path: Path) -> None:
     copied = (tmp_path / "out" / "a.csv", tmp_path / "out" / "b.csv")
     found = FetchedPaths("out", copied, (Path("/else/c.csv"),), False, 2_400_000)
     assert describe([FetchedValue("x", 1), found], tmp_path) == [
+        "x: a variable here now",
         "out: 2 files, 2.4 MB brought to out/a.csv, out/b.csv",
         "out: here already, as it is there: /else/c.csv",
     ]

@@ -42,7 +42,7 @@ def test_the_most_that_there_is():
     error = no_offer(Resources.parse(cpus="64+"), [LOCAL])
     assert isinstance(error, SkyNoOffer)
     assert str(error) == (
-        "--cpus 64+ cannot be met: the most that any offer has is 2 (local this-machine); "
+        "--cpus 64+ cannot be met: the most that any offer has is 2 (this machine); "
         "nearest: --cpus 2"
     )
 

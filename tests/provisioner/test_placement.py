@@ -37,7 +37,7 @@ from jupyter_sky.ledger.ledger import format_rate
 from jupyter_sky.magics import verbs
 from jupyter_sky.magics.dryrun import dry_run
 from jupyter_sky.offers import Offer
-from jupyter_sky.provisioner import broker, placement, provision
+from jupyter_sky.provisioner import broker, placement, preview, provision
 from jupyter_sky.provisioner.placement import decide_placement
 from jupyter_sky.resources import Resources
 from jupyter_sky.tracker import Place
@@ -381,5 +381,23 @@ def test_the_first_cell_without_an_account_is_told_how_to_get_one(
         decide_placement(need)
     text = str(caught.value)
     assert "cannot run yet" in text and "%sky check" in text
+    assert "jupyter sky setup" in text or "--cloud local" in line
     assert "no --gpus" not in text and "nearest" not in text
     assert ("no region of a cloud" in text) is ("--region" in line)
+
+
+def test_what_is_on_sale_is_named_where_it_could_be_launched_with_an_account(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Vast.ai sells the cheapest A100, and its machines cannot be launched from here."""
+    monkeypatch.setattr(placement, "usable_providers", lambda need: ())
+    monkeypatch.setattr(preview, "usable_providers", lambda need: ())
+    need = Resources.parse(gpus="A100")
+    assert next(iter(load().filter(need).offers(1))).cloud == "vast"
+    with pytest.raises(SkyNoOffer, match=r"the cheapest place on sale: (aws|gcp|azure) "):
+        decide_placement(need)
+    plan, _notes = preview.preview_plan(need)
+    assert plan.tasks[0].offer.cloud in ("aws", "gcp", "azure")
+    only_there = Resources.parse(gpus="A100", cloud="vast")
+    plan, notes = preview.preview_plan(only_there)
+    assert plan.tasks[0].offer.cloud == "vast" and "cannot be launched" in notes[0]

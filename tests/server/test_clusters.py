@@ -72,7 +72,7 @@ async def test_the_life_of_a_cluster(
         assert 0 < node["memory"][-1] < node["memory_total"]
     (shown,) = (await ask("state"))["clusters"]
     assert (shown["name"], shown["state"], shown["usd"]) == ("train", "up", 0.0)
-    assert shown["where"].startswith("2 x local this-machine")
+    assert shown["where"].startswith("this machine, 2 nodes")
 
     assert len(service.connections) == 1
     service.connections.close_unused()
@@ -96,7 +96,7 @@ async def test_the_life_of_a_cluster(
     assert "this machine" in await refused(ask("clusters", "train", "ssh"), 409)
     assert "this machine" in (await ask("clusters", "train", "log"))["text"]
     ended = await ask("clusters", "train", "down", body={})
-    assert ended["ended"] == "train" and "local" in ended["place"]
+    assert ended == {"ended": "train", "place": "this machine, 2 nodes"}
     assert store.clusters() == [] and len(service.connections) == 0
     (shown,) = (await ask("state"))["clusters"]
     by_panel = "ended by you in the panel"

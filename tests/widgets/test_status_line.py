@@ -50,10 +50,9 @@ def test_unknown_parts_are_left_out() -> None:
 
 
 def test_local_cell_is_free_and_quick() -> None:
-    text = to_text(RunStatus("done", 0.31, "local-9c1e", "local this-machine", 0.0, 0.0, 0.0))
+    text = to_text(RunStatus("done", 0.31, "local-9c1e", "this machine", 0.0, 0.0, 0.0))
     assert text == (
-        "☁ done 0.3 s · $0.00 this cell · $0.00 this notebook · "
-        "local-9c1e on local this-machine $0.00/h"
+        "☁ done 0.3 s · $0.00 this cell · $0.00 this notebook · local-9c1e on this machine $0.00/h"
     )
 
 

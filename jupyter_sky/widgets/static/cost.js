@@ -7,7 +7,7 @@
  * as an estimate. Questions: `bill {by, since}`, `csv {by, since}` and `budget {by, since, usd}`.
  */
 
-import { clock, disable, h, liveRegion, money, rate, span, timeOf, uid, widget } from './base.js';
+import { disable, elapsed, h, liveRegion, money, rate, span, timeOf, uid, widget } from './base.js';
 
 /**
  * @typedef {{usd: number, unknown: string[], estimated: boolean}} Amount
@@ -375,7 +375,7 @@ function lines(bill, _) {
         line.origin
           ? h('span', { class: 'jsky-Cost-origin', text: line.origin, title: line.origin_detail || null })
           : null),
-      h('td', { class: 'jsky-number', text: clock(line.seconds) }),
+      h('td', { class: 'jsky-number', text: elapsed(line.seconds) }),
       h('td', { class: 'jsky-number', text: rate(line.price, _) }),
       h('td', { class: 'jsky-number' }, h('b', { text: cost }),
         line.estimated ? h('small', { text: ` ${line.price === 0 ? _('running') : _('running, est.')}` }) : null));
