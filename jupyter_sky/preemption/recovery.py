@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -194,6 +194,8 @@ class IndexStrategy:
         Share of the cheapest price that an hour counts for, beside `value`.
     known_hours : float
         Hours of stays in a place from which on it counts as known: others are not waited for.
+    interruption : float
+        Hours for which a known place that has gone down is asked first: many come back and stay.
     """
 
     value: float = 0.0
@@ -205,23 +207,39 @@ class IndexStrategy:
     sibling_weight: float = 0.3
     patience: float = 0.1
     known_hours: float = 24.0
+    interruption: float = 0.25
 
     def order(self, situation: Situation) -> Sequence[SpotPlace]:
-        """Return the places by their index, those that refused just now last."""
+        """Return the places by their index, those that refused just now last.
+
+        Nothing where waiting costs less than any of them, and on demand where there is no spot
+        machine at all.
+        """
         on_demand = situation.on_demand()
         outlook = self._look(situation)
         indices = outlook.indices()
         limit = on_demand[0].price + outlook.hour if on_demand else math.inf
+        waited: Collection[str] = ()
         if not self.value:
+            waited = self._interrupted(situation) & outlook.known()
             limit = min(limit, outlook.waiting())
         refused = find_latest(situation.seen, {Happening.REFUSED})
 
         def is_refused(place: SpotPlace) -> bool:
             return situation.now - refused.get(place.zone, -math.inf) < self.refused_hours
 
-        spot = [place for place in situation.spot() if indices[place.zone] <= limit]
-        spot.sort(key=lambda place: (is_refused(place), indices[place.zone]))
+        def rank(place: SpotPlace) -> tuple[bool, bool, float]:
+            return place.zone not in waited, is_refused(place), indices[place.zone]
+
+        spot = [p for p in situation.spot() if p.zone in waited or indices[p.zone] <= limit]
+        spot.sort(key=rank)
         return [*spot, *on_demand] if self.value or not spot else spot
+
+    def _interrupted(self, situation: Situation) -> set[str]:
+        """Return the places that have gone down so recently that it may be an interruption."""
+        states = last_states(situation.seen, self.unseen_age)
+        since = situation.now - self.interruption
+        return {zone for zone, state in states.items() if not state.is_up and state.since > since}
 
     def indices(self, situation: Situation) -> dict[str, float]:
         """Return the expected USD of an hour of the work left, time included, by zone.
@@ -364,6 +382,10 @@ class _Outlook:
         """Return the expected cost of an hour of work, by zone."""
         costs = self.forecast.mean_if_up(self.costs) / self.remaining
         return dict(zip(self.zones, costs.tolist(), strict=True))
+
+    def known(self) -> set[str]:
+        """Return the places that may be waited for."""
+        return {zone for zone, known in zip(self.zones, self.is_known, strict=True) if known}
 
     def waiting(self) -> float:
         """Return the least expected cost of an hour of work after a wait; infinite if unknown."""
