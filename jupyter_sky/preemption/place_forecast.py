@@ -74,10 +74,18 @@ class PlaceForecast:
         >>> now.is_up().tolist(), bool(0.5 < now.after(0.5).is_up()[0] < 0.7)
         ([1.0], True)
         """
+        return self._advance(np.full(len(self.up), round(hours / STEP)))
+
+    def _advance(self, steps: np.ndarray) -> PlaceForecast:
+        """Return the chances after as many steps as each place has."""
         up, down = self.up, self.down
-        for _step in range(round(hours / STEP)):
+        for step in range(int(steps.max(initial=0))):
             lost, back = up * self.losses, down * self.returns
-            up, down = _grow_older(up - lost, back), _grow_older(down - back, lost)
+            moves = (steps > step)[:, None]
+            up, down = (
+                np.where(moves, _grow_older(up - lost, back), up),
+                np.where(moves, _grow_older(down - back, lost), down),
+            )
         return replace(self, up=up, down=down)
 
     def is_up(self) -> np.ndarray:
@@ -137,15 +145,14 @@ def forecast_places(
     """
     up = np.zeros((len(zones), len(AGES)))
     down = np.zeros_like(up)
-    found = PlaceForecast(up, down, _chances(loss, loss_factors), _chances(back, return_factors))
+    steps = np.zeros(len(zones), dtype=int)
     for row, zone in enumerate(zones):
         state = states[zone]
         age = min(round((state.at - state.since) / STEP), len(AGES) - 1)
         (up if state.is_up else down)[row, age] = 1.0
-        one = PlaceForecast(*(part[[row]] for part in (up, down, found.losses, found.returns)))
-        one = one.after(min(now - state.at, MEMORY))
-        up[row], down[row] = one.up[0], one.down[0]
-    return found
+        steps[row] = round(min(now - state.at, MEMORY) / STEP)
+    chances = _chances(loss, loss_factors), _chances(back, return_factors)
+    return PlaceForecast(up, down, *chances)._advance(steps)
 
 
 def _chances(hazard: HazardCurve, factors: np.ndarray) -> np.ndarray:

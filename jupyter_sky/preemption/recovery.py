@@ -398,14 +398,13 @@ class _Outlook:
         return least / self.remaining
 
     def _expect(self, forecast: PlaceForecast) -> float:
-        """Return the expected cost of asking the known places, the best first."""
+        """Return the expected cost of asking the places, the best first."""
         chances, costs = forecast.is_up(), forecast.mean_if_up(self.costs)
         total, none_up = 0.0, 1.0
-        known = [int(row) for row in np.argsort(costs) if self.is_known[row]]
-        for row in known:
-            total += none_up * chances[row] * costs[row]
-            none_up *= 1 - chances[row]
-        return total + none_up * (costs[known[-1]] + self.hour)
+        for row in np.argsort(costs):
+            total += none_up * float(chances[row] * costs[row])
+            none_up *= 1 - float(chances[row])
+        return total + none_up * (float(costs.max()) + self.hour)
 
 
 STRATEGIES: dict[str, Strategy] = {
