@@ -88,9 +88,9 @@ def test_a_detached_pipeline_outlives_its_command(sky, tmp_path: Path) -> None:
     assert refused.returncode == 2 and "pipeline export" in refused.stderr
     begun = sky("pipeline", "run", "a.ipynb", "--name", "one", "--detach")
     assert begun.returncode == 0 and "run one goes on by itself" in begun.stdout, begun.stderr
-    wait_until(lambda: "running" in sky("pipeline", "status", "one").stdout, 60)
+    wait_until(lambda: "running" in sky("pipeline", "status", "one").stdout)
     gate.touch()
-    wait_until(lambda: "2 of 2 tasks have ended" in sky("pipeline", "status", "one").stdout, 60)
+    wait_until(lambda: "2 of 2 tasks have ended" in sky("pipeline", "status", "one").stdout)
     assert sky("pipeline", "logs", "one", "cell2").stdout == "score 7\n"
     log = sky.data / "run-logs" / "one.log"
     assert "fit: succeeded" in log.read_text() and log.stat().st_mode & 0o77 == 0

@@ -80,6 +80,11 @@ class Autoscaler:
         self._launcher.check_wanted = self._check
         self._thread.start()
 
+    def adopt(self, clusters: Sequence[ClusterHandle]) -> None:
+        """Let clusters that have been there from the start leave when there are too many nodes."""
+        self._joined += clusters
+        self._serial += len(clusters)
+
     def resize(self, nodes: Nodes) -> None:
         """Change the numbers of nodes, and wait for those with which work can begin.
 
@@ -160,12 +165,18 @@ class Autoscaler:
         if count < 1:
             return
         count = self._launcher.affordable(count)
-        self._serial += 1
+        names = [f"{self.pool.name}-{self._serial + number}" for number in range(1, count + 1)]
         try:
-            cluster = self._launcher(f"{self.pool.name}-{self._serial}", count)
+            clusters = self._launcher.start_all(names, count)
         except SkyError as error:
+            self._serial += count
             self._record_failure(error, error.machines_came_up)
             return
+        self._serial += len(clusters)
+        for cluster in clusters:
+            self._join(cluster)
+
+    def _join(self, cluster: ClusterHandle) -> None:
         try:
             self.pool.members.join(cluster, lambda ranks: self._prepare(self.pool, ranks))
         except BaseException as error:

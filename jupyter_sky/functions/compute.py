@@ -200,13 +200,19 @@ class Compute(CallTarget):
         """Start the machines of one alternative."""
         spec, nodes, session = choice.spec, choice.nodes, sessions.current()
         self._chosen, self._resolved_image = spec, self._image(spec)
-        limit = self.options.provision_timeout
-        start = ClusterLauncher(session.clusters, choice.resources, spec.lease, spec.market, limit)
+        start = ClusterLauncher(
+            session.clusters,
+            choice.resources,
+            spec.lease,
+            spec.market,
+            self.options.provision_timeout,
+            is_standalone=not self.options.cluster,
+        )
         if reuse:
-            cluster = start.obtain(self.name, nodes.ready)
+            clusters = start.obtain(self.name, nodes.ready)
         else:
-            cluster = start(self.name or f"compute-{uuid.uuid4().hex[:6]}", nodes.ready)
-        return self.use_cluster(cluster, start, nodes)
+            clusters = start.bring_up(self.name or f"compute-{uuid.uuid4().hex[:6]}", nodes.ready)
+        return self.use_clusters(clusters, start, nodes)
 
     def check(self) -> None:
         """Raise errors that are known before a machine is paid for."""
@@ -218,23 +224,27 @@ class Compute(CallTarget):
         for spec in self.specs:
             self._node_volumes.check(self._volumes(spec), spec.cloud)
 
-    def use_cluster(
-        self, cluster: ClusterHandle, start: ClusterLauncher, nodes: Nodes | None = None
+    def use_clusters(
+        self, clusters: Sequence[ClusterHandle], start: ClusterLauncher, nodes: Nodes | None = None
     ) -> Pool:
-        """Use a cluster that is up as the pool."""
+        """Use clusters that are up as the pool; the controller of the first serves it."""
         from .autoscaler import Autoscaler
         from .pool_recovery import PoolRecovery
 
         try:
-            pool = Pool(cluster, self.worker, start.end)
+            pool = Pool(clusters[0], self.worker, start.end)
         except BaseException:
-            start.end(cluster)
+            for cluster in clusters:
+                start.end(cluster)
             raise
         try:
+            for cluster in clusters[1:]:
+                pool.members.join(cluster)
             self._set_up_pool(pool)
             count = len(pool.ranks)
             nodes = nodes or Nodes(min=count, desired=count)
             scaler = Autoscaler(pool, nodes, start, self.options, self._prepare_nodes)
+            scaler.adopt(clusters[1:])
             pool.scaler = scaler
             PoolRecovery(pool, start, self._prepare_nodes).begin()
             if nodes.limit > nodes.ready:
@@ -390,6 +400,6 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     existing = next((pool for pool in active_pools() if pool.cluster is cluster), None)
     if existing is not None and not equipment:
         return existing
-    return compute.use_cluster(
-        cluster, ClusterLauncher(session.clusters, options.resources, seconds)
+    return compute.use_clusters(
+        [cluster], ClusterLauncher(session.clusters, options.resources, seconds)
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from ..concurrency import run_parallel
 from ..config.settings import Sky
 from ..errors import SkyError, SkyNoCapacity, SkyNoOffer, SkyTimeout, SkyUsageError
 from ..executor.request import apply_settings
@@ -39,6 +41,9 @@ class ClusterLauncher:
         How spot machines count, see `jupyter_sky.provisioner.placement.decide_placement`.
     limit
         Most seconds that one launch may take.
+    is_standalone
+        Whether every node is a cluster of its own, which is reached through a tunnel of its own:
+        nodes need not reach one another.
     """
 
     def __init__(
@@ -48,8 +53,9 @@ class ClusterLauncher:
         lease: float | None,
         allocation: str | None = None,
         limit: float | None = None,
+        is_standalone: bool = False,
     ) -> None:
-        self.limit = limit
+        self.limit, self.is_standalone = limit, is_standalone
         self.registry, self.resources, self.lease = registry, resources, lease
         self.allocation = allocation
         self.clusters: list[ClusterHandle] = []
@@ -80,10 +86,52 @@ class ClusterLauncher:
             raise
         return self._add(cluster, notes)
 
-    def obtain(self, name: str | None, nodes: int) -> ClusterHandle:
-        """Return a cluster that is up for this request; start one where there is none."""
-        request = self._request(name, nodes)
-        cluster, notes = self.registry.obtain(request, self._make_check(), print_at_once)
+    def bring_up(self, name: str, nodes: int) -> list[ClusterHandle]:
+        """Start the clusters of so many nodes; the first has the name, others a number behind it.
+
+        Raises
+        ------
+        SkyError
+            One of them cannot be had; then all have ended.
+        """
+        names = [name, *(f"{name}-{number}" for number in range(2, nodes + 1))]
+        return self.start_all(names, nodes)
+
+    def start_all(self, names: Sequence[str], nodes: int) -> list[ClusterHandle]:
+        """Start the clusters of so many nodes side by side, with the first of the names.
+
+        Raises
+        ------
+        SkyError
+            One of them cannot be had; then all have ended.
+        """
+        sizes, before = self.sizes(nodes), list(self.clusters)
+        jobs = [partial(self, *each) for each in zip(names, sizes, strict=False)]
+        try:
+            return run_parallel(jobs)
+        except BaseException:
+            for cluster in self.clusters:
+                if cluster not in before:
+                    self.end(cluster)
+            raise
+
+    def sizes(self, nodes: int) -> list[int]:
+        """Return the numbers of nodes of the clusters that have so many in all."""
+        return [1] * nodes if self.is_standalone else [nodes]
+
+    def obtain(self, name: str | None, nodes: int) -> list[ClusterHandle]:
+        """Return clusters that are up for this request; start those that are not there."""
+        size, *others = self.sizes(nodes)
+        request = self._request(name, size)
+        first = self._obtain(request, print_at_once)
+        name = first.row.name
+        requests = [self._request(f"{name}-{n}", each) for n, each in enumerate(others, 2)]
+        return [first, *map(self._obtain, requests)]
+
+    def _obtain(
+        self, request: ClusterRequest, announce: Callable[[str], None] = lambda note: None
+    ) -> ClusterHandle:
+        cluster, notes = self.registry.obtain(request, self._make_check(), announce)
         return self._add(cluster, notes)
 
     def replace(
@@ -178,7 +226,7 @@ class ClusterLauncher:
     def _request(self, name: str | None, nodes: int) -> ClusterRequest:
         """Return the request for a cluster of so many nodes."""
         resources = self._resources_of(nodes)
-        if self.clusters:  # nodes reach each other by private addresses
+        if self.clusters and not self.is_standalone:  # nodes use each other's private addresses
             resources = near(resources, Offer(**self.clusters[0].row.offer))
         return ClusterRequest(resources, name, self.lease, allocation=self.allocation)
 

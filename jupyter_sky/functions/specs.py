@@ -166,9 +166,9 @@ class Options:
     scale_up_after, scale_down_after : float
         Seconds that calls must have waited, or nodes been idle, before an elastic pool changes.
     cluster : bool
-        Whether nodes may speak to each other. Without it calls go as they do, and what tasks
-        share (``sky.dict``, ``sky.barrier``...) cannot be had: for places whose machines do not
-        reach one another.
+        Whether nodes speak to each other. Without it every node is reached through a tunnel of
+        its own, and may be in another region; what tasks share (``sky.dict``,
+        ``sky.barrier``...) cannot be had: for places whose machines do not reach one another.
     cancel_grace : float
         Seconds that a running call may take to stop once another call of its gather, group or
         broadcast has failed. Code that cannot be interrupted, such as LAPACK, often ends by

@@ -192,3 +192,5 @@ class FallingHazard:
 
 LOSS = FallingHazard(floor=0.03, early=1.6, scale=0.5)
 """Losses of spot machines by the age of their place's availability (one V100, AWS, 2023)."""
+RETURN = FallingHazard(floor=0.03, early=1.6, scale=0.5)
+"""Returns of places by the time for which they have been down: they fall like the losses."""

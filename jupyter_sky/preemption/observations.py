@@ -83,37 +83,6 @@ def find_stays(seen: Sequence[Seen], now: float, unseen_age: float) -> list[Stay
     return stays
 
 
-def up_since(seen: Iterable[Seen]) -> dict[str, float]:
-    """Return the time since which each place may have been up: after it was seen to be down.
-
-    It is that of the first launch after a loss or refusal, or that of the latter where none came.
-    """
-    since, is_down = dict[str, float](), dict[str, bool]()
-    for event in seen:
-        if event.what in (Happening.LOST, Happening.REFUSED):
-            since[event.zone], is_down[event.zone] = event.at, True
-        elif event.what is Happening.LAUNCHED and is_down.pop(event.zone, False):
-            since[event.zone] = event.at
-    return since
-
-
 def find_latest(seen: Iterable[Seen], kinds: set[Happening]) -> dict[str, float]:
     """Return the time of the last observation of some kinds, by zone."""
     return {event.zone: event.at for event in seen if event.what in kinds}
-
-
-def down_since(seen: Iterable[Seen]) -> dict[str, float]:
-    """Return the time since which each place that is down now was seen to be down.
-
-    Examples
-    --------
-    >>> down_since([Seen(1.0, "a", Happening.LOST), Seen(2.0, "a", Happening.REFUSED)])
-    {'a': 1.0}
-    """
-    since = dict[str, float]()
-    for event in seen:
-        if event.what in (Happening.LOST, Happening.REFUSED):
-            since.setdefault(event.zone, event.at)
-        elif event.what is Happening.LAUNCHED:
-            since.pop(event.zone, None)
-    return since

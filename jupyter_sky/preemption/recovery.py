@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -20,11 +20,16 @@ import numpy as np
 
 from ..errors import SkyUsageError
 from ..translation import _
-from .availability import LOSS, HazardCurve
-from .observations import Happening, Seen, Stay, down_since, find_latest, find_stays, up_since
+from .availability import LOSS, RETURN, HazardCurve
+from .observations import Happening, Seen, Stay, find_latest, find_stays
+from .place_forecast import AGES, PlaceForecast, PlaceState, forecast_places, last_states
 
-STEPS = 48
+STEPS = 60
 """Steps of the integral of a survival curve."""
+PSEUDO_EVENTS = 3.0
+"""Weight of the fitted hazards beside what is seen of a place."""
+WAITS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Hours of waiting that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,24 +161,27 @@ def _last_lost(situation: Situation) -> str:
 
 @dataclass(frozen=True)
 class IndexStrategy:
-    """The place with the least expected cost of an hour of useful work.
+    """The place with the least expected cost until the work is done; or waiting, if that is less.
 
-    The survival of a machine at a place that has been up for *a* hours is
+    A machine at a place that has been up for *a* hours survives *x* hours with the chance
     ``S(x) = exp(-f (H(a + x) - H(a)))``: *H* is the integral of a hazard that falls with age, *f*
-    the place's own factor, a gamma posterior of losses seen over losses expected. A stay of at
-    most *X* hours costs ``price * A + egress`` for *U* useful hours::
+    the place's own factor, a gamma posterior of losses seen over losses expected. With *w* hours of
+    work left, a stay and all that comes after a loss in it cost::
 
-        A = integral of S from 0 to X
-        U = integral of S from restart to X, less (1 - S(X)) * loss
+        (price + hour) * (integral of S from 0 to restart + w) + egress
+            + E[later * (w - saved) + (cheapest + hour) * restart, if lost]
+
+    *later* is the cost of an hour of work in the place that loses the fewest machines. The age is
+    not known where a place was not watched until now: `place_forecast` gives its chances. By the
+    same forecast, waiting for some hours costs the time and what the places are expected to cost
+    then; places that cost more now are left out.
 
     Attributes
     ----------
     value : float
         USD that an hour of waiting costs; also what a machine on demand may cost more.
-    hazard : HazardCurve
-        Losses by the age of a place's availability.
-    longest : float
-        Hours of a stay that are looked at.
+    hazard, returns : HazardCurve
+        Losses and returns by the time for which a place has been up or down.
     unseen_age : float
         Hours for which a place of which nothing was seen is taken to be up.
     refused_hours : float
@@ -183,116 +191,220 @@ class IndexStrategy:
     sibling_weight : float
         Weight of what was seen in another zone of the region.
     patience : float
-        Places whose index is more than so many times that of the best known place are left out;
-        nothing is waited for where waiting costs something (`value`).
+        Share of the cheapest price that an hour counts for, beside `value`.
     known_hours : float
-        Hours of stays in a place from which on it counts as known.
-    longest_wait : float
-        Hours for which a known place that is down is waited for.
+        Hours of stays in a place from which on it counts as known: others are not waited for.
+    interruption : float
+        Hours for which a known place that has gone down is asked first: many come back and stay.
     """
 
     value: float = 0.0
     hazard: HazardCurve = field(default=LOSS)
-    longest: float = 12.0
+    returns: HazardCurve = field(default=RETURN)
     unseen_age: float = 8.0
     refused_hours: float = 1 / 12
-    half_life: float = 3.0
+    half_life: float = 10.0
     sibling_weight: float = 0.3
-    patience: float = 1.2
+    patience: float = 0.1
     known_hours: float = 24.0
-    longest_wait: float = 1.0
+    interruption: float = 0.25
 
     def order(self, situation: Situation) -> Sequence[SpotPlace]:
-        """Return the places by their index, those that refused just now last."""
-        indices = self.indices(situation)
-        refused = find_latest(situation.seen, {Happening.REFUSED})
+        """Return the places by their index, those that refused just now last.
+
+        Nothing where waiting costs less than any of them, and on demand where there is no spot
+        machine at all.
+        """
         on_demand = situation.on_demand()
-        limit = on_demand[0].price + self.value if on_demand else math.inf
-        limit = min(limit, self._worth_waiting(situation, indices))
+        outlook = self._look(situation)
+        indices = outlook.indices()
+        limit = on_demand[0].price + outlook.hour if on_demand else math.inf
+        waited: Collection[str] = ()
+        if not self.value:
+            waited = self._interrupted(situation) & outlook.known()
+            limit = min(limit, outlook.waiting())
+        refused = find_latest(situation.seen, {Happening.REFUSED})
 
         def is_refused(place: SpotPlace) -> bool:
             return situation.now - refused.get(place.zone, -math.inf) < self.refused_hours
 
-        spot = [place for place in situation.spot() if indices[place.zone] <= limit]
-        spot.sort(key=lambda place: (is_refused(place), indices[place.zone]))
+        def rank(place: SpotPlace) -> tuple[bool, bool, float]:
+            return place.zone not in waited, is_refused(place), indices[place.zone]
+
+        spot = [p for p in situation.spot() if p.zone in waited or indices[p.zone] <= limit]
+        spot.sort(key=rank)
         return [*spot, *on_demand] if self.value or not spot else spot
 
-    def _worth_waiting(self, situation: Situation, indices: Mapping[str, float]) -> float:
-        """Return the index above which it is cheaper to wait for a known place that is better."""
-        if self.value:
-            return math.inf
-        down = down_since(situation.seen)
-        hours = defaultdict[str, float](float)
-        for stay in find_stays(situation.seen, situation.now, self.unseen_age):
-            hours[stay.zone] += stay.hours
-        known = [
-            index
-            for zone, index in indices.items()
-            if hours[zone] >= self.known_hours
-            and situation.now - down.get(zone, situation.now) < self.longest_wait
-        ]
-        return self.patience * min(known, default=math.inf)
+    def _interrupted(self, situation: Situation) -> set[str]:
+        """Return the places that have gone down so recently that it may be an interruption."""
+        states = last_states(situation.seen, self.unseen_age)
+        since = situation.now - self.interruption
+        return {zone for zone, state in states.items() if not state.is_up and state.since > since}
 
     def indices(self, situation: Situation) -> dict[str, float]:
-        """Return the expected USD of an hour of useful work, by zone; infinite where there is none.
+        """Return the expected USD of an hour of the work left, time included, by zone.
 
         Examples
         --------
         >>> place = SpotPlace("a", "r", 1.0)
-        >>> found = IndexStrategy().indices(Situation(0.0, 4.0, [place]))
+        >>> found = IndexStrategy(patience=0.0).indices(Situation(0.0, 4.0, [place]))
         >>> round(found["a"], 3)
         1.0
         """
+        return self._look(situation).indices()
+
+    def _look(self, situation: Situation) -> _Outlook:
         spot = situation.spot()
         regions = {place.zone: place.region for place in spot}
         stays = find_stays(situation.seen, situation.now, self.unseen_age)
-        ages = self._ages(situation, regions)
-        factors = self._factors(stays, regions, situation.now)
-        return {p.zone: self._index(situation, p, ages[p.zone], factors[p.zone]) for p in spot}
+        factors = self._factors(regions, situation.now, self._count_losses(stays))
+        returns = self._factors(regions, situation.now, self._count_returns(situation.seen))
+        states = self._states(situation, regions)
+        forecast = forecast_places(
+            list(regions), states, situation.now, factors, returns, self.hazard, self.returns
+        )
+        hours = defaultdict[str, float](float)
+        for stay in stays:
+            hours[stay.zone] += stay.hours
+        prices = np.array([place.price for place in spot])
+        hour = self.value + self.patience * float(prices.min(initial=math.inf) if spot else 0.0)
+        costs = self._costs(situation, prices, hour, factors, forecast)
+        known = np.array([hours[zone] >= self.known_hours for zone in regions], dtype=bool)
+        return _Outlook(forecast, tuple(regions), costs, known, situation.remaining, hour)
 
-    def _index(self, situation: Situation, place: SpotPlace, age: float, factor: float) -> float:
-        longest = min(self.longest, situation.remaining) + situation.restart
-        at = np.linspace(0.0, longest, STEPS + 1)
-        begun = self.hazard.integral(age)
-        survival = np.exp(-factor * (np.asarray(self.hazard.integral(age + at)) - begun))
-        alive = np.trapezoid(survival, at)
-        after = np.linspace(situation.restart, longest, STEPS + 1)
-        useful = np.trapezoid(np.interp(after, at, survival), after)
-        useful -= (1 - survival[-1]) * situation.loss
-        if useful <= 0:
-            return math.inf
-        return float(((place.price + self.value) * alive + situation.move(place)) / useful)
+    def _costs(
+        self,
+        situation: Situation,
+        prices: np.ndarray,
+        hour: float,
+        factors: np.ndarray,
+        forecast: PlaceForecast,
+    ) -> np.ndarray:
+        """Return the expected USD until the work is done, by place and by age when it is taken."""
+        work, restart = situation.remaining, situation.restart
+        at = np.linspace(0.0, restart + work, STEPS + 1)
+        expected = (
+            self.hazard.integral(AGES[:, None] + at)
+            - np.asarray(self.hazard.integral(AGES))[:, None]
+        )
+        survival = np.exp(-factors[:, None, None] * expected[None])
+        alive = np.trapezoid(survival, at, axis=2)
+        middle = (at[:-1] + at[1:]) / 2
+        saved = np.clip(middle - restart - situation.loss, 0.0, work)
+        cheapest = prices.min(initial=math.inf) + hour
+        again = forecast.loss_rates().min(initial=math.inf) * (situation.loss + restart)
+        later = cheapest * ((1 + again) * (work - saved) + restart)
+        lost = ((survival[:, :, :-1] - survival[:, :, 1:]) * later).sum(axis=2)
+        moves = np.array([situation.move(place) for place in situation.spot()])
+        return (prices + hour)[:, None] * alive + lost + moves[:, None]
 
-    def _ages(self, situation: Situation, regions: Mapping[str, str]) -> dict[str, float]:
-        """Return the hours for which each place is taken to have been up."""
-        since = up_since(situation.seen)
+    def _states(self, situation: Situation, regions: Mapping[str, str]) -> dict[str, PlaceState]:
+        """Return what was last seen of each place; unseen ones are taken to be up."""
+        states = last_states(situation.seen, self.unseen_age)
         lost = find_latest(situation.seen, {Happening.LOST})
-        ages = {}
         for zone, region in regions.items():
-            age = min(self.unseen_age, situation.now - since.get(zone, -math.inf))
-            siblings = [
+            ages = [
                 situation.now - at
                 for other, at in lost.items()
                 if other != zone and regions.get(other) == region
             ]
-            ages[zone] = min(age, self.unseen_age / 2 + min(siblings, default=math.inf) / 2)
-        return ages
+            age = min(self.unseen_age, self.unseen_age / 2 + min(ages, default=math.inf) / 2)
+            unseen = PlaceState(True, situation.now, situation.now - age)
+            states.setdefault(zone, unseen)
+        return states
 
-    def _factors(
-        self, stays: Iterable[Stay], regions: Mapping[str, str], now: float
-    ) -> dict[str, float]:
-        """Return each place's losses over those that the hazard expects."""
-        lost, expected = defaultdict[str, float](float), defaultdict[str, float](float)
+    def _count_losses(self, stays: Iterable[Stay]) -> Iterator[_Count]:
         for stay in stays:
             begun = self.hazard.integral(stay.age)
-            exposure = float(self.hazard.integral(stay.age + stay.hours) - begun)
-            recent = 2 ** (-(now - stay.end) / 24 / self.half_life)
+            expected = float(self.hazard.integral(stay.age + stay.hours) - begun)
+            yield _Count(stay.zone, stay.end, float(stay.is_lost), expected)
+
+    def _count_returns(self, seen: Sequence[Seen]) -> Iterator[_Count]:
+        """Yield the periods in which places were down, from a loss to the next launch."""
+        lost = dict[str, float]()
+        for event in seen:
+            if event.what is Happening.LOST:
+                lost[event.zone] = event.at
+            elif event.what is Happening.LAUNCHED and event.zone in lost:
+                hours = event.at - lost.pop(event.zone)
+                yield _Count(event.zone, event.at, 1.0, float(self.returns.integral(hours)))
+
+    def _factors(
+        self, regions: Mapping[str, str], now: float, counts: Iterable[_Count]
+    ) -> np.ndarray:
+        """Return each place's changes over those that the hazard expects."""
+        happened, expected = defaultdict[str, float](float), defaultdict[str, float](float)
+        for count in counts:
+            recent = 2 ** (-(now - count.at) / 24 / self.half_life)
             for zone, region in regions.items():
-                if zone == stay.zone or region == regions.get(stay.zone):
-                    weight = recent * (1.0 if zone == stay.zone else self.sibling_weight)
-                    lost[zone] += weight * stay.is_lost
-                    expected[zone] += weight * exposure
-        return {zone: (1 + lost[zone]) / (1 + expected[zone]) for zone in regions}
+                if zone == count.zone or region == regions.get(count.zone):
+                    weight = recent * (1.0 if zone == count.zone else self.sibling_weight)
+                    happened[zone] += weight * count.happened
+                    expected[zone] += weight * count.expected
+        prior = PSEUDO_EVENTS
+        return np.array([(prior + happened[z]) / (prior + expected[z]) for z in regions])
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """Changes of a place that happened until a time, and those that a hazard expects."""
+
+    zone: str
+    at: float
+    happened: float
+    expected: float
+
+
+@dataclass(frozen=True)
+class _Outlook:
+    """Expected costs of places, now and later.
+
+    Attributes
+    ----------
+    costs : ndarray
+        USD until the work is done, by place and by the age at which it is taken.
+    is_known : ndarray of bool
+        Places that may be waited for.
+    remaining : float
+        Hours of work.
+    hour : float
+        USD that an hour of waiting counts for.
+    """
+
+    forecast: PlaceForecast
+    zones: tuple[str, ...]
+    costs: np.ndarray
+    is_known: np.ndarray
+    remaining: float
+    hour: float
+
+    def indices(self) -> dict[str, float]:
+        """Return the expected cost of an hour of work, by zone."""
+        costs = self.forecast.mean_if_up(self.costs) / self.remaining
+        return dict(zip(self.zones, costs.tolist(), strict=True))
+
+    def known(self) -> set[str]:
+        """Return the places that may be waited for."""
+        return {zone for zone, known in zip(self.zones, self.is_known, strict=True) if known}
+
+    def waiting(self) -> float:
+        """Return the least expected cost of an hour of work after a wait; infinite if unknown."""
+        if not self.is_known.any():
+            return math.inf
+        least, later, waited = math.inf, self.forecast, 0.0
+        for wait in WAITS:
+            later, waited = later.after(wait - waited), wait
+            least = min(least, self._expect(later) + self.hour * wait)
+        return least / self.remaining
+
+    def _expect(self, forecast: PlaceForecast) -> float:
+        """Return the expected cost of asking the places, the best first."""
+        chances, costs = forecast.is_up(), forecast.mean_if_up(self.costs)
+        total, none_up = 0.0, 1.0
+        for row in np.argsort(costs):
+            total += none_up * float(chances[row] * costs[row])
+            none_up *= 1 - float(chances[row])
+        return total + none_up * (float(costs.max()) + self.hour)
 
 
 STRATEGIES: dict[str, Strategy] = {

@@ -13,8 +13,8 @@ index_over_eager
 index_history_over_eager
     The same where it knows what machines in all places would have seen in the 72 hours before.
 clairvoyant_over_eager
-    The same of a strategy that knows the longest stay: no other that takes what is there is cheaper
-    by much.
+    The same of a strategy that knows the longest stay. It is no bound: it never waits, and waiting
+    costs nothing here but time.
 index_hours_over_eager, index_history_hours_over_eager
     Time from start to end, likewise.
 deadline_over_uniform_progress, deadline_over_uniform_progress_long

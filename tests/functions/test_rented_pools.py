@@ -10,6 +10,8 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.config.settings import Sky
+from jupyter_sky.errors import SkyUsageError
+from tests.conftest import wait_until
 from tests.emulators.hosts import USABLE
 from tests.emulators.loopback import Loopback, loopback
 
@@ -67,4 +69,37 @@ def test_a_pool_with_an_image(
         numbers = sky.gather(*(square(n) for n in range(50))) >> pool
         assert numbers == tuple(n * n for n in range(50))
         assert sorted(met() @ pool) == [1, 2], "what they share is one thing for both machines"
+    assert cloud.machines() == []
+
+
+@sky.function
+def connected_hosts() -> set[str]:
+    """Return the addresses that the engine of a node, its agent and controller speak with."""
+    import os
+
+    import psutil
+
+    engine = psutil.Process(os.getpid())
+    links = [
+        link for each in (engine, *engine.parents()[:2]) for link in each.net_connections("tcp")
+    ]
+    return {link.raddr.ip for link in links if link.raddr}
+
+
+def test_nodes_that_do_not_speak_with_one_another(cloud: Loopback) -> None:
+    options = sky.Options(cluster=False)
+    with sky.Compute(cloud="aws", nodes=2, vcpus=2, allocation="spot", options=options) as pool:
+        assert len(cloud.machines()) == 2
+        assert len({id(connection) for connection, _rank in pool.locations.values()}) == 2
+        assert connected_hosts() @ pool == [{"127.0.0.1"}] * 2, "through its tunnel, and no other"
+        numbers = sky.gather(*(square(n) for n in range(50))) >> pool
+        assert numbers == tuple(n * n for n in range(50))
+        with pytest.raises(SkyUsageError, match="share nothing"):
+            met() @ pool
+        first, second = pool.clusters
+        cloud.api.preempt(second.machines[0].id, 0.0)
+        wait_until(lambda: second not in pool.clusters, 90.0, "its machine is replaced")
+        wait_until(lambda: len(pool.ranks) == 2, 90.0, "by another")
+        assert square(3) @ pool == [9, 9]
+        assert pool.clusters[0] is first, "the other went on"
     assert cloud.machines() == []

@@ -84,7 +84,7 @@ with sky.Dag("killed") as dag:
 dag.same_cluster(*dag)
 run = sky.run(dag, name="killed-batch")
 """)
-    wait_until(lambda: notes.exists() and "25 " in notes.read_text(), 60)
+    wait_until(lambda: notes.exists() and "25 " in notes.read_text())
     notebook.crash()
     notebook.start()
     notebook.run("%load_ext jupyter_sky\nimport jupyter_sky as sky, time, os")

@@ -56,7 +56,7 @@ def test_a_refused_task_goes_elsewhere_and_the_status_says_why(
     assert "planned anew" in shown and "there goes to aws" in shown
     assert book.run("list(run.state.clusters)").result == "['here', 'there', 'there-plan1']"
     assert book.run("run.state.tasks['here'].attempts").result == "1"
-    wait_until(lambda: not cloud.machines(), 20, "the machine is given back")
+    wait_until(lambda: not cloud.machines(), "the machine is given back")
 
 
 LATE = """
@@ -95,4 +95,4 @@ def test_a_budget_that_is_used_up_stops_what_runs(book: Notebook, cloud: Loopbac
     ran = book.run("run.wait(240)", 260)
     assert ran.ename == "SkyError" and "is used up" in ran.evalue, ran.traceback
     assert book.run("run.status()").result == "{'here': 'succeeded', 'there': 'failed'}"
-    wait_until(lambda: not cloud.machines(), 20, "the machine is given back")
+    wait_until(lambda: not cloud.machines(), "the machine is given back")

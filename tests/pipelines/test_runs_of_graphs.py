@@ -172,11 +172,11 @@ with sky.Dag() as dag:
     one >> sky.Task("two", run="echo 2")
 run = sky.run(dag, name="paused")
 """)
-    wait_until(lambda: notebook.run("run.status()['one']").result == "'running'", 60)
+    wait_until(lambda: notebook.run("run.status()['one']").result == "'running'")
     assert notebook.run("%sky pipeline pause paused").status == "ok"
-    wait_until(lambda: notebook.run("run.state.paused").result == "True", 60)
+    wait_until(lambda: notebook.run("run.state.paused").result == "True")
     (tmp_path / "go").touch()
-    wait_until(lambda: notebook.run("run.status()['one']").result == "'succeeded'", 60)
+    wait_until(lambda: notebook.run("run.status()['one']").result == "'succeeded'")
     assert notebook.run("run.status()['two'], run.done()").result == "('waiting', False)"
     resumed = notebook.run("%sky pipeline resume paused", 100)
     assert "two: succeeded" in resumed.stdout, resumed.traceback
