@@ -48,7 +48,7 @@ _TECHNICAL = re.compile(
             r"^\s*(#!|import |from \w+ import|def |class |python)|=\{|\$\{|\\[sdwb]",  # programs
             r"^%?%?sky |^ *--?\w+[ -]",  # lines of options
             r"^\s*<|</|jsky-|var\(--|padding:|white-space|^\s*\.?[\w-]+\s*\{",  # HTML and CSS
-            r"\w+;\s*\w+:|[\w-]+:\s?[\w#.-]+;",
+            r"\w+;\s*\w+:|[\w-]+:\s?[\w#.-]+;|^(fill|stroke): ",
             r"^\w+/\w+;|^attachment|^\{\"| rc=",  # headers, JSON, PMI
             r"^[a-z_ ]*[a-z]_[a-z][a-z_ ]*$",  # lists of names
         )
