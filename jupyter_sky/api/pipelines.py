@@ -54,9 +54,9 @@ def run_graph(
         planned anew within what is left of them. Where no plan keeps them, tasks that have not
         begun fail; what runs when the budget is used up is stopped.
     """
-    from ..pipelines.pipeline_run import start_run
     from ..pipelines.placing import choose_stores, place_graph
     from ..pipelines.replanning import make_problem
+    from ..pipelines.starting import start_run
     from ..pipelines.task_body import make_graph
 
     _register_view()
@@ -244,8 +244,8 @@ def preview_dag(dag: Dag) -> dict[str, str]:
 
 def _preview(graph: RunGraph, origin: str) -> dict[str, str]:
     from ..config.settings import Sky
-    from ..pipelines.pipeline_run import open_kept
     from ..pipelines.reuse import Reuse, describe
+    from ..pipelines.run_storage import open_kept
 
     kept = open_kept(Path(Sky.load().data_dir))
     try:
@@ -282,9 +282,9 @@ def start_notebook(
 ) -> PipelineRun:
     """Run the cells of a notebook as a graph, with `settings` of its plan."""
     from ..pipelines.cell_body import make_notebook_dag, make_notebook_graph
-    from ..pipelines.pipeline_run import start_run
     from ..pipelines.placing import place_graph
     from ..pipelines.replanning import make_problem
+    from ..pipelines.starting import start_run
     from ..pipelines.sweeps import expand_cells
 
     _register_view()
@@ -379,7 +379,7 @@ def newest() -> PipelineRun:
 
 def run_names() -> list[str]:
     """Return the names of the runs of graphs, the newest last."""
-    from ..pipelines.pipeline_run import open_journal
+    from ..pipelines.run_storage import open_journal
 
     journal = open_journal(Path(_sessions.current().config.data_dir))
     try:
@@ -390,7 +390,7 @@ def run_names() -> list[str]:
 
 def runs() -> Table:
     """Return a table of the runs of graphs, the newest first."""
-    from ..pipelines.pipeline_run import open_journal
+    from ..pipelines.run_storage import open_journal
 
     journal = open_journal(Path(_sessions.current().config.data_dir))
     try:

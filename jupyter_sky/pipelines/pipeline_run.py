@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,6 @@ from ..executor.session import Session
 from ..remote.processes import is_alive
 from ..runs.controller import Controller
 from ..runs.events import Kind
-from ..runs.graph import RunGraph
-from ..runs.journal import RunJournal
 from ..runs.state import RunState, fold
 from ..runs.task_state import Phase, TaskState
 from ..store.atomic_file import write_atomically
@@ -31,15 +28,14 @@ from .cell_outputs import output_text
 from .cell_runs import POLL_SECONDS, hourly_price
 from .executed_notebook import fill_notebook
 from .export import describe_graph, write_graph
-from .kept_results import KeptResults
 from .results import RunResults
-from .run_report import Replan, TaskReport, find_replans, make_table, report_tasks
+from .run_report import Replan, RunSnapshot, TaskReport, find_replans, take_snapshot
+from .run_storage import open_journal, open_kept
 from .session_world import SessionWorld
 from .task_names import attempt_name
 
 if TYPE_CHECKING:
     from ..optimizer.plan import Plan
-    from .replanning import RunProblem
 
 
 WATCH_SECONDS = 0.5
@@ -51,25 +47,6 @@ _TOLD = frozenset({Phase.RUNNING, Phase.DELAYED, *(one for one in Phase if one.i
 _carried_out: WeakValueDictionary[Path, PipelineRun] = WeakValueDictionary()
 """Runs whose controllers are threads of this process, by data directory and name."""
 _lock = threading.Lock()
-
-
-@dataclass(frozen=True, slots=True)
-class RunSnapshot:
-    """Run at a moment.
-
-    Attributes
-    ----------
-    state, reports, table
-        Of its tasks.
-    begun, until
-        Unix times of its first event, and of now or its last one.
-    """
-
-    state: RunState
-    reports: tuple[TaskReport, ...]
-    table: Table
-    begun: float
-    until: float
 
 
 class PipelineRun:
@@ -213,16 +190,8 @@ class PipelineRun:
     def snapshot(self) -> RunSnapshot:
         """Return state, report and times of one moment."""
         events = self._journal.events(self.name)
-        state = fold(RunState.begin(self.graph), events)
-        now = time.time()
-        is_over = all(task.phase.is_final for task in state.tasks.values())
-        begun = events[0].at if events else now
-        until = events[-1].at if events and is_over else now
         price = partial(hourly_price, self._session.store)
-        reports = report_tasks(state, events, self.plan, price, now)
-        replans = find_replans(events)
-        table = make_table(self.name, reports, self.plan, until - begun, replans)
-        return RunSnapshot(state, reports, table, begun, until)
+        return take_snapshot(self.name, self.graph, events, self.plan, price, time.time())
 
     def is_carried_out(self) -> bool:
         """Return whether a process carries it out: this one, or another that lives."""
@@ -473,58 +442,3 @@ def _reason(task: TaskState) -> str:
     if task.phase is Phase.SUCCEEDED:
         return _("its result was kept") if task.stored else ""
     return task.reason
-
-
-def open_kept(folder: Path) -> KeptResults:
-    """Return the results that are kept of a user's runs."""
-    return KeptResults(folder / "kept-results")
-
-
-def open_journal(folder: Path) -> RunJournal:
-    """Return the journal of a user's runs."""
-    return RunJournal(folder / "runs.db")
-
-
-def start_run(
-    session: Session,
-    graph: RunGraph,
-    name: str,
-    plan: Plan,
-    problem: RunProblem,
-    detach: bool = False,
-    *,
-    fail_fast: bool = False,
-    **settings: Any,
-) -> PipelineRun:
-    """Store a graph as a run, and carry it out.
-
-    Parameters
-    ----------
-    plan, problem
-        Plan with which it begins, and what later ones are made from.
-    detach
-        In a process of its own, which outlives this one.
-    fail_fast
-        Cancel all when a task has failed.
-    **settings
-        ``origin`` names the notebook or graph, whose kept results are compared with; ``fresh=True``
-        runs every task. For the graph of a notebook ``source`` is the notebook, ``cells`` the
-        number of the cell of each task, ``sweeps`` the tasks of each cell that ``--map`` makes
-        several of.
-
-    Raises
-    ------
-    SkyUsageError
-        There is a run of that name.
-    """
-    journal = open_journal(Path(session.config.data_dir))
-    try:
-        plans = {"plan": plan.to_json(), "problem": problem.to_text()}
-        settings = {"notebook": session.notebook, **plans, **settings}
-        journal.add(name, graph, settings, time.time())
-        if fail_fast:
-            journal.wish(name, Kind.FAIL_FAST, time.time())
-    finally:
-        journal.close()
-    run = PipelineRun(session, name)
-    return run.start_detached() if detach else run.start()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..quantities import format_duration, format_elapsed
 from ..runs.events import Event, Kind
-from ..runs.state import RunState
+from ..runs.graph import RunGraph
+from ..runs.state import RunState, fold
 from ..runs.task_state import Phase
 from ..tables import Table
 from ..translation import _
@@ -240,3 +241,50 @@ def _usd(value: float | None) -> str:
 
 def _time(seconds: float | None) -> str:
     return "" if seconds is None else format_elapsed(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSnapshot:
+    """Run at a moment.
+
+    Attributes
+    ----------
+    state, reports, table
+        Of its tasks.
+    begun, until
+        Unix times of its first event, and of now or its last one.
+    """
+
+    state: RunState
+    reports: tuple[TaskReport, ...]
+    table: Table
+    begun: float
+    until: float
+
+
+def take_snapshot(
+    name: str,
+    graph: RunGraph,
+    events: Sequence[Event],
+    plan: Plan,
+    hourly_price: Callable[[str], float],
+    now: float,
+) -> RunSnapshot:
+    """Return a run as it is after its events.
+
+    Parameters
+    ----------
+    name, graph, events, plan
+        Of the run; the plan is that with which it began.
+    hourly_price
+        Returns the USD/h of the cluster that was launched with a token.
+    now
+        Unix time.
+    """
+    state = fold(RunState.begin(graph), events)
+    is_over = all(task.phase.is_final for task in state.tasks.values())
+    begun = events[0].at if events else now
+    until = events[-1].at if events and is_over else now
+    reports = report_tasks(state, events, plan, hourly_price, now)
+    table = make_table(name, reports, plan, until - begun, find_replans(events))
+    return RunSnapshot(state, reports, table, begun, until)

@@ -27,7 +27,8 @@ def list_runs(service: SkyService) -> dict[str, Any]:
         ``runs``: name, unix time of the begin, counts by state, USD, whether it is over and whether
         some process carries it out; ``more``: number of older ones.
     """
-    from ..pipelines.pipeline_run import PipelineRun, open_journal
+    from ..pipelines.pipeline_run import PipelineRun
+    from ..pipelines.run_storage import open_journal
 
     folder = Path(service.session.config.data_dir)
     with closing(open_journal(folder)) as journal:

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 import jupyter_sky as sky  # noqa: E402
 from jupyter_sky.executor import session as sessions  # noqa: E402
-from jupyter_sky.pipelines.pipeline_run import open_journal  # noqa: E402
+from jupyter_sky.pipelines.run_storage import open_journal  # noqa: E402
 from jupyter_sky.runs.events import Kind  # noqa: E402
 
 ROUNDS = 3

@@ -124,7 +124,7 @@ def replan_real_seconds() -> float:
     from pathlib import Path
     import jupyter_sky as sky
     from jupyter_sky.executor import session as sessions
-    from jupyter_sky.pipelines.pipeline_run import open_journal
+    from jupyter_sky.pipelines.run_storage import open_journal
     from jupyter_sky.runs.events import Kind
 
     sessions.open_session({}, "benchmark.ipynb", lasting=True)

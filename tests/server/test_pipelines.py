@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_sky.optimizer.plan import Plan
 from jupyter_sky.optimizer.plan_values import Certificate
-from jupyter_sky.pipelines.pipeline_run import open_journal
+from jupyter_sky.pipelines.run_storage import open_journal
 from jupyter_sky.remote.processes import identity
 from jupyter_sky.runs.events import Event, Kind
 from jupyter_sky.runs.graph import RunGraph, RunTask
