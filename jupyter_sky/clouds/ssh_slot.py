@@ -44,6 +44,7 @@ boot=$(cat boot 2>/dev/null)
   echo '{"reason": "the machine was restarted"}' || echo "{}"
 """
 _RELEASE_SCRIPT = """
+slot=$(sed -n 's/.*"remove": \\["[^"]*", "\\([^"]*\\)"\\].*/\\1/p' "$1/cleanup.json" 2>/dev/null)
 alive() { [ -e "$1/alive" ] && ! flock -s -n "$1/alive" true; }
 if alive "$1"; then
   pid=$(cat "$1/pid")
@@ -56,6 +57,9 @@ for mounted in "$1"/mounts/*; do # left where all processes were killed
   fusermount3 -u -z "$mounted" 2>/dev/null
 done
 rm -rf "$1"
+# a supervisor that was killed leaves its slot; one that another cluster has taken since stays
+[ -f "$slot" ] && flock -n "$slot" rm -f "$slot"
+true
 """
 
 

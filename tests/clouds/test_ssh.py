@@ -120,6 +120,20 @@ def test_a_slot_is_one_clusters_only(host: SshHost, pool: Callable[..., None]) -
     cloud.terminate([second.id])
 
 
+def test_a_cluster_that_has_to_be_killed_leaves_no_slot(
+    host: SshHost, pool: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh_slot, "GRACE_SECONDS", 1)
+    pool(host.toml("box"))
+    (machine,) = cloud.launch(order("stuck"))
+    agents = [process for process in host.own() if "slot-agent" in process.cmdline()]
+    for process in agents:
+        process.suspend()  # as one is on a machine without memory
+    assert agents and host.taken()
+    cloud.terminate([machine.id])
+    wait_until(lambda: not host.taken() + host.clusters(), "folders or slots are left")
+
+
 def test_slots_are_spread_and_all_or_none(host: SshHost, pool: Callable[..., None]) -> None:
     other = SshHost(53)
     try:

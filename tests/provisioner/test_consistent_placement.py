@@ -77,7 +77,7 @@ def test_a_refused_spec_gives_way_to_the_next(
         return SimpleNamespace(row=start.row, link=SimpleNamespace(lost=False))
 
     monkeypatch.setattr(cluster_launch._LaunchAttempt, "run", run)
-    monkeypatch.setattr(sky.Compute, "use_cluster", lambda self, cluster, *__: cluster)
+    monkeypatch.setattr(sky.Compute, "use_clusters", lambda self, clusters, *__: clusters[0])
     specs = [sky.Spec(provider=name, accelerator="A100") for name in ("aws", "gcp")]
     compute = sky.Compute(*specs, allocation="on-demand", selection=selection)
     with pytest.warns(UserWarning, match="the next alternative is asked"):
