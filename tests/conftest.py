@@ -28,7 +28,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 hypothesis.settings.register_profile("tests", deadline=None)  # a busy machine is slow
 hypothesis.settings.load_profile("tests")
-WAIT = 60.0
+WAIT = 100.0
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 

@@ -52,8 +52,8 @@ def start(fresh: Any, cloud: Loopback) -> Iterator[Callable[..., Notebook]]:
     cloud.api.scripts.clear()
 
 
-def gone(cloud: Loopback, within: float = 20.0) -> None:
-    wait_until(lambda: not cloud.machines(), within, f"machines are left: {cloud.machines()}")
+def gone(cloud: Loopback) -> None:
+    wait_until(lambda: not cloud.machines(), "machines are left")
 
 
 def reaped(start: Any, cloud: Loopback, *words: str) -> str:

@@ -38,7 +38,7 @@ def test_more_nodes_come_and_go_one_by_one(data: Path) -> None:
         calls = [rank_and_process(1.0) > pool for _ in range(9)]
         assert len({call.result(60)[1] for call in calls}) == 3
         assert [cluster.row.nodes for cluster in pool.clusters] == [1, 1, 1]
-        wait_until(lambda: len(pool.ranks) == 1, 30.0, "those that are idle leave")
+        wait_until(lambda: len(pool.ranks) == 1, "those that are idle leave")
 
 
 def test_a_node_that_cannot_be_had_ends_the_others(data: Path) -> None:
