@@ -295,7 +295,7 @@ def test_a_machine_whose_head_is_killed_ends_by_itself(
     assert supervisors, "its own, and not those of other tests"
     for supervisor in supervisors:
         supervisor.kill()
-    gone(cloud, 30)
+    gone(cloud)
 
 
 def test_the_lease_ends_a_machine_that_is_in_use(

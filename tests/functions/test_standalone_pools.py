@@ -37,7 +37,7 @@ def test_more_nodes_come_and_go_one_by_one(data: Path) -> None:
     with sky.Compute(name="grows", nodes=(1, 3), options=STANDALONE) as pool:
         calls = [rank_and_process(1.0) > pool for _ in range(9)]
         assert len({call.result(60)[1] for call in calls}) == 3
-        assert [cluster.row.nodes for cluster in pool.clusters] == [1, 1, 1]
+        assert {cluster.row.nodes for cluster in pool.clusters} == {1}
         wait_until(lambda: len(pool.ranks) == 1, "those that are idle leave")
 
 
