@@ -55,4 +55,4 @@ def test_the_plan_has_alternatives(cells: dict[str, Any]) -> None:
 def test_cost_names_the_cell(cells: dict[str, Any]) -> None:
     text = bundle(cells["cost"])["text/plain"]
     assert "count" in text and "$0.00" in text  # this machine is free, and that is known
-    assert "this-machine" in str(cells["down"].outputs)
+    assert "this machine" in str(cells["down"].outputs)
