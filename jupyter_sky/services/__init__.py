@@ -1,0 +1,1 @@
+"""Data services on rented machines: Spark, Dask and Ray behind one endpoint in a cell."""
