@@ -57,7 +57,8 @@ class LaunchBegins(Exception):
 
     def __init__(self, offer: Offer, price: float | None) -> None:
         super().__init__(offer.place)
-        self.offer, self.price = offer, price
+        self.cloud = offer.cloud
+        self.answer = offer.place, format_rate(price)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,23 +154,23 @@ def planned_place(plan: Plan) -> tuple[str, str]:
     return task.offer.place, format_rate(task.offer.price * task.nodes)
 
 
-def launched_place(line: str) -> tuple[str, str]:
-    """Return the place of a cell, and the price at which its account would be opened."""
+def launch_of_cell(line: str) -> LaunchBegins:
+    """Return the launch that a cell would begin."""
     options = with_settings(parse_cell_line(line, {}), Sky.load())
     request = ClusterRequest(options.resources)
     return _begun(lambda: sessions.current().clusters.obtain(request, lambda stage, detail: None))
 
 
-def pooled_place(words: dict[str, Any]) -> tuple[str, str]:
-    """Return the place and the price of a pool."""
+def launch_of_pool(words: dict[str, Any]) -> LaunchBegins:
+    """Return the launch that a pool would begin."""
     return _begun(sky.Compute(**words).up)
 
 
-def _begun(launch: Callable[[], object]) -> tuple[str, str]:
+def _begun(launch: Callable[[], object]) -> LaunchBegins:
     try:
         launch()
     except LaunchBegins as begun:
-        return begun.offer.place, format_rate(begun.price)
+        return begun
     raise AssertionError("no launch has begun")
 
 
@@ -178,11 +179,12 @@ def compare(words: dict[str, Any]) -> Agreement:
     line = cell_line(words)
     told = placement_text(read(f"%%sky {line}\npass").fields or Fields(), {})
     try:
-        place, price = launched_place(line)
+        begun = launch_of_cell(line)
     except SkyError as refusal:
         return Agreement(words, "", tuple(_differences_of_refusal(words, line, told, refusal)))
+    place, price = begun.answer
     places: dict[str, tuple[str, str]] = {
-        "pool": pooled_place(words),
+        "pool": launch_of_pool(words).answer,
         "dry run": planned_place(dry_run("1", parse_cell_line(line, {})).plan),
         "plan": planned_place(verbs.call_verb(plan_words(line))),
     }
@@ -190,14 +192,14 @@ def compare(words: dict[str, Any]) -> Agreement:
     here = place == "this machine" and told.startswith("would run on this machine")
     if not here and not (place in told and price in told):
         found.append(f"form: {told}")
-    return Agreement(words, place.split()[0], tuple(found))
+    return Agreement(words, begun.cloud, tuple(found))
 
 
 def _differences_of_refusal(
     words: dict[str, Any], line: str, told: str, refusal: SkyError
 ) -> Iterator[str]:
     try:
-        yield f"pool: {pooled_place(words)}"
+        yield f"pool: {launch_of_pool(words).answer}"
     except SkyError as other:
         if type(other) is not type(refusal):
             yield f"pool: {other!r}"
