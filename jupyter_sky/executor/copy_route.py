@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import SkyUsageError
+from ..storage.access import Access
 from ..storage.data import Storage
-from ..storage.delegation import Access, delegate
+from ..storage.delegation import delegate
 from ..storage.movers import Report
 from ..storage.part_worker import PartWorker, Worker
 from ..storage.places import LOCAL, place_of
@@ -17,7 +18,7 @@ from ..storage.ssh_store import SshStore
 from ..storage.store import Store
 from ..translation import _
 from . import session as _sessions
-from .data_estimate import place_of_cluster
+from .cluster_place import place_of_cluster
 from .engine_worker import EngineWorker
 
 if TYPE_CHECKING:

@@ -15,28 +15,13 @@ from ..storage.store import Store
 from ..storage.traffic import Traffic, TransferTraffic
 from ..storage.uri import StorageUri
 from ..translation import _
+from .cluster_place import place_of_cluster
 
 if TYPE_CHECKING:
     from ..catalog.catalog import Catalog
     from ..store.store import ClusterRow
     from .datasets import CellDataset
     from .uploads import UploadTarget
-
-
-def place_of_cluster(row: ClusterRow) -> str:
-    """Return the place of a cluster, as the catalog writes it."""
-    return place_of_machine(row.cloud, row.region)
-
-
-def place_of_machine(cloud: str, region: str | None) -> str:
-    """Return the place of a machine, as the catalog writes it.
-
-    Examples
-    --------
-    >>> place_of_machine("aws", "us-east-1"), place_of_machine("local", "this-machine")
-    ('aws/us-east-1', 'local')
-    """
-    return f"{cloud}/{region}" if region and cloud != LOCAL else cloud
 
 
 def download_traffic(data: CellDataset) -> TransferTraffic:

@@ -22,9 +22,10 @@ from ..errors import SkyUsageError
 from ..provider.register import find_facts
 from ..quantities import Amount, format_objects
 from ..resources import Resources
+from ..storage.access import Access
 from ..storage.connections import Connections
 from ..storage.dataset import Dataset
-from ..storage.delegation import Access, delegate
+from ..storage.delegation import delegate
 from ..storage.downloads import ContentSums, DownloadPlan, find_sums, plan_download
 from ..storage.errors import SkyObjectMissing, SkyStorageError
 from ..storage.listing import Manifest, list_objects
@@ -39,7 +40,7 @@ from ..storage.traffic import Traffic, TransferTraffic, traffic_of
 from ..storage.tree_names import fold_of_platform
 from ..storage.uri import StorageUri
 from ..translation import _
-from .data_estimate import place_of_cluster
+from .cluster_place import place_of_cluster
 from .peers import PeerRoutes
 from .staging import StagedData, price_staging, staged_data
 from .transfer_account import observe_transfer

@@ -15,7 +15,7 @@ from .run_monitor import ANSWER_SECONDS, describe_loss
 
 if TYPE_CHECKING:
     from .cluster import ClusterHandle
-    from .session import Session
+    from .session_state import SessionState
 
 POLL_SECONDS = 0.2
 _END_OF_JOURNAL = 10**9
@@ -35,7 +35,7 @@ class EarlierRun:
     0.93
     """
 
-    def __init__(self, session: Session, row: RunRow) -> None:
+    def __init__(self, session: SessionState, row: RunRow) -> None:
         self.session, self.id, self.name = session, row.run_id, row.name
         self.label = row.label
         self._row = row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ..engines.client.waits import wait_callback
@@ -15,7 +15,7 @@ from ..translation import _
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
     from .cluster import ClusterHandle
-    from .run import SkyRun
+    from .live_run import LiveRun
 
 ANSWER_SECONDS = 1.0
 """Longest wait for an answer that is only for the status line."""
@@ -31,17 +31,19 @@ class QueueWatch:
     ----------
     run
         The run that may have to wait.
+    live
+        Runs of this process by id.
     """
 
-    def __init__(self, run: SkyRun) -> None:
-        self._run, self._has_begun = run, False
+    def __init__(self, run: LiveRun, live: Mapping[str, LiveRun]) -> None:
+        self._run, self._live, self._has_begun = run, live, False
 
     def describe_ahead(self) -> str:
         """Return the cell that its cell waits for, in words; empty if it waits for none."""
         run = self._run
         if run.cluster is None or self._has_begun:
             return ""
-        for other in list(run.session.live.values()):
+        for other in list(self._live.values()):
             is_earlier = other.cluster is run.cluster and other.started < run.started
             if is_earlier and set(other.ranks) & set(run.ranks):
                 return _("behind {cell}").format(cell=other.label)

@@ -16,7 +16,7 @@ from .transfer import Progress
 
 if TYPE_CHECKING:
     from .cluster import ClusterHandle
-    from .session import Session
+    from .session_state import SessionState
     from .stored_values import StoredValue
 
 
@@ -105,7 +105,7 @@ def split_destination(words: Sequence[str]) -> tuple[list[str], str | None]:
     return [*words], None
 
 
-def check_destination(session: Session, request: FetchRequest) -> None:
+def check_destination(session: SessionState, request: FetchRequest) -> None:
     """Refuse a last word that may be meant as one more file to bring.
 
     Raises
@@ -128,7 +128,7 @@ def check_destination(session: Session, request: FetchRequest) -> None:
 
 
 def fetch(
-    session: Session,
+    session: SessionState,
     request: FetchRequest,
     progress: Progress = lambda done, total: None,
     tell: Callable[[str], None] = lambda text: None,
@@ -159,12 +159,12 @@ def fetch(
     return [fetcher.fetch(name) for name in request.names]
 
 
-def _bind_stored(session: Session, name: str, stored: StoredValue) -> FetchedValue:
+def _bind_stored(session: SessionState, name: str, stored: StoredValue) -> FetchedValue:
     value = session.namespace[name] = stored.fetch()
     return FetchedValue(name, value)
 
 
-def _stored_values(session: Session, request: FetchRequest) -> Sequence[StoredValue]:
+def _stored_values(session: SessionState, request: FetchRequest) -> Sequence[StoredValue]:
     """Return the handles of values in a store, where all names are such: no cluster is needed."""
     module = sys.modules.get("jupyter_sky.executor.stored_values")
     if module is None or request.to is not None:  # no cell has kept any
@@ -177,7 +177,7 @@ def _stored_values(session: Session, request: FetchRequest) -> Sequence[StoredVa
 class _Fetcher:
     """Steps of one request; its attributes are the arguments of `fetch`."""
 
-    session: Session
+    session: SessionState
     source: FileSource
     request: FetchRequest
     progress: Progress

@@ -23,7 +23,7 @@ from ..storage.store import Store
 from ..storage.traffic import Traffic, TransferTraffic, traffic_of
 from ..storage.uri import StorageUri
 from ..translation import _
-from .data_estimate import place_of_cluster
+from .cluster_place import place_of_cluster
 from .datasets import CellDataset, check_paths, delegate_data, list_cell_data, path_advice
 from .transfer_account import TransferAccount
 from .transfer_progress import TransferReporter

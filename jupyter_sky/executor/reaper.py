@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,37 +19,12 @@ from ..errors import SkyError
 from ..translation import _
 from .cluster_launch import ABANDONED_NOTE, end_abandoned_launch, is_launch_running
 from .cluster_records import ClusterRecords
+from .reap_finding import ReapFinding
 from .recovery import recover_rows
 
 if TYPE_CHECKING:
     from ..clouds import Cloud
     from ..store.store import ClusterRow
-
-
-@dataclass(frozen=True, slots=True)
-class ReapFinding:
-    """A machine, or another thing that costs money, which the reaper found.
-
-    Attributes
-    ----------
-    cloud, what : str
-        Name of the cloud, and the name of the machine or resource there.
-    cluster : str
-        Name of its cluster; empty if not known.
-    why : str
-        Reason why it should not be there.
-    gone : bool
-        Whether the cloud has confirmed its end.
-    error : str
-        Reason why it could not be ended, or the cloud not be asked.
-    """
-
-    cloud: str
-    what: str
-    cluster: str
-    why: str
-    gone: bool
-    error: str = ""
 
 
 def reap_machines(records: ClusterRecords, everywhere: bool = True) -> list[ReapFinding]:

@@ -46,7 +46,7 @@ from .values import ClusterRequest, Placement, Replies, RunLimits, Sending
 if TYPE_CHECKING:
     from ..engines.client.cell_execution import CellExecution
     from .cluster import ClusterHandle
-    from .session import Session
+    from .session_state import SessionState
 
 
 class SkyRun(PendingResult):
@@ -68,7 +68,7 @@ class SkyRun(PendingResult):
 
     def __init__(
         self,
-        session: Session,
+        session: SessionState,
         code: str,
         options: CellOptions,
         display: Display,
@@ -94,7 +94,7 @@ class SkyRun(PendingResult):
         self.record = RunRecord(session.store, row)
         self.status_line = StatusLine(display, self.id, self.record, session.notebook_usd)
         self.stops = StopRequests(self.record)
-        self._queue = QueueWatch(self)
+        self._queue = QueueWatch(self, session.live)
         self._relay: Relay | None = None
 
     # -- for users -------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from .display import Stage
 from .request import CellPosition
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .session_state import SessionState
 
 CODE_CHARACTERS = 200
 """Length of the code in a record, unless its first telling line comes later."""
@@ -51,7 +51,7 @@ def recorded_code(code: str) -> str:
 
 def waiting_row(
     run_id: str,
-    session: Session,
+    session: SessionState,
     options: CellOptions,
     origin: CellPosition,
     code: str,

@@ -20,8 +20,8 @@ from ..storage.scratch import Scratch, ScratchFinding, ScratchNotes
 from ..storage.stores import open_store
 from ..storage.uri import StorageUri
 from ..translation import _
-from .data_estimate import place_of_machine
-from .reaper import ReapFinding
+from .cluster_place import place_of_machine
+from .reap_finding import ReapFinding
 
 UPLOAD_DAYS = 7
 """Days for which an upload that was interrupted is kept, so that the same transfer goes on."""

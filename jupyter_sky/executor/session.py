@@ -6,52 +6,28 @@ import atexit
 import contextlib
 import os
 import shutil
-import tempfile
 import threading
-import time
-import uuid
 from collections import deque
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from ..cell_options.values import CellOptions
-from ..config.settings import Sky
 from ..errors import SkyError
 from ..ledger import budget
-from ..ledger.ledger import Ledger
-from ..store.store import Store
-from ..translation import _
-from .clusters import ClusterRegistry
 from .display import Display, NoDisplay
 from .earlier_run import EarlierRun
 from .request import CellPosition, with_settings
 from .run import SkyRun
-from .run_history import RunHistory
-from .variables import Variables
+from .session_state import SessionState
 
-USD_SECONDS = 1.0
-"""Longest age of the notebook's cost that is shown."""
 KEPT_RUNS = 10
 """Most named or background runs that are kept to be asked for by name."""
 
 
-class Session:
-    """State of `jupyter_sky` in one process.
-
-    Parameters
-    ----------
-    namespace
-        The notebook's variables, where inputs come from and outputs go.
-    notebook
-        Its path; clusters and costs belong to it.
-    is_persistent
-        Whether the notebook outlives this process (a notebook of a Jupyter server does; a
-        headless run does not, and its clusters end with it).
-    everywhere
-        Whether runs of all notebooks are looked up, not of this one alone.
-    """
+class Session(SessionState):
+    """Session of one process: runs cells, finds the handles of runs, ends with the process."""
 
     def __init__(
         self,
@@ -60,31 +36,12 @@ class Session:
         is_persistent: bool,
         everywhere: bool = False,
     ) -> None:
-        self.namespace, self.notebook = namespace, notebook
-        self.everywhere = everywhere
-        self.config = Sky.load()
-        self.id = uuid.uuid4().hex[:12]
-        self.folder = Path.cwd()
-        self.store = Store.open(Path(self.config.data_dir))
-        # clusters of a store that is in no file could not be found again
-        self.lasting = is_persistent and self.store.durable
+        super().__init__(namespace, notebook, is_persistent, everywhere)
         self._shown_notices = 0
-        self._scratch = None if self.store.durable else _use_temporary_folder(self.config)
-        self.ledger = Ledger(self.store)
-        self.clusters = ClusterRegistry(self.store, notebook, self.id)
-        self.variables = Variables(namespace, self.clusters)
-        self.history = RunHistory(
-            self.store,
-            self.clusters.connected,
-            Path(self.config.data_dir),
-            None if everywhere else notebook,
-        )
         self._share_budget()
-        self.live: dict[str, SkyRun] = {}
         # a run holds its value: only the latest are kept of those that have no other reference
         self.named: WeakValueDictionary[str, SkyRun] = WeakValueDictionary()
         self._latest: deque[SkyRun] = deque(maxlen=KEPT_RUNS)
-        self._usd: tuple[float, float | None] = (0.0, 0.0)
         atexit.register(self.close)
 
     def _share_budget(self) -> None:
@@ -148,7 +105,7 @@ class Session:
         if run is None:
             for candidate in self.live.values():
                 if which in (candidate.name, str(candidate.origin.number), candidate.id):
-                    return candidate
+                    return cast("SkyRun", candidate)
             return EarlierRun(self, self.history.find_run(which))
         return run
 
@@ -158,23 +115,7 @@ class Session:
             return True
         return any(row.name == name for row in self.store.runs(notebook=self.notebook, limit=1000))
 
-    # -- account ---------------------------------------------------------------------------
-
-    def notebook_usd(self) -> float | None:
-        """Return the cost of this notebook so far in USD (read at most once a second)."""
-        now = time.monotonic()
-        if now - self._usd[0] > USD_SECONDS:
-            self._usd = (now, self.ledger.notebook_usd(self.notebook))
-        return self._usd[1]
-
     # -- the end ---------------------------------------------------------------------------
-
-    @staticmethod
-    def is_kernel_ending() -> bool:
-        """Return whether the kernel of this process was asked to restart or to shut down."""
-        from IPython import get_ipython  # type: ignore[attr-defined]
-
-        return bool(getattr(get_ipython(), "exit_now", False))
 
     def close(self) -> None:
         """Close all connections; end the clusters that no later session would use."""
@@ -194,13 +135,6 @@ class Session:
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
         atexit.unregister(self.close)
-
-
-def _use_temporary_folder(config: Sky) -> Path:
-    """Keep clusters in a temporary directory: the data directory cannot be written."""
-    config.data_dir = tempfile.mkdtemp(prefix="jupyter-sky-")
-    config.origins["data_dir"] = _("a temporary folder, because the other cannot be used")
-    return Path(config.data_dir)
 
 
 _session: Session | None = None

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..config.settings import Sky
-from ..storage.delegation import Access, delegate
+from ..storage.access import Access
+from ..storage.delegation import delegate
 from ..storage.downloads import DownloadPlan, plan_download
 from ..storage.estimate import Estimate, expected_traffic, transfer_duration
 from ..storage.object_transfer import TransferItem

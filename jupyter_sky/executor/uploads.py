@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ..cell_options.values import CellUpload
 from ..errors import SkyUsageError
 from ..quantities import format_size
+from ..storage.access import Access
 from ..storage.data import usage_memory
-from ..storage.delegation import Access, delegate
+from ..storage.delegation import delegate
 from ..storage.errors import SkyStorageError
 from ..storage.file_parts import VERSION_HEADER, file_url
 from ..storage.object_transfer import TransferItem
@@ -26,7 +27,7 @@ from ..storage.transfer_values import TransferOptions
 from ..storage.tree_names import path_error
 from ..storage.uri import StorageUri
 from ..translation import _
-from .data_estimate import place_of_cluster
+from .cluster_place import place_of_cluster
 from .engine_worker import EngineWorker, RelayWorker, Report
 from .transfer_progress import TransferReporter
 

@@ -54,7 +54,8 @@ def _describe_data(
 ) -> list[str]:
     """Return what bringing the data of a cell to its place would take, and uploading."""
     from .. import catalog
-    from ..executor.data_estimate import estimate_lines, place_of_machine, upload_lines
+    from ..executor.cluster_place import place_of_machine
+    from ..executor.data_estimate import estimate_lines, upload_lines
     from ..executor.uploads import open_targets
 
     offer = found.tasks[0].offer

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from .access import Access
 from .errors import SkyStorageError
 from .s3 import S3Store
 from .signing import BearerSigner, BearerToken
@@ -20,13 +20,6 @@ from .uri import StorageUri
 
 if TYPE_CHECKING:
     from google.auth.downscoped import CredentialAccessBoundary
-
-
-class Access(Enum):
-    """Right that a machine gets, with Google's role for it."""
-
-    READ = "inRole:roles/storage.objectViewer"
-    WRITE = "inRole:roles/storage.objectUser"
 
 
 def delegate(store: Store, uri: StorageUri, access: Access) -> Store | None:

@@ -75,7 +75,7 @@ def find_signer() -> GoogleSigner:
     """
     from google.auth.credentials import Signing
 
-    from .stores import google_credentials
+    from .google_login import google_credentials
 
     credentials = google_credentials()
     if not isinstance(credentials, Signing):

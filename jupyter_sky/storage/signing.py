@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from .delegation import Access
+    from .access import Access
     from .uri import StorageUri
 
 ALGORITHM = "AWS4-HMAC-SHA256"

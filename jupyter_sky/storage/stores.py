@@ -17,13 +17,14 @@ from .azure_signing import AzureGrant, SasSigner
 from .dialects import AmazonDialect, CompatibleDialect, GoogleDialect
 from .endpoints import with_endpoint
 from .files import FilesStore
+from .google_login import google_credentials
 from .s3 import S3Store
 from .signing import BearerSigner, BearerToken, Clock, S3Credentials, SigV4Signer
 from .store import Store
 from .uri import StorageUri
 
 if TYPE_CHECKING:
-    from .delegation import Access
+    from .access import Access
 
 GOOGLE = "https://storage.googleapis.com"
 
@@ -178,20 +179,3 @@ def narrowed_google_token(uri: StorageUri, access: Access) -> Callable[[], Beare
     from .delegation import NarrowedToken
 
     return NarrowedToken(google_credentials(), uri, access, Request())
-
-
-@lru_cache(maxsize=1)
-def google_credentials():
-    """Return the default credentials of this machine, asked for once."""
-    try:
-        import google.auth
-        from google.auth.exceptions import DefaultCredentialsError
-    except ImportError:
-        hint = 'pip install "jupyter_sky[gcp]"'
-        raise SkyUsageError(_("google-auth is missing"), hint=hint) from None
-    scopes = ["https://www.googleapis.com/auth/devstorage.read_write"]
-    try:
-        return google.auth.default(scopes=scopes)[0]
-    except DefaultCredentialsError:
-        hint = "run gcloud auth application-default login"
-        raise SkyUsageError(_("no credentials for Google Cloud Storage"), hint=hint) from None

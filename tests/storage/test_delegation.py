@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from jupyter_sky.storage import delegation
+from jupyter_sky.storage.access import Access
 from jupyter_sky.storage.connections import Connections
-from jupyter_sky.storage.delegation import Access, NarrowedToken, delegate
+from jupyter_sky.storage.delegation import NarrowedToken, delegate
 from jupyter_sky.storage.errors import SkyStorageError, SkyStoragePermission
 from jupyter_sky.storage.files import FilesStore
 from jupyter_sky.storage.part_worker import read_part, write_part

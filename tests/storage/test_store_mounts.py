@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.remote.supervisor import unmount_below
+from jupyter_sky.storage.access import Access
 from jupyter_sky.storage.block_reader import BLOCK_BYTES
-from jupyter_sky.storage.delegation import Access, delegate
+from jupyter_sky.storage.delegation import delegate
 from jupyter_sky.storage.listing import list_objects
 from jupyter_sky.storage.machine_data import request_to_json
 from jupyter_sky.storage.mounts import Mount, missing_for_mounts
