@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from ..errors import SkyUsageError
 from ..translation import _
+from .google_login import google_credentials
 
 ALGORITHM = "GOOG4-RSA-SHA256"
 
@@ -74,8 +75,6 @@ def find_signer() -> GoogleSigner:
         They are those of a person, who has no key that signs.
     """
     from google.auth.credentials import Signing
-
-    from .google_login import google_credentials
 
     credentials = google_credentials()
     if not isinstance(credentials, Signing):

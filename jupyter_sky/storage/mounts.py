@@ -73,7 +73,7 @@ class Mount:
         self.on_change: Callable[[], object] = lambda: None
         self._wanted: dict[Window, None] = {}
         self._errors: list[str] = []
-        self._last_words: deque[str] = deque(maxlen=5)
+        self._last_errors: deque[str] = deque(maxlen=5)
         self._lock = threading.Lock()
         self._mounted = threading.Event()
         path.mkdir(mode=0o700, parents=True)
@@ -99,7 +99,7 @@ class Mount:
         self._send({"objects": objects, "folders": folders, "path": str(self.path)})
         if not self._mounted.wait(MOUNT_SECONDS) or self.has_ended:
             self.close()
-            said = " ".join(self._last_words) or _("no answer")
+            said = " ".join(self._last_errors) or _("no answer")
             raise SkyStorageError(
                 _("it could not be mounted: {said}").format(said=said),
                 hint=_("--data brings the data instead, once for each machine"),
@@ -177,4 +177,4 @@ class Mount:
 
     def _read_errors(self) -> None:
         for line in self._process.stderr:  # type: ignore[union-attr]
-            self._last_words.append(line.strip())
+            self._last_errors.append(line.strip())

@@ -41,7 +41,7 @@ class Signer:
 
         return sign
 
-    def let_go(self, count: int = 1) -> None:
+    def release(self, count: int = 1) -> None:
         self._may_go_on.release(count)
 
     def next(self, count: int) -> set[int]:
@@ -67,7 +67,7 @@ def test_worker_carries_no_more_parts_than_it_may(tmp_path: Path) -> None:
     assert signer.next(2) == {0, 1} and signer.asked.empty()
     worker.limit(Limits(parts=3))
     assert signer.next(1) == {2} and signer.asked.empty()
-    signer.let_go(5)
+    signer.release(5)
     worker.close()
     assert sorted(outcome.id for outcome in outcomes) == [0, 1, 2, 3, 4]
     assert not any(outcome.error for outcome in outcomes)
@@ -76,7 +76,7 @@ def test_worker_carries_no_more_parts_than_it_may(tmp_path: Path) -> None:
 def test_worker_carries_no_more_bytes_than_it_may(tmp_path: Path) -> None:
     worker, signer, outcomes = start(tmp_path, Limits(bytes=3 * PART - 1), 4)
     assert signer.next(2) == {0, 1} and signer.asked.empty()
-    signer.let_go(4)
+    signer.release(4)
     worker.close()
     assert len(outcomes) == 4
 
@@ -85,13 +85,13 @@ def test_lower_limit_holds_for_jobs_that_wait(tmp_path: Path) -> None:
     worker, signer, outcomes = start(tmp_path, Limits(parts=3), 6)
     signer.next(3)
     worker.limit(Limits(parts=1))
-    signer.let_go(2)
+    signer.release(2)
     while len(outcomes) < 2:
         time.sleep(0.001)
     assert signer.asked.empty(), "one of the three is still carried"
-    signer.let_go(1)
+    signer.release(1)
     assert signer.next(1) == {3} and signer.asked.empty()
-    signer.let_go(3)
+    signer.release(3)
     worker.close()
     assert len(outcomes) == 6
 
@@ -101,7 +101,7 @@ def test_jobs_that_wait_are_given_up_and_reported(tmp_path: Path) -> None:
     assert signer.next(1) == {0}
     worker.limit(NOTHING)
     assert [(outcome.id, bool(outcome.error)) for outcome in outcomes] == [(1, True), (2, True)]
-    signer.let_go(1)
+    signer.release(1)
     worker.close()
     assert outcomes[2].id == 0 and not outcomes[2].error
 

@@ -121,9 +121,9 @@ def test_signature_is_that_of_googles_client(key: str, method: str) -> None:
 
 
 def test_person_at_google_is_told_who_can_sign(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jupyter_sky.storage import google_signing, stores
+    from jupyter_sky.storage import google_signing
 
-    monkeypatch.setattr(stores, "google_credentials", lambda: SimpleNamespace(token="t"))
+    monkeypatch.setattr(google_signing, "google_credentials", lambda: SimpleNamespace(token="t"))
     with pytest.raises(SkyUsageError, match="cannot sign addresses") as error:
         google_signing.find_signer()
     assert "impersonate-service-account" in str(error.value)

@@ -15,7 +15,7 @@ from .azure_signatures import SignedAddress, give_delegation_key, verify_address
 from .calls import Answer, Call, xml_answer
 from .refusals import Refusal
 from .signatures import Account
-from .state import Bucket, Content, ContentKeeper, StoredVersion, read_pieces
+from .state import Bucket, Content, ContentFiles, StoredVersion, read_pieces
 
 PAGE = 5000
 
@@ -25,7 +25,7 @@ class AzureOperations:
 
     Parameters
     ----------
-    keeper : ContentKeeper
+    contents : ContentFiles
         Receives bytes.
     account : callable
         Returns secrets and clock.
@@ -33,8 +33,8 @@ class AzureOperations:
 
     dialect = "azure"
 
-    def __init__(self, keeper: ContentKeeper, account: Account, region: str) -> None:
-        self.keeper, self.account, self.region = keeper, account, region
+    def __init__(self, contents: ContentFiles, account: Account, region: str) -> None:
+        self.contents, self.account, self.region = contents, account, region
         self.buckets: dict[str, Bucket] = {}
         self.lock = threading.Lock()
         self.page = PAGE
@@ -160,7 +160,7 @@ class AzureOperations:
             blocks = bucket.blocks.get(call.key, {})
             if any(name not in blocks for name in names):
                 raise Refusal("InvalidBlockList", "The specified block list is invalid.")
-            content = self.keeper.join([blocks[name] for name in names])
+            content = self.contents.join([blocks[name] for name in names])
             self._check_condition(bucket, call)
             version = self._publish(bucket, call, content, "")
             bucket.blocks.pop(call.key, None)
@@ -173,9 +173,9 @@ class AzureOperations:
         return Answer(202)
 
     def _receive(self, call: Call) -> Content:
-        content = self.keeper.receive(call.body)
+        content = self.contents.receive(call.body)
         md5 = call.headers.get("content-md5")
-        if md5 and self.keeper.folder and base64.b64decode(md5).hex() != content.md5:
+        if md5 and self.contents.folder and base64.b64decode(md5).hex() != content.md5:
             raise Refusal("Md5Mismatch", "The MD5 value specified did not match")
         return content
 
@@ -199,7 +199,7 @@ class AzureOperations:
         if span := call.headers.get("x-ms-source-range"):
             start, last = map(int, re.findall(r"\d+", span))
             stop = last + 1
-        return self.keeper.cut(version.content, start, stop)
+        return self.contents.cut(version.content, start, stop)
 
     def _check_condition(self, bucket: Bucket, call: Call) -> None:
         version = bucket.objects.get(call.key)

@@ -14,7 +14,7 @@ from .bucket_settings import SETTINGS, BucketSettings
 from .calls import Answer, Call, amazon_answer
 from .listings import Listings
 from .refusals import Refusal
-from .state import Bucket, Content, ContentKeeper, StoredVersion, crc_base64, read_pieces
+from .state import Bucket, Content, ContentFiles, StoredVersion, crc_base64, read_pieces
 from .uploads import Uploads
 
 MIN_PART = 5 * 1024**2
@@ -31,8 +31,13 @@ class Operations(BucketSettings, Listings, Uploads):
         Bytes that all parts but the last need.
     """
 
-    def __init__(self, keeper: ContentKeeper, dialect: str, region: str, min_part: int) -> None:
-        self.keeper, self.dialect, self.region, self.min_part = keeper, dialect, region, min_part
+    def __init__(self, contents: ContentFiles, dialect: str, region: str, min_part: int) -> None:
+        self.contents, self.dialect, self.region, self.min_part = (
+            contents,
+            dialect,
+            region,
+            min_part,
+        )
         self.buckets: dict[str, Bucket] = {}
         self.lock = threading.Lock()
         self._generation = 1_700_000_000_000_000
@@ -188,12 +193,12 @@ class Operations(BucketSettings, Listings, Uploads):
 
     def receive(self, call: Call) -> Content:
         """Store the body of a request and verify all checksums that came with it."""
-        content = self.keeper.receive(call.body, with_sha256=len(call.payload_hash) == 64)
+        content = self.contents.receive(call.body, with_sha256=len(call.payload_hash) == 64)
         headers = {**call.headers, **call.trailers}
         if len(call.payload_hash) == 64 and call.payload_hash != content.sha256:
             raise Refusal("XAmzContentSHA256Mismatch")
         md5 = headers.get("content-md5")
-        if md5 and self.keeper.folder and base64.b64decode(md5).hex() != content.md5:
+        if md5 and self.contents.folder and base64.b64decode(md5).hex() != content.md5:
             raise Refusal("BadDigest", "The Content-MD5 you specified did not match")
         given = headers.get("x-amz-checksum-crc32c")
         if match := re.search(r"crc32c=([^,]+)", headers.get("x-goog-hash", "")):
@@ -223,7 +228,7 @@ class Operations(BucketSettings, Listings, Uploads):
             stop = last + 1
         if stop - start > 5 * 1024**3:
             raise Refusal("InvalidRequest", "The specified copy source is larger than 5 GB")
-        return self.keeper.cut(version.content, start, stop)
+        return self.contents.cut(version.content, start, stop)
 
     def _check_condition(self, bucket: Bucket, call: Call) -> None:
         version = bucket.objects.get(call.key)

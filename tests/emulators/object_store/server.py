@@ -27,7 +27,7 @@ from .faults import Fault, FaultPlan
 from .refusals import Refusal
 from .s3 import MIN_PART, Operations
 from .signatures import Account, SignedRequest, verify
-from .state import PIECE, ContentKeeper, StoredVersion, spoil
+from .state import PIECE, ContentFiles, StoredVersion, spoil
 
 
 class ObjectStore:
@@ -59,12 +59,12 @@ class ObjectStore:
         host: str = "127.0.0.1",
     ) -> None:
         self._folder = tempfile.TemporaryDirectory() if keep else None
-        keeper = ContentKeeper(Path(self._folder.name) if self._folder else None)
+        contents = ContentFiles(Path(self._folder.name) if self._folder else None)
         self.account = Account(region)
         self.operations: Operations | AzureOperations = (
-            AzureOperations(keeper, self.account, region)
+            AzureOperations(contents, self.account, region)
             if dialect == "azure"
-            else Operations(keeper, dialect, region, min_part)
+            else Operations(contents, dialect, region, min_part)
         )
         self.faults = FaultPlan()
         self.requests: list[str] = []

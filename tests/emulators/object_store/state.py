@@ -92,7 +92,7 @@ class Bucket:
     settings: dict[str, str] = field(default_factory=dict)
 
 
-class ContentKeeper:
+class ContentFiles:
     """Receives bytes to files of a folder, or counts and forgets them.
 
     Parameters

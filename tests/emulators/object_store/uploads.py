@@ -9,13 +9,13 @@ from xml.sax.saxutils import escape
 
 from .calls import Answer, Call, amazon_answer
 from .refusals import Refusal
-from .state import Bucket, Content, ContentKeeper, OpenUpload, StoredVersion, crc_base64
+from .state import Bucket, Content, ContentFiles, OpenUpload, StoredVersion, crc_base64
 
 
 class Uploads:
     """Operations on uploads, a part of `s3.Operations`."""
 
-    keeper: ContentKeeper
+    contents: ContentFiles
     dialect: str
     min_part: int
     lock: threading.Lock
@@ -104,7 +104,7 @@ class Uploads:
         upload = self._upload(bucket, call)
         named = _named_parts(b"".join(call.body))
         self._check_parts(upload, named)
-        content = self.keeper.join([upload.parts[number] for number, _ in named])
+        content = self.contents.join([upload.parts[number] for number, _ in named])
         given = call.headers.get("x-amz-checksum-crc32c")
         if given and given != crc_base64(content.crc32c):
             raise Refusal("BadDigest", "The CRC32C you specified did not match the calculated one")
