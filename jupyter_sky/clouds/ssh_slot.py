@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..concurrency import run_parallel
-from ..errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
+from ..errors import SkyBootstrapError, SkyError, SkyNoCapacity, SkyUnreachable
 from ..remote import ssh
 from ..remote.environment_spec import environment_spec
 from ..remote.ssh_address import Address
@@ -162,24 +162,8 @@ def acquire_slot(node: Slot, note: dict[str, Any], host_key: str = "") -> Slot:
     words = (node.token, str(node.slots), str(CLAIM_SECONDS), json.dumps(note))
     look = (node.exports(), wanted.key, wanted.python, node.python)
     answer = ssh.run(node.address, _script(), *words, *look, host_key)
-    where = f"{node.host} ({node.address.name})"
-    if answer.code == 75:
-        some = "its slot is" if node.slots == 1 else f"all {node.slots} slots are"
-        raise SkyNoCapacity(
-            _("{where}: {some} taken by other clusters").format(where=where, some=some)
-        )
-    if answer.code == 69:
-        raise SkyBootstrapError(f"{where}: {answer.err}", hint=REQUIREMENTS_HINT)
-    if answer.code == 77:
-        raise SkyBootstrapError(
-            _("{where}: this user cannot take slots in {err}").format(where=where, err=answer.err),
-            hint=_(
-                "whoever administers it can make a folder for them: sudo mkdir -m 1777 "
-                "/var/lib/jupyter_sky-slots"
-            ),
-        )
     if answer.code:
-        raise slot_error(node, "no folder can be made there", answer.err)
+        raise _acquire_error(node, answer)
     facts: dict[str, str] = {}
     for line in answer.text.splitlines():
         name, __, value = line.partition("=")
@@ -187,7 +171,8 @@ def acquire_slot(node: Slot, note: dict[str, Any], host_key: str = "") -> Slot:
     if facts.get("system") != "Linux":
         raise SkyBootstrapError(
             _("{where} runs {facts}").format(
-                where=where, facts=facts.get("system") or _("no known system")
+                where=f"{node.host} ({node.address.name})",
+                facts=facts.get("system") or _("no known system"),
             ),
             hint=_("engines on machines reached by SSH need Linux"),
         )
@@ -207,6 +192,27 @@ def acquire_slot(node: Slot, note: dict[str, Any], host_key: str = "") -> Slot:
         zstd=facts.get("zstd", ""),
         free=int(facts["free"] or 0),
     )
+
+
+def _acquire_error(node: Slot, answer: ssh.CommandResult) -> SkyError:
+    """Return the error of a machine that gives no slot."""
+    where = f"{node.host} ({node.address.name})"
+    if answer.code == 75:
+        some = "its slot is" if node.slots == 1 else f"all {node.slots} slots are"
+        return SkyNoCapacity(
+            _("{where}: {some} taken by other clusters").format(where=where, some=some)
+        )
+    if answer.code == 69:
+        return SkyBootstrapError(f"{where}: {answer.err}", hint=REQUIREMENTS_HINT)
+    if answer.code == 77:
+        return SkyBootstrapError(
+            _("{where}: this user cannot take slots in {err}").format(where=where, err=answer.err),
+            hint=_(
+                "whoever administers it can make a folder for them: sudo mkdir -m 1777 "
+                "/var/lib/jupyter_sky-slots"
+            ),
+        )
+    return slot_error(node, "no folder can be made there", answer.err)
 
 
 def slot_error(node: Slot, what: str, errors: str) -> SkyBootstrapError:

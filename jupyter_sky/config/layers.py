@@ -6,6 +6,7 @@ import os
 import tomllib
 from ast import literal_eval
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from traitlets import Dict, TraitError
@@ -30,44 +31,49 @@ def project_settings(sky: Settings, file: ProjectFile) -> dict[str, Any]:
     path, where = file.path, f"{file.path}: [tool.jupyter_sky]"
     for key, value in _table(file).items():
         name = current_name(key.replace("-", "_"), where)
-        traits = sky.class_own_traits(config=True)
-        allowed = sorted(
-            trait_name for trait_name, trait in traits.items() if trait.metadata.get("project")
-        )
-        if name.partition(".")[0] not in traits:
-            raise SkyUsageError(
-                _("{where} has no setting {key!r}").format(where=where, key=key),
-                hint=suggest(name, allowed),
-            )
         if name in settings:
             raise SkyUsageError(
                 _("{where} sets {name} twice").format(where=where, name=name),
                 hint=_("remove one of them from {path}").format(path=path),
             )
-        elsewhere = OTHER_SOURCES.format(name, _variable(name))
-        if name not in allowed:
-            raise SkyUsageError(
-                _(
-                    "{where} may not set {key}: a folder's file sets only what belongs to "
-                    "a cell ({allowed})"
-                ).format(where=where, key=key, allowed=", ".join(allowed)),
-                hint=_("remove {key} from {path} and set it by {elsewhere}").format(
-                    key=key, path=path, elsewhere=elsewhere
-                ),
-            )
+        _check_allowed(sky, name, key, path)
         value = _validated(sky, name, value, f"{where} {key} = {value!r}")
-        most = traits[name].default_value
-        if traits[name].metadata.get("lower") and value > most:
+        trait = sky.class_own_traits(config=True)[name]
+        most = trait.default_value
+        if trait.metadata.get("lower") and value > most:
             raise SkyUsageError(
                 _(
                     "{where} {key} = {value!r}: a folder's file may only lower it, from {most:g}"
                 ).format(where=where, key=key, value=value, most=most),
-                hint=_("to raise it, use {elsewhere}").format(elsewhere=elsewhere),
+                hint=_("to raise it, use {elsewhere}").format(
+                    elsewhere=OTHER_SOURCES.format(name, _variable(name))
+                ),
             )
         if name == "aliases":
             _check_aliases(value, where)
         settings[name] = value
     return settings
+
+
+def _check_allowed(sky: Settings, name: str, key: str, path: Path) -> None:
+    """Raise SkyUsageError for a setting that is not known, or that a folder may not have."""
+    where, traits = f"{path}: [tool.jupyter_sky]", sky.class_own_traits(config=True)
+    allowed = sorted(trait for trait, one in traits.items() if one.metadata.get("project"))
+    if name.partition(".")[0] not in traits:
+        raise SkyUsageError(
+            _("{where} has no setting {key!r}").format(where=where, key=key),
+            hint=suggest(name, allowed),
+        )
+    if name not in allowed:
+        raise SkyUsageError(
+            _(
+                "{where} may not set {key}: a folder's file sets only what belongs to "
+                "a cell ({allowed})"
+            ).format(where=where, key=key, allowed=", ".join(allowed)),
+            hint=_("remove {key} from {path} and set it by {elsewhere}").format(
+                key=key, path=path, elsewhere=OTHER_SOURCES.format(name, _variable(name))
+            ),
+        )
 
 
 def _table(file: ProjectFile) -> dict[str, Any]:

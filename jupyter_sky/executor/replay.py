@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from ..config.settings import Sky
 from ..store.store import RunRow, Store
@@ -92,17 +92,25 @@ def _replay_run(
                 cluster.connection.ask_controller(op, run=row.run_id, ranks=list(ranks), why=why)
             stopped_at = stopped_at or time.monotonic()
     relay.finish()
+    _record_end(store, row, answer)
+    if stopped_at:
+        raise KeyboardInterrupt
+    return _describe_end(row, answer["status"], is_elsewhere=start >= ALL_SHOWN)
+
+
+def _record_end(store: Store, row: RunRow, answer: Mapping[str, Any]) -> None:
     if answer["status"] == "unknown":  # it never reached the cluster
         store.close_run_at_heartbeat(row.run_id)
     else:
         ended = answer["ended"] or time.time()
         store.end_run(row.run_id, answer["status"], ended)
-    if stopped_at:
-        raise KeyboardInterrupt
-    left = describe_outputs(row) if answer["status"] == "ok" else ""
-    what, how = row.label, answer["status"].replace("unknown", "lost")
+
+
+def _describe_end(row: RunRow, status: str, is_elsewhere: bool) -> str:
+    left = describe_outputs(row) if status == "ok" else ""
+    what, how = row.label, status.replace("unknown", "lost")
     how = f"{how}; {left}" if left else how
-    if start >= ALL_SHOWN:
+    if is_elsewhere:
         return f"{what} went on while no kernel listened, shown at its own place; ended: {how}"
     return _(
         "shown again: what {what} printed while no notebook was listening; it ended: {how}"

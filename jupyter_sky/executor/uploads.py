@@ -129,12 +129,7 @@ def _upload(
 ) -> None:
     path, files = target.option.path, found["files"]
     if not files:
-        there = (
-            _("{found:,} files there").format(found=found["count"])
-            if found["count"]
-            else _("nothing there")
-        )
-        reporter.note(f"--out {path}: the cell has written no new file ({there}): not uploaded")
+        reporter.note(_nothing_new(path, found["count"]))
         return
     items = [
         TransferItem(StoredObject(name, size, version), _key(target.uri, name, prefix, found))
@@ -157,14 +152,20 @@ def _upload(
     finally:
         book_upload(target, placement, transfer, start_worker)
     usage_memory().forget(target.uri)
-    count = (
-        "1 file" if len(items) == 1 else _("{items_count:,} files").format(items_count=len(items))
-    )
     reporter.note(
         _("{path}: {count} ({total}) uploaded to {uri}").format(
-            path=path, count=count, total=format_size(total), uri=target.uri
+            path=path, count=_file_count(len(items)), total=format_size(total), uri=target.uri
         )
     )
+
+
+def _nothing_new(path: str, count: int) -> str:
+    there = _("{found:,} files there").format(found=count) if count else _("nothing there")
+    return f"--out {path}: the cell has written no new file ({there}): not uploaded"
+
+
+def _file_count(count: int) -> str:
+    return "1 file" if count == 1 else _("{items_count:,} files").format(items_count=count)
 
 
 def book_upload(
