@@ -328,6 +328,11 @@ def resume(name: str) -> PipelineRun:
     name
         Of the run.
 
+    Returns
+    -------
+    PipelineRun
+        The run, which goes on.
+
     Raises
     ------
     SkyUsageError

@@ -277,6 +277,11 @@ def scratch(place: str) -> Storage:
     place
         Cloud and region, such as ``"aws/us-east-1"``.
 
+    Returns
+    -------
+    Storage
+        The folder.
+
     Examples
     --------
     >>> sky.scratch("aws/us-east-1").write("model", b"...")  # doctest: +SKIP

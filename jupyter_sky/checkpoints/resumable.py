@@ -27,6 +27,11 @@ def resumable(iterable: Iterable[T], state: CheckpointedState) -> Iterator[T]:
     state
         State of `checkpointed`.
 
+    Returns
+    -------
+    Iterator
+        The items that are left.
+
     Raises
     ------
     SkyUsageError

@@ -427,6 +427,10 @@ def checkpoint(obj: Any, name: str, *, to: str | Path = "") -> None:
     ------
     SkyCheckpointError
         It cannot be pickled, or the place does not take it.
+
+    Examples
+    --------
+    >>> sky.checkpoint(model, "best")  # doctest: +SKIP
     """
     state = checkpointed(name, to=to, fresh=True)
     with state:

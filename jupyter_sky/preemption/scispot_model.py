@@ -35,8 +35,8 @@ class Constrained(Model):
     b : float
         Hours; where the final phase sets in.
 
-    Limits
-    ------
+    Notes
+    -----
     It is not a distribution. ``F(0) = A exp(-b / tau2)`` is above 0 (0.07-0.11 where tau2 is long),
     and nothing makes ``F(24)`` equal 1 (0.52-0.94 on the paper's own data), nor keeps it below.
     `cdf` and `survival` say what the formula says, so survival may start below 1, and turn
