@@ -21,6 +21,7 @@ from .launch_support import (
     launch_obstacle,
     launchable,
     permanent_obstacle,
+    power_off_note,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ __all__ = [
     "launchable",
     "on_premises_cloud",
     "permanent_obstacle",
+    "power_off_note",
     "reachable_names",
 ]
 

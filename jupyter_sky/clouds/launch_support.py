@@ -6,6 +6,7 @@ from ..offers import Offer
 from ..provider.facts import BUILT_IN
 from ..provider.register import find_driver_problem, find_facts
 from ..resources import Resources
+from ..translation import _
 
 ON_PREMISES = tuple(name for name, facts in BUILT_IN.items() if facts.on_premises)
 """Built-in clouds of machines of one's own, which need no account and which no catalog lists."""
@@ -58,6 +59,23 @@ def launch_obstacle(offer: Offer) -> str:
             "which cannot be launched from here yet"
         )
     return ""
+
+
+def power_off_note(cloud: str) -> str:
+    """Return what a machine costs that has powered itself off, in a sentence; empty if nothing.
+
+    Examples
+    --------
+    >>> power_off_note("lambda")[:59]
+    'Lambda bills a machine in full until it is terminated by a '
+    """
+    facts = find_facts(cloud)
+    if facts.power_off_cost != "full":
+        return ""
+    return _(
+        "{cloud} bills a machine in full until it is terminated by a request, also one that is "
+        "off: a process on this machine sends it, else the next notebook or %sky reap"
+    ).format(cloud=facts.title)
 
 
 def permanent_obstacle(need: Resources) -> str:

@@ -14,7 +14,7 @@ from ..errors import SkyError, SkyPermission, SkyStoreError
 from ..offers import Offer
 from ..provider.protocol import Provider
 from ..translation import _
-from . import cloud_init, machine_lease
+from . import cloud_init, lease_watch, machine_lease
 from .base import Credentials, LaunchRequest, Machine, StatusCallback, Tick, no_tick
 from .launch_records import installation_id, is_launching, translate_write_errors
 from .machine_records import (
@@ -82,6 +82,7 @@ class CloudProvider:
                     order, folder, ending, time.time(), self.driver.power_off
                 )
             records.write(order.token, record | {"sent": time.time()})
+            lease_watch.start_watch(order)
             machines = self.call(
                 lambda: launch_machines(self.driver, order, config, tick), order.offer, tick
             )

@@ -45,6 +45,9 @@ class CloudFacts:
         Whether its machines are one's own, which no catalog lists.
     dedicated_host_prefix : str
         Instance types beginning so run on a Dedicated Host alone; empty where none do.
+    power_off_cost : str
+        What a machine costs that has powered itself off: ``none``, as on clouds where it is then
+        gone, its ``disk``, or ``full``: it ends only by a request from outside.
     pue : float
         Power usage effectiveness of its data centres.
     storage_region : str
@@ -90,6 +93,7 @@ class CloudFacts:
     launchable: ClassVar[bool] = False
     on_premises: ClassVar[bool] = False
     dedicated_host_prefix: ClassVar[str] = ""
+    power_off_cost: ClassVar[str] = "none"
     pue: ClassVar[float] = 1.2
     storage_region: ClassVar[str] = ""
     storage_class: ClassVar[str] = ""
@@ -245,8 +249,16 @@ class HyperstackFacts(CloudFacts):
 class LambdaFacts(CloudFacts):
     """Facts of Lambda."""
 
+    driver = "jupyter_sky.clouds.lambdalabs:Lambda"
     name, title, billing = "lambda", "Lambda", (60.0, 60.0)
+    account = N_("an account with a payment method: https://lambda.ai")
+    permissions = N_("an API key, which may do all")
+    launchable, power_off_cost, colour = True, "full", "#5f3dc4"
     price_source = "lambdalabs:LambdaPrices"
+    settings: ClassVar = {
+        "endpoint": "Address of the API, where it is not that of Lambda.",
+        "launch_seconds": "Seconds from one launch to the next; the API takes one in 12.",
+    }
 
 
 class NebiusFacts(CloudFacts):

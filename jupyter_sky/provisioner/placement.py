@@ -134,9 +134,10 @@ class Decision:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentence about the stages that were passed over, with the price of the offer; or none."""
+        """Sentences on stages that were passed over, with the price, and on what "off" costs."""
         sentences = [PASSED_OVER[kind] for kind in self.passed if kind in PASSED_OVER]
-        return (f"{', and '.join(sentences)}, {format_rate(self.price)}",) if sentences else ()
+        passed = f"{', and '.join(sentences)}, {format_rate(self.price)}" if sentences else ""
+        return tuple(filter(None, (passed, clouds.power_off_note(self.offer.cloud))))
 
     def plan(self) -> Plan:
         """Return the plan of the offer."""

@@ -57,7 +57,8 @@ def _preview_plan(need: Resources, settings: dict[str, Any]) -> tuple[Plan, tupl
                 if small
                 else no_place_error(need, on_premises_offers(need))
             )
-        return stage.plan(**settings), ()
+        planned = stage.plan(**settings)
+        return planned, tuple(filter(None, [clouds.power_off_note(planned.tasks[0].offer.cloud)]))
     except (SkyNoOffer, SkyPermission) as error:
         if need.clouds and set(need.clouds) <= set(clouds.ON_PREMISES):
             raise

@@ -25,6 +25,7 @@ CLOUDS_ALONE = LISTS | {"02", "07", "08", "10", "13", "14", "16", "17"}
         ("jupyter_sky.clouds.aws.driver:Aws", "tests.clouds.emulated_worlds:Aws", LISTS),
         ("jupyter_sky.clouds.gcp.driver:Gcp", "tests.clouds.emulated_worlds:Gcp", LISTS),
         ("jupyter_sky.clouds.azure.driver:Azure", "tests.clouds.emulated_worlds:Azure", LISTS),
+        ("jupyter_sky.clouds.lambdalabs:Lambda", "tests.clouds.lambda_world:LambdaWorld", set()),
         ("tests.clouds.on_premises:Ssh", "tests.clouds.on_premises:SshWorld", CLOUDS_ALONE),
     ],
 )

@@ -6,6 +6,8 @@ from typing import Any
 
 from .server import Emulator, Request, Response
 
+KEY = "lambda-4711"
+
 
 def kind(
     name: str, cents: Any, gpu: str, gpus: int, regions: tuple[str, ...] = ()
@@ -33,7 +35,7 @@ class LambdaEmulator(Emulator):
         super().__init__()
 
     def answer(self, request: Request) -> Response:
-        if request.headers.get("authorization") != "Bearer secret":
+        if request.headers.get("authorization") != f"Bearer {KEY}":
             error = {"code": "global/invalid-api-key", "message": "API key was invalid."}
             return Response.json({"error": error}, 401)
         listed = {entry["instance_type"]["name"]: entry for entry in self.kinds}

@@ -213,11 +213,16 @@ def _certificate(host: str) -> trustme.LeafCert:
     return _authority().issue_cert(host, "127.0.0.1")
 
 
+def write_authority(path: Path) -> None:
+    """Write the certificate of the emulators' authority."""
+    _authority().cert_pem.write_to_path(path)
+
+
 @contextmanager
 def trusted(folder: Path, monkeypatch: Any) -> Iterator[Path]:
     """Trust the emulators' authority, and no proxy, in this process."""
     path = folder / "authority.pem"
-    _authority().cert_pem.write_to_path(path)
+    write_authority(path)
     for name in _TRUST:
         monkeypatch.setenv(name, str(path))
     for name in _PROXIES:

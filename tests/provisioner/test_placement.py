@@ -260,7 +260,7 @@ UNLAUNCHABLE = {
     "--cloud gcp --region us-central2": "slices of TPUs cannot be launched from here yet",
     "--service spark==3.5.*": "managed services can be planned and priced",
     "--cloud aws --service emr": "managed services can be planned and priced",
-    "--cloud lambda": "machines of lambda cannot be launched from here yet",
+    "--cloud vast": "machines of vast cannot be launched from here yet",
 }
 
 
@@ -394,10 +394,10 @@ def test_what_is_on_sale_is_named_where_it_could_be_launched_with_an_account(
     monkeypatch.setattr(preview, "usable_providers", lambda need: ())
     need = Resources.parse(gpus="A100")
     assert next(iter(load().filter(need).offers(1))).cloud == "vast"
-    with pytest.raises(SkyNoOffer, match=r"the cheapest place on sale: (aws|gcp|azure) "):
+    with pytest.raises(SkyNoOffer, match=r"the cheapest place on sale: (aws|gcp|azure|lambda) "):
         decide_placement(need)
     plan, _notes = preview.preview_plan(need)
-    assert plan.tasks[0].offer.cloud in ("aws", "gcp", "azure")
+    assert plan.tasks[0].offer.cloud in clouds.PROVIDERS
     only_there = Resources.parse(gpus="A100", cloud="vast")
     plan, notes = preview.preview_plan(only_there)
     assert plan.tasks[0].offer.cloud == "vast" and "cannot be launched" in notes[0]

@@ -68,7 +68,7 @@ class LambdaPrices:
 
         def get(__: str | None) -> Page:
             listed = http.get_member(session.json(self.types), "data", dict)
-            return Page(*_split(read_entries(listed.values(), _read)))
+            return Page(*_split(read_entries(listed.values(), read_type)))
 
         types = fetch.map(["types"], lambda name: fetch.pages(name, get))[0]
         rows = [row for each in types for row in _rows(each, known)]
@@ -84,7 +84,8 @@ def _split(read: tuple[list[Any], dict[str, int]]) -> tuple[list[Any], None, dic
     return read[0], None, read[1]
 
 
-def _read(entry: Mapping[str, Any]) -> dict[str, Any]:
+def read_type(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an instance type of the list: its size, price (USD/h), and regions with some free."""
     described = entry["instance_type"]
     able = described["specs"]
     cents = described["price_cents_per_hour"]

@@ -8,7 +8,7 @@ import pytest
 
 from jupyter_sky.catalog.refresh.lambdalabs import LambdaPrices
 from jupyter_sky.catalog.refresh.runner import refresh
-from tests.emulators.lambdalabs import LambdaEmulator, kind
+from tests.emulators.lambdalabs import KEY, LambdaEmulator, kind
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def cloud() -> Iterator[LambdaEmulator]:
     emulator.close()
 
 
-def run(cloud, data, base, key="secret"):
+def run(cloud, data, base, key=KEY):
     source = LambdaPrices(f"{cloud.url}/api/v1/instance-types", key)
     (outcome,) = refresh(
         ["lambda"], directory=data, base=base, known={"lambda": source}, quiet=True, pause=0

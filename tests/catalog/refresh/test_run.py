@@ -20,7 +20,7 @@ from jupyter_sky.catalog.refresh.page_cache import Page, PageCache
 from jupyter_sky.catalog.refresh.runner import RefreshOutcome, refresh, sources
 from jupyter_sky.errors import SkyUsageError
 from tests.emulators.azure import AzureEmulator, meter
-from tests.emulators.lambdalabs import LambdaEmulator, kind
+from tests.emulators.lambdalabs import KEY, LambdaEmulator, kind
 
 REGIONS = ("eastus", "westeurope", "westus")
 SIZES = tuple(f"Standard_D{number}s_v5" for number in (2, 4, 8, 16, 32))
@@ -240,7 +240,7 @@ def test_killed_refresh_leaves_a_complete_catalog(data, base, ship, stored):
         "import sys; from pathlib import Path;"
         "from jupyter_sky.catalog.refresh.runner import refresh;"
         "from jupyter_sky.catalog.refresh.lambdalabs import LambdaPrices;"
-        "source = LambdaPrices(sys.argv[1], 'secret')\n"
+        "source = LambdaPrices(sys.argv[1], 'lambda-4711')\n"
         "while True: print(refresh(['lambda'], directory=Path(sys.argv[2]), base=Path(sys.argv[3]),"
         " known={'lambda': source}, quiet=True)[0].state, flush=True)"
     )
@@ -281,7 +281,7 @@ def test_one_cloud_leaves_the_others_alone(cloud, source, data, base, stored):
     lambdas.kinds = [kind("gpu_1x_a10", 75, "A10 (24 GB PCIe)", 1, ("us-west-1",))]
     known = {
         "azure": source,
-        "lambda": LambdaPrices(f"{lambdas.url}/api/v1/instance-types", "secret"),
+        "lambda": LambdaPrices(f"{lambdas.url}/api/v1/instance-types", KEY),
     }
     refresh(["azure"], directory=data, base=base, known=known, quiet=True)
     before = stored("azure")
