@@ -356,7 +356,7 @@ def _expectation(
 ) -> tuple[Expectation | None, str]:
     """Return the expected cost of a shape, or None and the reason why there is none."""
     base, why = _base_hours(run_hours, shape)
-    model = _model(lifetimes, shape.offer)
+    model = find_lifetime(lifetimes, shape.offer)
     if shape.offer.price is None:
         why = "its price is not known"
     elif model is None:
@@ -391,7 +391,27 @@ def _base_hours(run_hours: Hours, shape: Shape) -> tuple[float | None, str]:
     return validation.check_number(hours, f"run time on {shape} (hours)", above=0), ""
 
 
-def _model(lifetimes: LifetimesBy | None, offer: Offer) -> Model | None:
+def find_lifetime(lifetimes: LifetimesBy | None, offer: Offer) -> Model | None:
+    """Return the lifetime of one machine of an offer; None where it is not among those given.
+
+    Parameters
+    ----------
+    lifetimes
+        See `LifetimesBy`. Unless given, what is assumed where nothing is known.
+    offer
+        The machine.
+
+    Returns
+    -------
+    Model or None
+        Lifetime.
+
+    Examples
+    --------
+    >>> offer = Offer("gcp", "us-central1", "n1-highcpu-16", 16, 14.4, spot=True, price=0.12)
+    >>> find_lifetime({}, offer) is None
+    True
+    """
     from .priors import Beliefs
 
     if lifetimes is None:
