@@ -23,17 +23,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..errors import SkyNoOffer
 from ..offers import Offer
 from ..preemption.servers import (
     Choice,
-    Expectation,
     LifetimesBy,
     Shape,
     cluster_shapes,
     expected_cost,
     find_lifetime,
-    select_server,
+    rank_shapes,
 )
+from ..translation import _
 
 LEAST_VCPUS = 4.0
 """Smaller machines are not explored: the paper ignores those of 1 and 2 vCPUs."""
@@ -230,7 +231,7 @@ def explore_next(
     left = [one for one in shapes if shape_key(one) not in blocked | set(costs)]
     if not left:
         return _close_or_over(shapes, times, costs, blocked, "none left")
-    if costs and jobs is not None and not _pays(min(costs.values()), left[0], times, jobs, restart):
+    if costs and jobs is not None and not _pays(min(costs.values()), left[0], jobs, restart):
         return ExplorationStep(None, "few jobs")
     return ExplorationStep(left[0], "unmeasured")
 
@@ -258,6 +259,11 @@ def choose_shape(
     Choice
         Shapes by expected cost under failures, the best first, with an explanation.
 
+    Raises
+    ------
+    SkyNoOffer
+        When no shape was measured.
+
     Examples
     --------
     >>> sizes = [Offer("gcp", "r", f"n{n}", n, n, spot=True, price=n / 100) for n in (16, 64)]
@@ -267,16 +273,14 @@ def choose_shape(
     """
     blocked = set(refused)
     taken = [shape for shape in shapes if shape_key(shape) not in blocked]
-    total = max((shape.nodes * (shape.offer.vcpus or 0.0) for shape in taken), default=1.0)
-    measured = {key: times.mean(key) or 0.0 for key in times.hours}
-    return select_server(
-        [shape.offer for shape in taken],
-        total,
-        measured,
-        lifetimes,
-        minimize=minimize,
-        restart=restart,
-    )
+    measured = {key: sum(hours) / len(hours) for key, hours in times.hours.items()}
+    choice = rank_shapes(taken, measured, lifetimes, minimize=minimize, restart=restart)
+    if not choice.ranked:
+        raise SkyNoOffer(
+            _("none of {count} shapes has run a job of the bag").format(count=len(shapes)),
+            hint=_("give other resources, or try again later"),
+        )
+    return choice
 
 
 def _measured_costs(
@@ -287,19 +291,11 @@ def _measured_costs(
     for shape in shapes:
         hours = times.mean(shape_key(shape))
         if hours is not None:
-            found[shape_key(shape)] = _expect(shape, hours, lifetimes, restart).usd
+            model = find_lifetime(lifetimes, shape.offer)
+            found[shape_key(shape)] = (
+                expected_cost(shape, hours, model, restart=restart).usd if model else math.inf
+            )
     return found
-
-
-def _expect(
-    shape: Shape, hours: float, lifetimes: LifetimesBy | None, restart: float
-) -> Expectation:
-    model = find_lifetime(lifetimes, shape.offer)
-    if model is None:
-        from ..preemption.reference_model import reference
-
-        model = reference().at(max(shape.offer.vcpus or 1.0, 1.0))
-    return expected_cost(shape, hours, model, restart=restart)
 
 
 def _rises(costs: list[float]) -> int:
@@ -329,7 +325,7 @@ def _close_or_over(
     return ExplorationStep(None, reason)
 
 
-def _pays(best: float, shape: Shape, times: AppTimes, jobs: int, restart: float) -> bool:
+def _pays(best: float, shape: Shape, jobs: int, restart: float) -> bool:
     """Return whether measuring another shape is expected to gain more than it costs.
 
     Its E[C] is taken to be log-normal around the best one. Then a job on it costs

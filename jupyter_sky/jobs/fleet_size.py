@@ -18,7 +18,8 @@ from ..errors import SkyUsageError
 from ..preemption import validation
 from ..preemption.renewals import turnaround
 from ..translation import _
-from .group_simulation import Backlog, GroupTimes, MachineKind, simulate_groups
+from .backlog import Backlog, MachineKind
+from .group_simulation import GroupTimes, simulate_groups
 
 CHANCE = 0.95
 """Chance with which a deadline is to be kept."""
@@ -92,7 +93,7 @@ def choose_fleet_size(
     --------
     >>> from jupyter_sky.jobs.run_times import RunTimes
     >>> from jupyter_sky.preemption import FloorHyperbolic
-    >>> kind = MachineKind("spot", FloorHyperbolic(0.005, 0.41, 0.3, 24.0), 0.24, boot=0.05)
+    >>> kind = MachineKind("spot", FloorHyperbolic(0.0075, 0.615, 0.3, 24.0), 0.24, boot=0.05)
     >>> size = choose_fleet_size(Backlog(36, RunTimes.of([0.24] * 5)), kind, deadline=2.0)
     >>> size.by_mean, size.groups
     (5, 6)

@@ -11,138 +11,18 @@ answers for any number of groups: the first k of them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from ..preemption import validation
 from ..preemption.models import Model
-from .run_times import RunTimes
+from .backlog import Backlog, JobGroup, MachineKind
 
 REPLICAS = 192
 """Simulated bags: a chance near 0.95 has a standard error of 0.016."""
 TRIES = 60
 """Attempts after which a job is taken never to end."""
-
-
-@dataclass(frozen=True)
-class MachineKind:
-    """Machines that a bag may run on.
-
-    Attributes
-    ----------
-    name : str
-        Cloud, region and instance type, or what else tells it from others.
-    lifetime : Model
-        Hours from the launch of one machine until its cloud takes it back.
-    price : float
-        USD/h of one machine.
-    nodes : int
-        Machines of a group, all of which a job needs.
-    boot : float
-        Hours from a launch until the machine can work.
-    ratio : float
-        Run time on this kind over that of the run times given with it.
-    exchange_age : float
-        Hours of age from which a machine is exchanged before the next job (`reuse`).
-
-    Examples
-    --------
-    >>> from jupyter_sky.preemption import Exponential
-    >>> MachineKind("gcp n1-highcpu-32 spot", Exponential(0.05), price=0.24).nodes
-    1
-    """
-
-    name: str
-    lifetime: Model
-    price: float
-    nodes: int = 1
-    boot: float = 0.0
-    ratio: float = 1.0
-    exchange_age: float = math.inf
-
-    def __post_init__(self) -> None:
-        validation.check_count(self.nodes, "nodes")
-        validation.check_number(self.price, "price (USD/h)")
-        validation.check_number(self.boot, "boot (hours)")
-        validation.check_number(self.ratio, "ratio of run times", above=0)
-
-
-@dataclass(frozen=True)
-class JobGroup:
-    """Machines of a bag that are there, and what they do.
-
-    Attributes
-    ----------
-    kind : MachineKind
-        Kind of the machines.
-    age : float
-        Hours that the youngest of them has lived.
-    elapsed : float, optional
-        Hours for which the present attempt of its job has run; None without a job.
-
-    Examples
-    --------
-    >>> from jupyter_sky.preemption import Exponential
-    >>> JobGroup(MachineKind("spot", Exponential(0.05), 0.24), age=2.0, elapsed=0.5).is_running
-    True
-    """
-
-    kind: MachineKind
-    age: float = 0.0
-    elapsed: float | None = None
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it has a job."""
-        return self.elapsed is not None
-
-
-@dataclass(frozen=True)
-class Backlog:
-    """Rest of a bag.
-
-    Attributes
-    ----------
-    queued : int
-        Jobs that no group has.
-    run_times : RunTimes
-        Run times of all jobs.
-    groups : tuple of JobGroup
-        Machines that are there.
-    needed : int, optional
-        Jobs that must still succeed; all that are queued or run unless given.
-    save_every, save_cost : float
-        Hours of work between checkpoints, and hours that each takes; ``inf`` for none.
-
-    Examples
-    --------
-    >>> Backlog(36, RunTimes.of([0.24]), needed=32).target
-    32
-    """
-
-    queued: int
-    run_times: RunTimes
-    groups: tuple[JobGroup, ...] = ()
-    needed: int | None = None
-    save_every: float = math.inf
-    save_cost: float = 0.0
-
-    @property
-    def jobs(self) -> int:
-        """Jobs that are queued or run."""
-        return self.queued + sum(group.is_running for group in self.groups)
-
-    @property
-    def target(self) -> int:
-        """Jobs that must still succeed."""
-        return self.jobs if self.needed is None else min(self.needed, self.jobs)
-
-    def ordered(self) -> Backlog:
-        """Return it with working groups first, then the oldest: those that are kept longest."""
-        groups = sorted(self.groups, key=lambda group: (not group.is_running, -group.age))
-        return replace(self, groups=tuple(groups))
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,6 +135,7 @@ def simulate_groups(
 
     Examples
     --------
+    >>> from jupyter_sky.jobs.run_times import RunTimes
     >>> from jupyter_sky.preemption import Exponential
     >>> backlog = Backlog(8, RunTimes((1.0,), (1.0,)))
     >>> times = simulate_groups(backlog, MachineKind("safe", Exponential(0.0), 0.1), 4)
@@ -292,6 +173,8 @@ class _Simulation:
         self.samples = backlog.run_times.draw(self.rng, replicas)
         rows = groups * replicas
         self.replica = np.repeat(np.arange(replicas), groups)
+        # jobs that could start at the same moment start in the order of the groups
+        self.tie = self._column((1e-9 * np.arange(groups)).tolist())
         self.tries = np.zeros(rows, int)
         self.count = np.zeros(rows, int)
         self._begin()
@@ -318,7 +201,7 @@ class _Simulation:
         capacity = 2
         self.starts = np.full((len(rows), capacity), math.inf)
         self.ends = np.full((len(rows), capacity), math.inf)
-        self.starts[:, 0] = self.began
+        self.starts[:, 0] = self.began + self.tie
         for place in np.flatnonzero(running):
             elapsed = float(members[place].elapsed or 0.0)
             column = rows.reshape(self.replicas, self.groups)[:, place]
@@ -333,7 +216,9 @@ class _Simulation:
         drawn = self.samples[self.replica[rows][:, None], pick]
         return drawn if self.same_ratio else drawn * self.ratio[rows][:, None]
 
-    def _renew(self, rows: np.ndarray, node: int, born: np.ndarray, age: np.ndarray | float) -> None:
+    def _renew(
+        self, rows: np.ndarray, node: int, born: np.ndarray, age: np.ndarray | float
+    ) -> None:
         """Give new lives to one machine of some rows; kinds with fewer machines have none."""
         kinds = self.kind_of[rows]
         for number, kind in enumerate(self.kinds):
@@ -423,12 +308,13 @@ class _Simulation:
         if len(rows) == len(self.count) and not self.count.any():  # the first, by far the longest
             stretch = finish.shape[1]
             self.ends[:, :stretch] = np.where(kept, finish, math.inf)
-            self.starts[:, 1 : stretch + 1] = self.ends[:, :stretch]
+            self.starts[:, 1 : stretch + 1] = self.ends[:, :stretch] + self.tie[:, None]
             self.count += done
             return
         row, column = np.nonzero(kept)
         at = self.count[rows][row] + column
-        self.ends[rows[row], at] = self.starts[rows[row], at + 1] = finish[row, column]
+        self.ends[rows[row], at] = finish[row, column]
+        self.starts[rows[row], at + 1] = finish[row, column] + self.tie[rows[row]]
         self.count[rows] += done
 
     def _exchange(self, rows: np.ndarray) -> None:
@@ -439,7 +325,8 @@ class _Simulation:
         for node in range(self.machine_ends.shape[1]):
             self._renew(rows, node, launched, 0.0)
         self.born[rows] = launched
-        self.began[rows] = self.starts[rows, self.count[rows]] = launched + self.boot[rows]
+        self.began[rows] = launched + self.boot[rows]
+        self.starts[rows, self.count[rows]] = self.began[rows] + self.tie[rows]
 
     def _lose(self, rows: np.ndarray, node: np.ndarray, at: np.ndarray) -> None:
         """Replace one machine of each row; the job goes on from its last checkpoint."""
@@ -466,9 +353,7 @@ class _LifetimeTable:
     hazard: np.ndarray
     cap: float
 
-    def sample(
-        self, size: int, rng: np.random.Generator, age: np.ndarray | float
-    ) -> np.ndarray:
+    def sample(self, size: int, rng: np.random.Generator, age: np.ndarray | float) -> np.ndarray:
         """Return ages at which machines end that are alive at `age`."""
         used = np.interp(age, self.ages, self.hazard)
         wanted = used + rng.standard_exponential(size)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..preemption import validation
+from .backlog import Backlog, MachineKind
 from .fleet_size import CHANCE, choose_fleet_size
-from .group_simulation import Backlog, MachineKind, simulate_groups
-from .run_times import RunTimes
+from .group_simulation import simulate_groups
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,7 @@ def forecast_bag(
 
     Examples
     --------
+    >>> from jupyter_sky.jobs.run_times import RunTimes
     >>> from jupyter_sky.preemption import Exponential
     >>> kind = MachineKind("safe", Exponential(0.0), price=0.5)
     >>> forecast = forecast_bag(Backlog(8, RunTimes((1.0,), (1.0,))), kind, groups=4)
@@ -193,6 +194,7 @@ class DegradedChoice:
 
     Examples
     --------
+    >>> from jupyter_sky.jobs.run_times import RunTimes
     >>> from jupyter_sky.preemption import Exponential
     >>> kind = MachineKind("on demand", Exponential(0.0), 1.13)
     >>> backlog = Backlog(4, RunTimes((1.0,), (1.0,)))
@@ -240,6 +242,7 @@ def choose_degraded(
 
     Examples
     --------
+    >>> from jupyter_sky.jobs.run_times import RunTimes
     >>> from jupyter_sky.preemption import Exponential
     >>> backlog = Backlog(8, RunTimes((1.0,), (1.0,)))
     >>> spot = DegradedOption(MachineKind("spot", Exponential(0.05), 0.24), most=2)
@@ -255,9 +258,7 @@ def choose_degraded(
         size = choose_fleet_size(
             backlog, option.kind, deadline, chance=chance, most=max(option.most, 1), seed=seed
         )
-        found.append(
-            (option, forecast_bag(backlog, option.kind, size.groups, deadline, seed=seed))
-        )
+        found.append((option, forecast_bag(backlog, option.kind, size.groups, deadline, seed=seed)))
 
     def rank(pair: tuple[DegradedOption, BagForecast]) -> tuple[bool, float]:
         kept = pair[1].chance >= chance

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..preemption import validation
 from ..preemption.models import Model
-from .group_simulation import MachineKind
+from .backlog import MachineKind
 
 UNCAPPED_AGES = 24.0
 """Hours of age that are told apart where the provider sets no cap."""
