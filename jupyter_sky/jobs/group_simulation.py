@@ -19,8 +19,10 @@ import numpy as np
 from ..preemption.models import Model
 from .backlog import Backlog, JobGroup, MachineKind
 
-REPLICAS = 192
-"""Simulated bags: a chance near 0.95 has a standard error of 0.016."""
+REPLICAS = (192, 1024)
+"""Simulated bags, of large and of small ones: a chance near 0.95 has a standard error of 0.016, and
+of 0.007."""
+_JOBS = 200_000
 TRIES = 60
 """Attempts after which a job is taken never to end."""
 
@@ -110,7 +112,7 @@ def simulate_groups(
     groups: int,
     horizon: float = math.inf,
     seed: int = 0,
-    replicas: int = REPLICAS,
+    replicas: int | None = None,
 ) -> GroupTimes:
     """Follow each group of a bag by itself, in all replicas at once.
 
@@ -126,7 +128,7 @@ def simulate_groups(
         Hours after which nothing is followed. Without, each replica is followed until the jobs
         of the backlog have ended on all groups.
     seed, replicas
-        Seed, and number of simulated bags.
+        Seed, and number of simulated bags; by their size unless given.
 
     Returns
     -------
@@ -142,7 +144,9 @@ def simulate_groups(
     >>> float(times.finish(4, 8, 8).max()), float(times.finish(2, 8, 7).max())
     (2.0, 4.0)
     """
-    return _Simulation(backlog, kind, groups, horizon, seed, replicas).run()
+    least, most = REPLICAS
+    count = replicas or min(most, max(least, _JOBS // max(backlog.jobs, 1)))
+    return _Simulation(backlog, kind, groups, horizon, seed, count).run()
 
 
 class _Simulation:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..preemption import validation
 from .backlog import Backlog, MachineKind
-from .fleet_size import CHANCE, choose_fleet_size
+from .fleet_size import CHANCE, SLACK, choose_fleet_size
 from .group_simulation import simulate_groups
 
 
@@ -214,13 +214,16 @@ def choose_degraded(
     deadline: float,
     *,
     chance: float = CHANCE,
+    again: float = 0.0,
     seed: int = 0,
 ) -> DegradedChoice:
     """Return the option that keeps the deadline at the least expected cost.
 
     The paper's degraded mode (section 4.2) runs jobs on fewer machines or on another size. Which
-    of these, or machines on demand, is here a question of expected cost. Where none keeps the
-    deadline, the one that is most likely to is taken.
+    of these, or machines on demand, is here a question of expected cost. The cheapest option will
+    do for now as long as another one, taken when this is asked again, keeps the deadline even if
+    nothing is done until then. Where no option keeps the deadline, the one that is most likely to
+    is taken.
 
     Parameters
     ----------
@@ -232,6 +235,8 @@ def choose_degraded(
         Hours from now.
     chance
         Chance with which the deadline is to be kept.
+    again
+        Hours until this is asked again; 0 for never.
     seed
         Seed of the simulations.
 
@@ -250,20 +255,27 @@ def choose_degraded(
     >>> [choose_degraded(backlog, (spot, sure), hours).option.kind.name for hours in (8, 3)]
     ['spot', 'on demand']
     """
-    found: list[tuple[DegradedOption, BagForecast]] = []
     there = len(backlog.groups)
-    for option in options:
-        if not option.most and not there:
-            continue
-        size = choose_fleet_size(
-            backlog, option.kind, deadline, chance=chance, most=max(option.most, 1), seed=seed
-        )
-        found.append((option, forecast_bag(backlog, option.kind, size.groups, deadline, seed=seed)))
-
-    def rank(pair: tuple[DegradedOption, BagForecast]) -> tuple[bool, float]:
-        kept = pair[1].chance >= chance
-        return not kept, pair[1].usd.mean if kept else -pair[1].chance
-
-    best = min(found, key=rank)
+    found = [
+        (option, _forecast_option(backlog, option, deadline, chance, seed))
+        for option in options
+        if option.most or there
+    ]
+    cheapest = min(found, key=lambda pair: pair[1].usd.mean)
+    wanted = min(chance, max(forecast.chance for _, forecast in found)) - SLACK
+    likely = [pair for pair in found if pair[1].chance >= wanted]
+    best = min(likely, key=lambda pair: pair[1].usd.mean)
+    if 0 < again < deadline and best is not cheapest:
+        later = _forecast_option(backlog, best[0], deadline - again, chance, seed)
+        best = cheapest if later.chance >= wanted else best
     others = tuple(pair for pair in found if pair is not best)
-    return DegradedChoice(best[0], best[1], best[1].chance >= chance, others)
+    return DegradedChoice(best[0], best[1], best[1].chance >= chance - SLACK, others)
+
+
+def _forecast_option(
+    backlog: Backlog, option: DegradedOption, deadline: float, chance: float, seed: int
+) -> BagForecast:
+    size = choose_fleet_size(
+        backlog, option.kind, deadline, chance=chance, most=max(option.most, 1), seed=seed
+    )
+    return forecast_bag(backlog, option.kind, size.groups, deadline, seed=seed)

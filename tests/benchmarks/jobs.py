@@ -118,9 +118,8 @@ def overheads(seeds: int, first: int) -> dict[str, float]:
             times[name].append(result.hours / (work.sum() / 20 + BOOT))
             hours[name].append(result.machine_hours / (work.sum() + 20 * BOOT))
     for name in rules:
-        say(
-            f"{name or 'ours':<13} time {np.mean(times[name]):.3f}, machines {np.mean(hours[name]):.3f}"
-        )
+        time_over, hours_over = np.mean(times[name]), np.mean(hours[name])
+        say(f"{name or 'ours':<13} time {time_over:.3f}, machine hours {hours_over:.3f}")
     found = {f"bag_overhead{name}": np.mean(times[name]) for name in rules if name != "_fresh"}
     return {key: float(value) for key, value in found.items()} | {
         "bag_machine_hours": float(np.mean(hours[""])),
@@ -182,7 +181,7 @@ def keep_deadline(world: World) -> int:
     world.kind = SPOT
     if not size.is_enough:
         options = (DegradedOption(SPOT, backlog.jobs), DegradedOption(ON_DEMAND, backlog.jobs))
-        choice = choose_degraded(backlog, options, left)
+        choice = choose_degraded(backlog, options, left, again=(world.bag.deadline or 0.0) / 20)
         world.kind = choice.option.kind
         return max(alive, choice.forecast.groups)
     return max(alive, size.groups)
