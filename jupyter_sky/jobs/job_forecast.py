@@ -191,6 +191,8 @@ class DegradedChoice:
         Whether it keeps the deadline with the chance asked for.
     others : tuple of (DegradedOption, BagForecast)
         The other options, for the explanation.
+    can_wait : bool
+        Whether it does not keep the deadline itself, but another option will, taken later.
 
     Examples
     --------
@@ -206,6 +208,7 @@ class DegradedChoice:
     forecast: BagForecast
     keeps_deadline: bool
     others: tuple[tuple[DegradedOption, BagForecast], ...]
+    can_wait: bool = False
 
 
 def choose_degraded(
@@ -265,11 +268,14 @@ def choose_degraded(
     wanted = min(chance, max(forecast.chance for _, forecast in found)) - SLACK
     likely = [pair for pair in found if pair[1].chance >= wanted]
     best = min(likely, key=lambda pair: pair[1].usd.mean)
+    can_wait = False
     if 0 < again < deadline and best is not cheapest:
         later = _forecast_option(backlog, best[0], deadline - again, chance, seed)
-        best = cheapest if later.chance >= wanted else best
+        can_wait = later.chance >= wanted
+        best = cheapest if can_wait else best
     others = tuple(pair for pair in found if pair is not best)
-    return DegradedChoice(best[0], best[1], best[1].chance >= chance - SLACK, others)
+    kept = best[1].chance >= chance - SLACK
+    return DegradedChoice(best[0], best[1], kept, others, can_wait and not kept)
 
 
 def _forecast_option(

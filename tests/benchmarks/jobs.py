@@ -51,13 +51,9 @@ from jupyter_sky.jobs.exploration import (
     explore_next,
     shape_key,
 )
+from jupyter_sky.jobs.fleet_plan import forecast_view, plan_fleet
 from jupyter_sky.jobs.fleet_size import choose_fleet_size, mean_groups
-from jupyter_sky.jobs.job_forecast import (
-    DegradedOption,
-    choose_degraded,
-    forecast_bag,
-    on_demand_cost,
-)
+from jupyter_sky.jobs.job_forecast import DegradedOption, on_demand_cost
 from jupyter_sky.jobs.run_times import RunTimes
 from jupyter_sky.offers import Offer
 from jupyter_sky.preemption import Exponential, KaplanMeier
@@ -171,22 +167,15 @@ def cost_over_on_demand(seeds: int, first: int) -> float:
 
 
 def keep_deadline(world: World) -> int:
-    """Return the groups for the rest of the time, or on-demand machines where spot is too slow."""
-    alive = sum(not group.released for group in world.groups)
-    if len(world.finished_hours) < 3:
-        return max(alive, min(len(world.bag.hours), 8))
-    left = (world.bag.deadline or 0.0) - world.now
-    if left <= 0 or not world.queue:
-        return alive
-    backlog = world.backlog()
-    size = choose_fleet_size(backlog, SPOT, left)
-    world.kind = SPOT
-    if not size.is_enough:
-        options = (DegradedOption(SPOT, backlog.jobs), DegradedOption(ON_DEMAND, backlog.jobs))
-        choice = choose_degraded(backlog, options, left, again=(world.bag.deadline or 0.0) / 20)
-        world.kind = choice.option.kind
-        return max(alive, choice.forecast.groups)
-    return max(alive, size.groups)
+    """Return the groups of the plan for the rest of the time."""
+    view = replace(
+        world.view(),
+        deadline=(world.bag.deadline or 0.0) - world.now,
+        alternatives=(DegradedOption(ON_DEMAND, len(world.bag.hours)),),
+    )
+    plan = plan_fleet(view, again=(world.bag.deadline or 0.0) / 20)
+    world.kind = plan.kind
+    return plan.groups
 
 
 def deadline_bag(seed: int) -> Bag:
@@ -241,7 +230,8 @@ def deadlines(bags: int, first: int) -> dict[str, float]:
 
 def forecast_total(world: World) -> tuple[float, float, float]:
     """Return the share of jobs that have ended, and the end and cost that are expected."""
-    forecast = forecast_bag(world.backlog(), SPOT)
+    forecast = forecast_view(world.view())
+    assert forecast is not None
     running = sum(
         (world.now - born) * group.kind.price
         for group in world.groups

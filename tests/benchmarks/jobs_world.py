@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from jupyter_sky.jobs.backlog import Backlog, JobGroup, MachineKind
+from jupyter_sky.jobs.backlog import JobGroup, MachineKind
+from jupyter_sky.jobs.fleet_plan import BagView, is_due
 from jupyter_sky.jobs.reuse import ReusePlan, plan_reuse
 from jupyter_sky.jobs.run_times import RunTimes
 from jupyter_sky.jobs.stragglers import consider_copy
@@ -125,20 +126,20 @@ class World:
         forecasts = tuple(self.forecasts)
         return Result(self.now, self.usd, self.machine_hours, self.losses, self.attempts, forecasts)
 
-    def backlog(self) -> Backlog:
-        """Return what is left, as the product knows it."""
-        alive = [group for group in self.groups if not group.released]
-        running = [self.now - g.began for g in alive if g.job is not None]
-        times = RunTimes.of(self.finished_hours, running)
-        there = tuple(
+    def view(self) -> BagView:
+        """Return what the product knows of the bag."""
+        groups = tuple(
             JobGroup(
-                g.kind,
-                self.now - max(g.born),
-                None if g.job is None else max(self.now - g.began, 0.0),
+                group.kind,
+                max(self.now - max(group.born), 0.0),
+                None if group.job is None else max(self.now - group.began, 0.0),
             )
-            for g in alive
+            for group in self.groups
+            if not group.released
         )
-        return Backlog(len(self.queue), times, there, needed=self.target - len(self.done))
+        finished = tuple(self.finished_hours)
+        needed = self.target - len(self.done)
+        return BagView(len(self.queue), finished, groups, self.bag.kind, needed)
 
     # -- machines --------------------------------------------------------------------------------
 
@@ -268,10 +269,9 @@ class World:
             self._ready(group)
 
     def _ask_again(self) -> None:
-        """Ask at each twentieth of the jobs, and as soon as three run times are known."""
-        step = max(1, self.target // 20)
-        if len(self.done) == 3 or len(self.done) // step > self.asked:
-            self.asked = len(self.done) // step
+        """Ask for the number of groups, and for a forecast, where that is due."""
+        if is_due(len(self.done), self.target, self.asked):
+            self.asked = len(self.done)
             self._resize()
             if self.probe and len(self.done) >= 3:
                 self.forecasts.append(self.probe(self))
