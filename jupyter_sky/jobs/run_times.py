@@ -15,6 +15,7 @@ from ..translation import _
 _PRIOR_SPREAD = 0.3
 _QUANTILES = (-1.28, -0.52, 0.0, 0.52, 1.28)
 _POINTS = 256
+_SIZES = 20
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,39 @@ class RunTimes:
         assumed = [middle * math.exp(spread * z) for z in _QUANTILES]
         hours = np.concatenate([hours, assumed])
         weights = np.concatenate([weights, np.full(len(assumed), 1 / len(assumed))])
+        order = np.argsort(hours, kind="stable")
+        return cls(tuple(hours[order].tolist()), tuple(weights[order].tolist()))
+
+    @classmethod
+    def by_size(
+        cls, finished: Sequence[float], sizes: Sequence[float], left: Sequence[float]
+    ) -> RunTimes:
+        """Return the distribution of jobs that are left, where work grows with a known size.
+
+        Parameters
+        ----------
+        finished, sizes
+            Run times in hours of finished jobs, and their sizes.
+        left
+            Sizes of the jobs that are left.
+
+        Returns
+        -------
+        RunTimes
+            Hours for one unit of size, times sizes that are left; as sure as the former.
+
+        Examples
+        --------
+        >>> short = RunTimes.by_size([1.0, 2.0, 4.1], [1.0, 2.0, 4.0], left=[0.5, 0.5])
+        >>> round(short.median, 2)
+        0.5
+        """
+        rates = cls.of([hours / size for hours, size in zip(finished, sizes, strict=True)])
+        some = np.asarray(left, float)
+        if len(some) > _SIZES:
+            some = np.quantile(some, (np.arange(_SIZES) + 0.5) / _SIZES)
+        hours = np.outer(rates.hours, some).ravel()
+        weights = np.repeat(np.asarray(rates.weights) / len(some), len(some))
         order = np.argsort(hours, kind="stable")
         return cls(tuple(hours[order].tolist()), tuple(weights[order].tolist()))
 

@@ -36,3 +36,14 @@ def test_jobs_past_all_others_are_expected_to_run_on() -> None:
 def test_samples_follow_the_weights() -> None:
     drawn = RunTimes((1.0, 2.0), (3.0, 1.0)).sample(4000, np.random.default_rng(0))
     assert (drawn == 2.0).mean() == pytest.approx(0.25, abs=0.03)
+
+
+def test_sizes_of_jobs_scale_their_times() -> None:
+    """The longest ran first: what is left is short."""
+    rng = np.random.default_rng(3)
+    sizes = np.linspace(10, 1, 100)
+    hours = 0.1 * sizes * rng.lognormal(0, 0.1, 100)
+    left = RunTimes.by_size(hours[:40].tolist(), sizes[:40].tolist(), sizes[40:].tolist())
+    assert left.mean == pytest.approx(hours[40:].mean(), rel=0.05)
+    assert left.quantile(0.95) == pytest.approx(np.quantile(hours[40:], 0.95), rel=0.15)
+    assert sum(left.weights) == pytest.approx(41)
