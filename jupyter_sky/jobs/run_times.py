@@ -14,6 +14,8 @@ from ..translation import _
 
 _PRIOR_SPREAD = 0.3
 _QUANTILES = (-1.28, -0.52, 0.0, 0.52, 1.28)
+_NORMAL = np.array([-1.88, -1.17, -0.77, -0.48, -0.23, 0.0, 0.23, 0.48, 0.77, 1.17, 1.88])
+"""Middles of eleven equally likely parts of a normal distribution."""
 _POINTS = 256
 _SIZES = 20
 
@@ -153,6 +155,21 @@ class RunTimes:
         2.0
         """
         return RunTimes(self.hours, tuple(1e6 * weight for weight in self.weights))
+
+    def sums(self, count: int) -> RunTimes:
+        """Return the distribution of the time of several jobs one after the other.
+
+        It is normal, and as sure of its mean as this one.
+
+        Examples
+        --------
+        >>> round(RunTimes((1.0, 3.0), (1.0, 1.0)).sums(100).mean)
+        200
+        """
+        spread = math.sqrt(float(np.cov(self.hours, aweights=self.weights, ddof=0)) * count)
+        points = np.maximum(count * self.mean + spread * _NORMAL, 1e-9)
+        weight = sum(self.weights) / count / len(points)
+        return RunTimes(tuple(points.tolist()), (weight,) * len(points))
 
     def beyond(self, elapsed: float) -> RunTimes:
         """Return the distribution of a job that has run for `elapsed` hours and goes on.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jupyter_sky.jobs.backlog import Backlog, JobGroup, MachineKind
+from jupyter_sky.jobs.group_simulation import simulate_groups
 from jupyter_sky.jobs.job_forecast import (
     DegradedOption,
     choose_degraded,
@@ -89,3 +90,18 @@ def test_a_race_ends_with_the_first_of_both() -> None:
     rests, runs = times.beyond(1.5).sample(20_000, rng) - 1.5, times.sample(20_000, rng)
     assert race.race == pytest.approx(np.minimum(rests, runs).mean(), rel=0.02)
     assert race.saved == pytest.approx(rests.mean() - race.race, rel=0.05)
+
+
+def test_many_short_jobs_are_forecast_as_a_few_long_ones() -> None:
+    """10,000 jobs are taken five by five: the same end and cost as one by one."""
+    times = RunTimes.of((HOURS / 100).tolist())
+    backlog = Backlog(10_000, times, needed=9_500)
+    assert backlog.coarse(8).jobs == 2_000 and backlog.coarse(500).jobs == 10_000
+    coarse = forecast_bag(backlog, SPOT, groups=8)
+    whole = simulate_groups(backlog, SPOT, 8, replicas=100)
+    ends = whole.finish(8, 10_000, 9_500)
+    assert coarse.hours.mean == pytest.approx(ends.mean(), rel=0.02)
+    spread = np.quantile(ends, 0.9) - np.quantile(ends, 0.1)
+    assert coarse.hours.high - coarse.hours.low == pytest.approx(spread, rel=0.35)
+    usd = 0.24 * whole.release(8, 10_000, 9_500).sum(axis=1).mean()
+    assert coarse.usd.mean == pytest.approx(usd, rel=0.02)
