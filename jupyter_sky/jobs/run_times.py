@@ -46,7 +46,10 @@ class RunTimes:
 
     @classmethod
     def of(
-        cls, finished: Sequence[float], running: Sequence[float] = (), guess: float | None = None
+        cls,
+        finished: Sequence[float] | np.ndarray,
+        running: Sequence[float] | np.ndarray = (),
+        guess: float | None = None,
     ) -> RunTimes:
         """Return the distribution that jobs seen so far tell of.
 
