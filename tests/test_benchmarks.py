@@ -23,6 +23,7 @@ PROGRAM = Path(__file__).parent / "benchmarks" / "run.py"
         "fidelity",
         "functions",
         "house",
+        "jobs",
         "lab",
         "newcomer",
         "pipelines",
