@@ -106,6 +106,10 @@ class SkyTaskLost(SkyError):
     """Nodes died while they ran a call, and it is not sent again."""
 
 
+class SkyWorldChanged(SkyError):
+    """Processes of a group such as MPI's cannot go on: one of them has been replaced."""
+
+
 class SkyClusterLost(SkyError):
     """The whole cluster is gone or cannot be reached.
 

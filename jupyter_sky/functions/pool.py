@@ -33,6 +33,7 @@ from .topology import shared_state_endpoint, topology
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
     from ..executor.cluster import ClusterHandle
+    from .group_restart import GroupKind
     from .progress import Counts
 
 T = TypeVar("T")
@@ -237,8 +238,11 @@ class Pool(CallMethods):
         """Return the modules of this machine that calls may need now."""
         return LocalModules(self.provided_modules)
 
-    def equip(self, setups: Sequence[Any], around: Sequence[Any]) -> None:
-        """Set the setups of every process, and the wrappers of every call."""
+    def equip(
+        self, setups: Sequence[Any], around: Sequence[Any], group: GroupKind | None = None
+    ) -> None:
+        """Set the setups of every process, the wrappers of every call, and what they form."""
+        self._dispatcher.groups.kind = group
         pair = ([setup for setup in setups if setup is not None], list(around))
         self._equipment = split(Parcel.of(pair, _("what plug-ins send")), None)
 

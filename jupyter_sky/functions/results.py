@@ -11,6 +11,7 @@ from ..engines.wire.messages import COUNTED_TYPES, Message
 from ..errors import SkyError
 from ..translation import _
 from .call_queue import Waiting
+from .group_restart import GroupRestarts
 from .memory_files import read_file
 from .nodes import PoolNode
 from .payload import Blob, Payload, has_blobs, join, unwrap
@@ -31,6 +32,7 @@ class TaskOwner(Protocol):
     """Operations of the dispatcher that results cause."""
 
     lock: threading.RLock
+    groups: GroupRestarts
 
     def dispatch(self) -> None:
         """Send as many tasks as there is room for."""
@@ -194,6 +196,15 @@ class ResultHandler:
             self.dispatcher.on_task_lost(task, batch.node, why, at_fault=False)
             return
         error = remote_exception(task, failure, batch.node.rank)
+
+        def settle() -> None:
+            self._settle_error(task, failure, error)
+
+        if failure["stopped"] or not self.dispatcher.groups.take_error(batch, task, error, settle):
+            settle()
+
+    def _settle_error(self, task: CallTask, failure: dict[str, Any], error: BaseException) -> None:
+        """Make a call again that has failed, or let it fail."""
         retry = task.call.retry
         if (
             task.attempts <= retry.times
