@@ -21,6 +21,7 @@ from ..provider.register import find_facts
 from ..translation import _
 from .nodes import PoolNode
 from .replacement import is_replaceable, ranks_to_replace, retry_delay
+from .shared.state_keeper import StateKeeper
 from .topology import shared_state_endpoint
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class PoolRecovery:
         self._threads: list[threading.Thread] = []
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._serial = 0
+        self._shared = StateKeeper(pool)
 
     def begin(self) -> None:
         """Replace machines from now on, until the pool ends."""
@@ -83,6 +85,7 @@ class PoolRecovery:
         members.expect_replacement(self._is_replaceable)
         for cluster in self._pool.clusters:
             members.on_joined(cluster)
+        self._shared.begin()
         self._pool.defer(self._stop)
 
     def _is_replaceable(self, error: BaseException) -> bool:
@@ -90,6 +93,7 @@ class PoolRecovery:
 
     def _stop(self) -> None:
         self._stopped.set()
+        self._shared.stop()
         for vacancy in self._vacancies:
             vacancy.withdrawn.set()
         for thread in self._threads:
@@ -181,6 +185,12 @@ class PoolRecovery:
             if vacancy.withdrawn.is_set():
                 raise SkyCancelled(_("the machines stay, or the pool has ended"))
 
+        def prepare(ranks: Sequence[int]) -> None:
+            self._prepare(pool, ranks)
+            if old is pool.cluster and vacancy.is_whole:  # before the first call goes there
+                self._shared.move(old, cluster)
+                pool.use_controller(cluster)
+
         pool, old = self._pool, vacancy.cluster
         if vacancy.is_whole and old.connection.is_lost:
             self._launcher.discard(old)
@@ -192,14 +202,12 @@ class PoolRecovery:
         try:
             check()
             shared_state_endpoint(cluster)  # now: nodes are told of it when they take their ranks
-            pool.members.join(cluster, lambda ranks: self._prepare(pool, ranks), vacancy.nodes)
+            pool.members.join(cluster, prepare, vacancy.nodes)
         except BaseException as error:
             self._launcher.end(cluster)  # it costs, and is of no use
             if isinstance(error, SkyError) and not isinstance(error, SkyCancelled):
                 error.machines_came_up = True
             raise
-        if old is pool.cluster and vacancy.is_whole:
-            pool.use_controller(cluster)
         pool.note_replacement(old, cluster)
         cluster.record_event(_("node {names} is back, on another machine").format(names=names))
 

@@ -24,6 +24,8 @@ OUTPUT_SECONDS = 0.5
 
 LEAVING = "SkyLeaving"
 """Error of a call that was interrupted because its machine is taken away."""
+MOVED = "SkySharedMoved"
+"""Error of a call on a machine that others have taken the place of, with what it shared."""
 
 _log = logging.getLogger(__name__)
 
@@ -191,7 +193,7 @@ class ResultHandler:
             self.dispatcher.kill_engine(batch, task, failure["stopped"])
         if task is None or (failure["stopped"] and task.future.done() and task.stream is None):
             return
-        if failure["name"] == LEAVING and not failure["stopped"]:
+        if failure["name"] in (LEAVING, MOVED) and not failure["stopped"]:
             why = _("its machine is taken away")
             self.dispatcher.on_task_lost(task, batch.node, why, at_fault=False)
             return

@@ -126,7 +126,7 @@ def test_a_call_that_kills_one_of_its_nodes_each_time(grouped: Pool) -> None:
     assert [size for _, size, *_ in total(1.0) @ grouped] == [3, 3, 3]
 
 
-# -- groups that are for the life of their processes ------------------------------------------------
+# -- groups that are for the life of their processes -----------------------------------------------
 
 
 def test_an_mpi_world_is_made_again(data: Any, tmp_path: Path) -> None:

@@ -346,8 +346,9 @@ class ClusterController:
         if self._shared_state is None:
             from ...functions.shared.shared_state_server import SharedStateProcess
 
-            self._shared_state = SharedStateProcess(self.config.get("private", ""))
-        return self._shared_state.endpoint
+            folder = Path(self.config["directory"])
+            self._shared_state = SharedStateProcess(self.config.get("private", ""), folder)
+        return {**self._shared_state.endpoint, "is_used": self._shared_state.is_used}
 
     def _op_engines(self, content: Content) -> Content:
         return {"engines": self.engines.describe()}
