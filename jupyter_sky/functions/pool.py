@@ -80,7 +80,7 @@ class Pool(CallMethods):
         self.uses: list[Callable[[], str]] = []
         """Functions that name a use of its nodes beside calls, such as tasks of Dask, if any."""
         self.on_replaced: list[Callable[[], object]] = []
-        """Functions to call when other machines have taken the ranks of lost ones."""
+        """Functions to call when others have taken the ranks of lost machines or processes."""
         self.provided_modules: frozenset[str] = frozenset()
         """Modules of this machine that its image includes: they are not sent with calls."""
         self.closed = ""
@@ -103,6 +103,7 @@ class Pool(CallMethods):
         )
         self.replace_cluster: Callable[[ClusterHandle, SkyError], bool] = lambda *__: False
         """Replaces the machines of a lost cluster; returns whether that is possible."""
+        members.on_renewed = self._note_renewed
         self._dispatcher.on_use = members.record_use
         self._dispatcher.uses = self._other_uses
         self._sender = CallSender(self._dispatcher, self.pickler, lambda: self.limit)
@@ -146,6 +147,13 @@ class Pool(CallMethods):
         with self._dispatcher.lock:
             nodes = [node for node in self._dispatcher.nodes.values() if not node.replaced]
             return {node.rank: (node.connection, node.cluster_rank) for node in nodes}
+
+    @property
+    def engines(self) -> dict[int, str]:
+        """Identity of the engine process by rank; empty while there is none."""
+        with self._dispatcher.lock:
+            nodes = [node for node in self._dispatcher.nodes.values() if not node.replaced]
+            return {node.rank: node.engine if node.is_alive else "" for node in nodes}
 
     @property
     def concurrency(self) -> int:
@@ -272,6 +280,9 @@ class Pool(CallMethods):
         """Let nodes that were added with the load leave with it, on their new machines, too."""
         if self.scaler is not None:
             self.scaler.replace(old, new)
+        self._note_renewed()
+
+    def _note_renewed(self) -> None:
         for function in list(self.on_replaced):
             with contextlib.suppress(SkyError):  # what it is for says so when it is used
                 function()

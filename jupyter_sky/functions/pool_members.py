@@ -55,6 +55,8 @@ class PoolMembers:
         """Called when notices of the cloud about machines of a cluster have changed."""
         self.on_node_lost: Callable[[ClusterHandle, PoolNode, str], None] | None = None
         """Called with a node that is lost while its cluster goes on, and the reason."""
+        self.on_renewed: Callable[[], None] = lambda: None
+        """Called when a node has another engine."""
         self.on_joined: Callable[[ClusterHandle], None] = lambda cluster: None
         """Called with a cluster whose nodes have joined."""
 
@@ -198,3 +200,4 @@ class PoolMembers:
             node.sent_context = None
             node.engine = node.connection.client.engines_by_rank.get(node.cluster_rank, "")
         self._dispatcher.dispatch()
+        self.on_renewed()
