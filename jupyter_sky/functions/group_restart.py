@@ -118,18 +118,30 @@ class GroupRestarts:
             self._replace_sent(sent, task)
         return []  # it waits for its node
 
+    def recall(self, batch: SentBatch, key: int) -> None:
+        """Stop a call on its node, and let it go on elsewhere from its newest save."""
+        with self._owner.lock:
+            if (task := batch.tasks.get(key)) is not None:
+                self._stand_in(batch, key, task)
+                self._owner.stop(batch, [key], "cancel")
+
     def _replace_sent(self, sent: BatchedCall, task: CallTask) -> None:
         """Stop a call on its node, and send it again when it has ended, however it does."""
-        stand_in = replace(
-            task, call=replace(task.call, retry=AT_MOST_ONCE), future=RemoteFuture(), group=None
-        )
-        stand_in.future.add_done_callback(lambda _: self._owner.requeue([task]))
-        sent.batch.tasks[sent.key] = stand_in
-        task.future.sent = None
+        self._stand_in(sent.batch, sent.key, task)
         if self.kind == "calls":
             self._owner.stop(sent.batch, [sent.key], "cancel")
         else:  # those that wait in a library for a lost process do not hear
             self._owner.renew_engine(sent.batch.node, _say_nothing, _("its group begins again"))
+
+    def _stand_in(self, batch: SentBatch, key: int, task: CallTask) -> None:
+        """Let another take the end of a call on its node, and send the call again then."""
+        stand_in = replace(
+            task, call=replace(task.call, retry=AT_MOST_ONCE), future=RemoteFuture(), group=None
+        )
+        stand_in.future.add_done_callback(lambda _: self._owner.requeue([task]))
+        stand_in.recovery = None
+        batch.tasks[key] = stand_in
+        task.future.sent = None
 
     def _renew(self, task: CallTask) -> None:
         node = self._owner.nodes.get(-1 if task.rank is None else task.rank)

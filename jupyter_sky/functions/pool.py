@@ -105,7 +105,7 @@ class Pool(CallMethods):
         """Replaces the machines of a lost cluster; returns whether that is possible."""
         members.on_renewed = self._note_renewed
         self._dispatcher.on_use = members.record_use
-        self._dispatcher.uses = self._other_uses
+        self._dispatcher.uses = self.named_uses
         self._sender = CallSender(self._dispatcher, self.pickler, lambda: self.limit)
         members.join(cluster)
         # now: the thread that would answer must not have to wait for it
@@ -224,9 +224,10 @@ class Pool(CallMethods):
         named = (
             ngettext("{calls} call", "{calls} calls", calls).format(calls=calls) if calls else ""
         )
-        return ", ".join(filter(None, (named, self._other_uses())))
+        return ", ".join(filter(None, (named, self.named_uses())))
 
-    def _other_uses(self) -> str:
+    def named_uses(self) -> str:
+        """Return the uses of its nodes beside calls, such as tasks of Dask; empty for none."""
         return ", ".join(use for each in self.uses if (use := each()))
 
     def check_nodes(self) -> None:

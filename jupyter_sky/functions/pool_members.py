@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..executor.cluster import ClusterHandle
     from .dispatch import Dispatcher
     from .specs import Worker
+    from .tasks import CallTask
 
 
 class PoolMembers:
@@ -157,6 +158,13 @@ class PoolMembers:
         """Return the nodes that a cluster has in the pool."""
         nodes = self._dispatcher.nodes.values()
         return [node for node in nodes if node.connection is cluster.connection]
+
+    def calls_of(self, cluster: ClusterHandle) -> list[CallTask]:
+        """Return the calls that nodes of a cluster have, or that wait for one of them."""
+        with self._dispatcher.lock:
+            nodes = self.nodes_of(cluster)
+            sent = [t for n in nodes for b in n.batches.values() for t in b.all_tasks()]
+            return sent + [task for node in nodes for task in node.pinned]
 
     def is_busy(self, cluster: ClusterHandle) -> bool:
         """Return whether nodes of a cluster run calls."""

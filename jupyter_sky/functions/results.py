@@ -264,6 +264,8 @@ class ResultHandler:
         if task is not None and task.recovery is not None:
             task.recovery.take(state, name, data)
             task.losses.clear()
+            if batch.node.recalls_saved and task.is_saved:
+                self.dispatcher.groups.recall(batch, key)
 
     def _on_end(self, batch: SentBatch, key: int, seconds: float) -> None:
         task = self.dispatcher.finish_task(batch, key)

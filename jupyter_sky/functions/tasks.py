@@ -201,6 +201,11 @@ class CallTask:
         return not self.packed.stream_senders and self.stream is None
 
     @property
+    def is_saved(self) -> bool:
+        """Whether it can go on elsewhere from a save."""
+        return self.recovery is not None and bool(self.recovery.saves) and not self.broadcast
+
+    @property
     def count(self) -> int:
         """Number of calls, as an entry of the queue has it."""
         return 1
