@@ -45,7 +45,9 @@ def test_a_spot_machine_must_cost_clearly_less() -> None:
     assert choose_spot([SPOT], [], 1.35, 0.0) is SPOT
     assert choose_spot([SPOT], [], 1.2, 0.0) is None
     losses = [saw("preempted", SPOT, hours) for hours in range(1, 30)]
-    assert choose_spot([SPOT], losses, 1.35, 30 * HOUR) is None, "its losses cost more than it saves"
+    assert choose_spot([SPOT], losses, 1.35, 30 * HOUR) is None, (
+        "its losses cost more than it saves"
+    )
     assert choose_spot([], [], 3.0, 0.0) is None
 
 

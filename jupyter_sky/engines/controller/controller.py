@@ -341,6 +341,10 @@ class ClusterController:
         self.engines.give_up(content["ranks"])
         return {}
 
+    def _op_approve_end(self, content: Content) -> Content:
+        """Let the cloud take this machine away now: a run on it, alone, has saved its state."""
+        return {"approved": self.engines.approve_end(content["run"])}
+
     def _op_shared_state(self, content: Content) -> Content:
         """Return the endpoint of the shared state and the ports for rendezvous."""
         if self._shared_state is None:
