@@ -277,6 +277,14 @@ class Compute(CallTarget):
         plugins = self._plugins(self._chosen)
         setups += [plugin.setup(pool) for plugin in plugins if hasattr(plugin, "setup")]
         around = [plugin.around for plugin in plugins if hasattr(plugin, "around")]
+        pool.portable = image.portable() if image is not None else None
+        if pool.portable is not None and around:
+            raise SkyUsageError(
+                _("Image(python={python!r}) does not go with plug-ins that run in engines").format(
+                    python=image.python
+                ),
+                hint=_('python="auto", or without them'),
+            )
         pool.equip(setups, around, group_kind(plugins))
         for plugin in plugins:
             if hasattr(plugin, "client"):

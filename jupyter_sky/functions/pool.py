@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
     from ..executor.cluster import ClusterHandle
     from .group_restart import GroupKind
+    from .image import MakePortable
     from .progress import Counts
 
 T = TypeVar("T")
@@ -83,6 +84,8 @@ class Pool(CallMethods):
         """Functions to call when others have taken the ranks of lost machines or processes."""
         self.provided_modules: frozenset[str] = frozenset()
         """Modules of this machine that its image includes: they are not sent with calls."""
+        self.portable: MakePortable | None = None
+        """Makes functions run in the Python of its image, if that is not the engines'."""
         self.closed = ""
         self._ended = False
         self.scaler: NodeScaler | None = None
@@ -241,7 +244,9 @@ class Pool(CallMethods):
 
     def pickler(self) -> CallPickler:
         """Return a pickler for calls that are sent now."""
-        return CallPickler(self.local_modules(), DataArguments(lambda: self.clusters))
+        return CallPickler(
+            self.local_modules(), DataArguments(lambda: self.clusters), self.portable
+        )
 
     def local_modules(self) -> LocalModules:
         """Return the modules of this machine that calls may need now."""
