@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
 from ..translation import _
 from .call_durations import CallDurations
+from .call_logs import journal_name
 from .call_queue import CallQueue, Waiting
 from .engine_restart import restart_engine
 from .gathered_calls import GatheredCalls, PlainCalls
@@ -199,6 +200,7 @@ class Dispatcher:
             wrap(commands),
             lambda reply: self.results.handle(batch, reply),
             lambda message: self.results.show_output(batch, message),
+            {"run": journal_name(context["pool"]), "rank": node.rank},
         )
         node.batches[batch.id] = batch
         if any(batch.time_limits()):

@@ -14,6 +14,7 @@ from ..engines.wire.values import Parcel
 from ..errors import SkyError, SkyUsageError
 from ..translation import _, ngettext
 from . import active_pools
+from .call_logs import format_entries, read_entries
 from .call_methods import CallMethods, Wanted
 from .call_pickler import CallPickler
 from .call_sender import CallSender
@@ -357,6 +358,18 @@ class Pool(CallMethods):
         from .progress import show_progress
 
         return show_progress(total if self.shows_progress else 0, self._dispatcher, group, counts)
+
+    def logs(self) -> str:
+        """Return what calls have printed, each line behind the rank of its node.
+
+        The controllers of its clusters record it: it is there when the notebook was away, too.
+
+        Examples
+        --------
+        >>> print(pool.logs())  # doctest: +SKIP
+        [0] epoch 1
+        """
+        return format_entries(read_entries(self.clusters, self.id))
 
     # -- end ---------------------------------------------------------------------------------------
 

@@ -242,6 +242,7 @@ class ClusterController:
         """Record an output of a cell, and the last one as such; its content is packed JSON."""
         facts = _facts(message["parent_header"])
         if not facts:
+            self._record_call_output(message)
             return
         self._last_output = (time.monotonic(), facts)
         kind = message["header"]["msg_type"]
@@ -256,6 +257,13 @@ class ClusterController:
         if run is not None and kind == "error":
             run.mark_failed(_unpack(message["content"])["ename"])
         self.journal.append(facts["run"], facts["rank"], kind, message["content"])
+
+    def _record_call_output(self, message: Message) -> None:
+        """Record an output of a call of a pool, if it is one."""
+        text = (message["parent_header"] or {}).get("sky_calls")
+        if text:
+            facts, kind = json.loads(text), message["header"]["msg_type"]
+            self.journal.append(facts["run"], facts["rank"], kind, message["content"])
 
     # -- requests ----------------------------------------------------------------------------------
 
