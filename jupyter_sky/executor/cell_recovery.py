@@ -303,6 +303,7 @@ def is_saved_since(notices: Notices, newest: FoundFiles) -> bool:
 
     Examples
     --------
+    >>> from jupyter_sky.engines.node.notices import Notice
     >>> notice = Notice(NoticeKind.PREEMPT, "terminate", seen=10.0, ends=40.0)
     >>> save = RemoteFile("s/fit/0/000000-0000000001.sky", "", 1, int(12e9), 0)
     >>> found = FoundFiles("s", (save,), False, True)

@@ -46,10 +46,13 @@ def make_portable(
     Examples
     --------
     >>> from jupyter_sky.functions.node.image_install import PackageRequest
-    >>> make_portable(lambda: 1, PackageRequest(python="3.99"))  # doctest: +ELLIPSIS
+    >>> make_portable(print, PackageRequest(python="3.99"))
     Traceback (most recent call last):
     ...
-    jupyter_sky.errors.SkyVersionError: <lambda> cannot go to Python 3.99: it has no name...
+    jupyter_sky.errors.SkyVersionError: print cannot go to Python 3.99: <built-in function print> \
+is no plain function
+    functions with their source, plain values and installed modules can; Image(python="auto") \
+takes all
     """
     if (getattr(function, "__module__", None) or "").partition(".")[0] == PACKAGE:
         return function
