@@ -106,6 +106,18 @@ class SkyTaskLost(SkyError):
     """Nodes died while they ran a call, and it is not sent again."""
 
 
+class SkySharedLost(SkyError):
+    """Changes of what a pool shares are lost with the process or the machine that kept it."""
+
+
+class SkySharedMoved(SkySharedLost):
+    """What a pool shares has moved to another machine, and this task is to run there."""
+
+
+class SkyWorldChanged(SkyError):
+    """Processes of a group such as MPI's cannot go on: one of them has been replaced."""
+
+
 class SkyClusterLost(SkyError):
     """The whole cluster is gone or cannot be reached.
 

@@ -15,6 +15,7 @@ from .. import clouds
 from ..checkpoints.leave_watch import SkyLeaving
 from ..checkpoints.places import SaveNumber
 from ..checkpoints.state import EVERY_VARIABLE, FOLDER_VARIABLE, GENERATION_VARIABLE
+from ..engines.node.notices import NoticeKind
 from ..errors import (
     SkyClusterLost,
     SkyError,
@@ -27,6 +28,7 @@ from ..errors import (
 from ..translation import _
 from .file_targets import FoundFiles, RemoteFile, choose_targets, plan_copies
 from .file_transfer import FileSource, copy_files
+from .machine_notices import Notices
 from .transfer import sync_files
 from .values import ClusterRequest, Placement, Replies, Sending
 
@@ -232,7 +234,7 @@ class CellRecovery:
         """Bring new saves here while the cell runs, and once more at its end."""
         if not self.is_on:
             return contextlib.nullcontext()
-        return _fetching(SaveFetcher(placement, self._root, f"{FOLDER}/{self._run_id}"))
+        return _fetching(SaveFetcher(placement, self._root, self._run_id))
 
     def forget(self) -> None:
         """Remove the saves that are here: the cell has ended."""
@@ -254,12 +256,16 @@ class SaveFetcher(threading.Thread):
 
     The head node's are sent by the controller while the cell runs; engines of other nodes answer
     after it only: states of other ranks need a store, ``checkpointed(..., to=)``.
+
+    Once all states that were saved since the cloud's notice are here, it may take the machine away:
+    what the cell does from then on would be done again.
     """
 
-    def __init__(self, placement: Placement, root: Path, folder: str) -> None:
+    def __init__(self, placement: Placement, root: Path, run_id: str) -> None:
         super().__init__(name="sky-saves", daemon=True)
-        self._source = FileSource(placement.cluster, 0)
-        self._root, self._folder = root, folder
+        self._cluster, self._source = placement.cluster, FileSource(placement.cluster, 0)
+        self._root, self._run_id, self._folder = root, run_id, f"{FOLDER}/{run_id}"
+        self._approved = False
         self._ended = threading.Event()
 
     def run(self) -> None:
@@ -282,6 +288,31 @@ class SaveFetcher(threading.Thread):
             for old in target.parent.glob("*.sky"):
                 if old.name < target.name:
                     old.unlink(missing_ok=True)
+        if not self._approved and is_saved_since(self._cluster.notices.current, newest):
+            self._approved = True
+            self._cluster.connection.ask_controller("approve_end", run=self._run_id)
+
+
+def is_saved_since(notices: Notices, newest: FoundFiles) -> bool:
+    """Return whether all states were saved since the notice that the head node is taken away.
+
+    Parameters
+    ----------
+    newest
+        Newest save of each state.
+
+    Examples
+    --------
+    >>> from jupyter_sky.engines.node.notices import Notice
+    >>> notice = Notice(NoticeKind.PREEMPT, "terminate", seen=10.0, ends=40.0)
+    >>> save = RemoteFile("s/fit/0/000000-0000000001.sky", "", 1, int(12e9), 0)
+    >>> found = FoundFiles("s", (save,), False, True)
+    >>> is_saved_since({0: (notice,)}, found), is_saved_since({}, found)
+    (True, False)
+    """
+    seen = [n.seen for n in notices.get(0, ()) if n.kind is NoticeKind.PREEMPT]
+    saved = [file.modified / 1e9 for file in newest.files]
+    return bool(seen and saved) and min(saved) > max(seen)
 
 
 def newest_saves(found: FoundFiles) -> FoundFiles:

@@ -84,8 +84,12 @@ class CallMethods(CallTarget):
 
     def broadcast(self, call: PendingFunction[T]) -> list[T]:
         """Run a call on every node; return the results by rank: ``call @ pool``."""
-        with self._submitted([(call, rank) for rank in self.ranks], Broadcast()) as futures:
-            return results_of(futures)
+        group = Broadcast()
+        try:
+            with self._submitted([(call, rank) for rank in self.ranks], group) as futures:
+                return results_of(futures)
+        finally:
+            group.tasks.clear()  # calls that have ended keep no arguments
 
     def run_all(self, calls: Calls) -> tuple[Any, ...]:
         """Run calls concurrently; return their results in the same order."""

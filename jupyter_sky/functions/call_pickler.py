@@ -20,6 +20,7 @@ from .tasks import PackedCall
 
 if TYPE_CHECKING:
     from .data_arguments import DataArguments
+    from .image import MakePortable
     from .lazy_calls import Function, PendingFunction
 
 
@@ -32,10 +33,14 @@ class CallPickler:
         Local modules, which calls that need them carry.
     data
         Delivery of data that are arguments.
+    portable
+        Makes functions run in another Python than the engines'; None if they need none.
     """
 
-    def __init__(self, modules: LocalModules, data: DataArguments) -> None:
-        self.modules, self._data = modules, data
+    def __init__(
+        self, modules: LocalModules, data: DataArguments, portable: MakePortable | None = None
+    ) -> None:
+        self.modules, self._data, self._portable = modules, data, portable
         self._functions: dict[int, tuple[Function, Payload, Archives, Blobs]] = {}
         self._plain: dict[int, tuple[Payload, Blobs]] = {}
         """Functions whose plain arguments need no analysis."""
@@ -48,6 +53,8 @@ class CallPickler:
         if packed is None:
             local = function.local
             named = local if module else definition(local)
+            if self._portable is not None:
+                named = self._portable(local)
             parcel = pack_function(named, function.shown, function.name)
             archives = self.modules.needed_by(parcel.segments[0], local, module)
             payload = with_modules(carry_sources(parcel), archives, blobs)

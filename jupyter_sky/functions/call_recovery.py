@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from ..checkpoints.places import SaveNumber
 
 
 @dataclass(slots=True, eq=False)
@@ -18,6 +21,8 @@ class CallRecovery:
         How often the call has been sent.
     saves : dict
         Name and content of the newest save, by the name of the state.
+    earlier : dict
+        The same of the save before it.
 
     Examples
     --------
@@ -32,6 +37,7 @@ class CallRecovery:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     sent: int = 0
     saves: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    earlier: dict[str, tuple[str, bytes]] = field(default_factory=dict)
 
     def next_sending(self) -> tuple[str, int, tuple[tuple[str, str, bytes], ...]]:
         """Return what a node must know of the call's saves, and count the sending."""
@@ -42,4 +48,35 @@ class CallRecovery:
 
     def take(self, state: str, name: str, data: bytes) -> None:
         """Keep a save in place of the one before it."""
+        if state in self.saves:
+            self.earlier[state] = self.saves[state]
         self.saves[state] = name, data
+
+
+def align_saves(recoveries: Sequence[CallRecovery]) -> None:
+    """Let calls of one group go on from saves of the same number, where each has one.
+
+    A node that was faster may have saved once more than the others. One that has never saved a
+    state leaves that to the others.
+
+    Examples
+    --------
+    >>> fast, slow = CallRecovery("a"), CallRecovery("b")
+    >>> for name in ("000000-0000000001.sky", "000000-0000000002.sky"):
+    ...     fast.take("fit", name, b"")
+    >>> slow.take("fit", "000000-0000000001.sky", b"")
+    >>> align_saves([fast, slow])
+    >>> fast.saves["fit"][0]
+    '000000-0000000001.sky'
+    """
+    for state in {state for recovery in recoveries for state in recovery.saves}:
+        having = [recovery for recovery in recoveries if state in recovery.saves]
+        common = min(_step(recovery.saves[state]) for recovery in having)
+        for recovery in having:
+            if state in recovery.earlier and _step(recovery.saves[state]) > common:
+                recovery.saves[state] = recovery.earlier.pop(state)
+
+
+def _step(save: tuple[str, bytes]) -> int:
+    number = SaveNumber.parse(save[0])
+    return -1 if number is None else number.step

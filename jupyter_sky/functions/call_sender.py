@@ -56,12 +56,13 @@ class CallSender:
         """Pickle calls and hand them to the dispatcher; put their futures into `futures`."""
         packing = CallPacking(pickler or self._pickler(), self._blobs.collect())
         sink, tasks = self.sink(), list[CallTask]()
-        broadcast = group.id if isinstance(group, Broadcast) else ""
         with paused_collection():
             for call, rank in wanted:
                 task = self._task(call, packing.pack(call), RemoteFuture(), sink)
-                task.rank, task.broadcast, task.group = rank, broadcast, group
+                task.rank, task.group = rank, group
                 tasks.append(task)
+        if isinstance(group, Broadcast):
+            group.tasks += tasks
         self._blobs.upload(packing.blobs)
         futures += [task.future for task in tasks]
         self._dispatcher.submit(tasks)

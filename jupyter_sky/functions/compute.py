@@ -18,6 +18,7 @@ from ..executor.values import ClusterRequest
 from ..resources import Resources, parse_duration
 from ..translation import _
 from .active_pools import CallTarget, active_pools, refuse_untrusted
+from .group_restart import group_kind
 from .launch import ClusterLauncher, choose_offer, print_at_once
 from .pool import Pool
 from .shared.shared_client import STANDALONE
@@ -276,7 +277,15 @@ class Compute(CallTarget):
         plugins = self._plugins(self._chosen)
         setups += [plugin.setup(pool) for plugin in plugins if hasattr(plugin, "setup")]
         around = [plugin.around for plugin in plugins if hasattr(plugin, "around")]
-        pool.equip(setups, around)
+        pool.portable = image.portable() if image is not None else None
+        if pool.portable is not None and around:
+            raise SkyUsageError(
+                _("Image(python={python!r}) does not go with plug-ins that run in engines").format(
+                    python=image.python
+                ),
+                hint=_('python="auto", or without them'),
+            )
+        pool.equip(setups, around, group_kind(plugins))
         for plugin in plugins:
             if hasattr(plugin, "client"):
                 pool.enter(plugin.client(pool))

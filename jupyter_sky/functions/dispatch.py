@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
 from ..translation import _
 from .call_durations import CallDurations
+from .call_logs import journal_name
 from .call_queue import CallQueue, Waiting
 from .engine_restart import restart_engine
 from .gathered_calls import GatheredCalls, PlainCalls
+from .group_restart import GroupRestarts
 from .nodes import PoolNode, idle_node, next_node
 from .notices import restart_notice
 from .payload import wrap
@@ -66,6 +68,7 @@ class Dispatcher:
         self.is_replaceable: Callable[[Exception], bool] = lambda error: False
         """Returns whether the machines of a cluster that was lost by an error are replaced."""
         self._unread = UnreadStreams()
+        self.groups = GroupRestarts(self)
 
     # -- queueing ----------------------------------------------------------------------------------
 
@@ -197,6 +200,7 @@ class Dispatcher:
             wrap(commands),
             lambda reply: self.results.handle(batch, reply),
             lambda message: self.results.show_output(batch, message),
+            {"run": journal_name(context["pool"]), "rank": node.rank},
         )
         node.batches[batch.id] = batch
         if any(batch.time_limits()):
@@ -328,7 +332,7 @@ class Dispatcher:
         error = loss_error(task, node.rank, why)
         if error is not None:
             task.fail(error)
-        else:
+        elif not self.groups.restart(task, node.rank):
             task.rewind()
             self.requeue([task])
 
@@ -376,10 +380,6 @@ class Dispatcher:
     def kill_engine(self, batch: SentBatch, task: CallTask | None, why: str) -> None:
         """Say what is lost, and ask the controller to kill the unresponsive engine of a batch."""
         node = batch.node
-        with self.lock:
-            engine, node.engine, node.sent_context = node.engine, "", None
-        if not engine:  # it is gone already
-            return
 
         def notify() -> None:
             if task is not None:
@@ -387,7 +387,14 @@ class Dispatcher:
                 text = restart_notice(repr(task.call), node.rank, why, seconds, self.uses())
                 task.sink.write(node.rank, "stderr", text)
 
-        restart_engine(node, engine, notify, self.on_loss)
+        self.renew_engine(node, notify, _("a call did not stop"))
+
+    def renew_engine(self, node: PoolNode, notify: Callable[[], None], why: str) -> None:
+        """Have the engine of a node end, and another take its place."""
+        with self.lock:
+            engine, node.engine, node.sent_context = node.engine, "", None
+        if engine:  # else it is gone already
+            restart_engine(node, engine, notify, self.on_loss, why)
 
     def close(self, why: str) -> None:
         """Accept no more tasks; fail those that wait."""

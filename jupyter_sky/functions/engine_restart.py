@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import SkyError
-from ..translation import _
 
 if TYPE_CHECKING:
     from .nodes import PoolNode
@@ -23,6 +22,7 @@ def restart_engine(
     engine: str,
     notify: Callable[[], None],
     on_loss: Callable[[PoolNode], None],
+    why: str,
 ) -> None:
     """Ask the controller to kill an engine, in a thread; call `notify` before, `on_loss` after."""
 
@@ -30,10 +30,11 @@ def restart_engine(
         with contextlib.suppress(Exception):  # such as a stderr that is closed
             notify()
         with contextlib.suppress(SkyError):  # a lost cluster is reported elsewhere
-            ranks, why = [node.cluster_rank], _("a call did not stop")
-            node.connection.ask_controller("kill", run=None, ranks=ranks, why=why)
-            until = time.monotonic() + KILL_SECONDS
             client = node.connection.client
+            if client.engines_by_rank.get(node.cluster_rank) == engine:  # and not the next one
+                ranks = [node.cluster_rank]
+                node.connection.ask_controller("kill", run=None, ranks=ranks, why=why)
+            until = time.monotonic() + KILL_SECONDS
             while (
                 client.engines_by_rank.get(node.cluster_rank) == engine and time.monotonic() < until
             ):

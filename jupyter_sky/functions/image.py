@@ -7,14 +7,14 @@ finds all of it, and of a folder of which one file has changed that file alone i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..engines.node.file_cache import FileTree
-from ..errors import SkyBootstrapError, SkyUsageError, SkyVersionError
+from ..errors import SkyBootstrapError, SkyUsageError
 from ..remote.environment_spec import python_minor_version
 from ..remote.package_names import check_package
 from ..translation import _
@@ -23,10 +23,8 @@ from .node import image_install
 from .node.image_install import ProcessSetup
 from .volumes import Volume, checked_volumes
 
-if TYPE_CHECKING:
-    pass
-
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]*(=[A-Za-z0-9.+:~-]+)?")
+MakePortable = Callable[[Callable[..., Any]], Callable[..., Any]]
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -37,8 +35,8 @@ class Image:
     Attributes
     ----------
     python : str
-        ``auto`` for this notebook's own minor version, or that version: functions and values
-        travel between equal ones only.
+        ``auto`` for this notebook's own minor version. Functions for another one travel as source,
+        with the plain values and installed modules that they name; see `functions.portable`.
     pip : sequence of str
         Requirements, such as ``torch>=2.4``, beside what the node has. One that is installed here
         from a folder, a repository or a private index is sent from here instead.
@@ -165,27 +163,18 @@ class Image:
 
         Raises
         ------
-        SkyVersionError
-            Another Python than this notebook's is asked for.
         SkyUsageError
             A folder that should be included is not there.
         SkyBootstrapError
             There is no such package, or they do not fit each other; has the resolver's last lines.
         """
-        here = _version("auto")
-        if _version(self.python) != here:
-            raise SkyVersionError(
-                _(
-                    "the image has Python {python}, this notebook {here}: functions and "
-                    "values travel between equal minor versions only"
-                ).format(python=self.python, here=here),
-                hint=_('python="auto", or a kernel of Python {python}').format(python=self.python),
-            )
         self.layout()
         request = self.packages().request
         settings = [tuple(request.settings.items())] if self.pip_indexes else []
         if request.packages and (
-            why := image_install.resolution_error(request.packages, request.without, *settings)
+            why := image_install.resolution_error(
+                request.packages, request.without, *settings, **self._python_option()
+            )
         ):
             raise SkyBootstrapError(
                 _("image: {packages} cannot be installed anywhere:\n{why}").format(
@@ -200,7 +189,22 @@ class Image:
 
     def packages(self) -> ImagePackages:
         """Return the packages that `pip` names, installed from an index or sent."""
-        return image_packages(self.pip, self.pip_indexes)
+        packages = image_packages(self.pip, self.pip_indexes)
+        return replace(packages, request=replace(packages.request, **self._python_option()))
+
+    def _python_option(self) -> dict[str, str]:
+        """Return the minor version of its Python as an argument, if that is another than ours."""
+        version = _version(self.python)
+        return {} if version == _version("auto") else {"python": version}
+
+    def portable(self) -> MakePortable | None:
+        """Return what makes functions run in its Python; None if that is ours."""
+        if not self._python_option():
+            return None
+        from .portable import make_portable
+
+        setup = self.setup()
+        return lambda function: make_portable(function, setup.request, setup.trees)
 
     def setup(self) -> ProcessSetup:
         """Return the setup that every new process of a node runs before its first call."""

@@ -34,7 +34,7 @@ def prepare_nodes(image: Image, pool: Pool, ranks: Iterable[int]) -> None:
     SkyBootstrapError
         Says which node, and the last lines of what was tried there.
     """
-    if image.pip:
+    if image.pip or image.portable() is not None:
         pool.cluster.ensure_package_installer()
     layout, packages, waiting = image.layout(), image.packages(), [*ranks]
     begun: dict[Future[Any], int] = {}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..concurrency import run_parallel
 from ..config.settings import Sky
 from ..errors import SkyError, SkyNoCapacity, SkyNoOffer, SkyTimeout, SkyUsageError
+from ..executor.recovery_places import launchable_offers, narrow
 from ..executor.request import apply_settings
 from ..executor.values import ClusterRequest
 from ..ledger.ledger import format_rate
@@ -20,7 +21,7 @@ from ..offers import Offer
 from ..provisioner.placement import Decision, decide_placement
 from ..resources import Resources
 from ..translation import _, ngettext
-from .replacement import near, searches
+from .replacement import Search, near, searches
 from .specs import Nodes, Spec
 
 if TYPE_CHECKING:
@@ -134,8 +135,17 @@ class ClusterLauncher:
         cluster, notes = self.registry.obtain(request, self._make_check(), announce)
         return self._add(cluster, notes)
 
+    def spot_offers(self, offer: Offer) -> list[Offer]:
+        """Return the spot machines that meet the request near an offer, and can be launched."""
+        return launchable_offers(near(replace(self.resources, spot=True), offer))
+
     def replace(
-        self, name: str, nodes: int, old: ClusterRow, check_wanted: Callable[[], None]
+        self,
+        name: str,
+        nodes: int,
+        old: ClusterRow,
+        check_wanted: Callable[[], None],
+        target: Offer | None = None,
     ) -> ClusterHandle:
         """Start a cluster in place of nodes of another, at another place if possible.
 
@@ -143,6 +153,8 @@ class ClusterLauncher:
         ----------
         check_wanted
             Raises when the launch is no longer wanted.
+        target
+            The only place to ask, if it matters.
         """
         limit = self.resources.max_hourly_cost
         each = (old.price or 0.0) / old.nodes
@@ -151,7 +163,10 @@ class ClusterLauncher:
             left = max(limit - self.price, 0.0 if each else limit)
             resources = replace(resources, max_hourly_cost=left)
         refusal: SkyError | None = None
-        for search in searches(resources, Offer(**old.offer)):
+        places = searches(resources, Offer(**old.offer))
+        if target is not None:
+            places = iter([Search(narrow(resources, target))])
+        for search in places:
             request = ClusterRequest(
                 search.resources,
                 name,

@@ -47,6 +47,8 @@ class PoolNode:
     """Whether its machine is about to be taken away: it ends its calls and gets no others."""
     replaced: bool = False
     """Whether another node has taken its place and its rank."""
+    recalls_saved: bool = False
+    """Whether its calls go on elsewhere from their next save."""
     sent_context: Any = None
 
     @property

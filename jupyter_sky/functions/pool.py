@@ -14,6 +14,7 @@ from ..engines.wire.values import Parcel
 from ..errors import SkyError, SkyUsageError
 from ..translation import _, ngettext
 from . import active_pools
+from .call_logs import format_entries, read_entries
 from .call_methods import CallMethods, Wanted
 from .call_pickler import CallPickler
 from .call_sender import CallSender
@@ -33,6 +34,8 @@ from .topology import shared_state_endpoint, topology
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
     from ..executor.cluster import ClusterHandle
+    from .group_restart import GroupKind
+    from .image import MakePortable
     from .progress import Counts
 
 T = TypeVar("T")
@@ -79,9 +82,11 @@ class Pool(CallMethods):
         self.uses: list[Callable[[], str]] = []
         """Functions that name a use of its nodes beside calls, such as tasks of Dask, if any."""
         self.on_replaced: list[Callable[[], object]] = []
-        """Functions to call when other machines have taken the ranks of lost ones."""
+        """Functions to call when others have taken the ranks of lost machines or processes."""
         self.provided_modules: frozenset[str] = frozenset()
         """Modules of this machine that its image includes: they are not sent with calls."""
+        self.portable: MakePortable | None = None
+        """Makes functions run in the Python of its image, if that is not the engines'."""
         self.closed = ""
         self._ended = False
         self.scaler: NodeScaler | None = None
@@ -102,8 +107,9 @@ class Pool(CallMethods):
         )
         self.replace_cluster: Callable[[ClusterHandle, SkyError], bool] = lambda *__: False
         """Replaces the machines of a lost cluster; returns whether that is possible."""
+        members.on_renewed = self._note_renewed
         self._dispatcher.on_use = members.record_use
-        self._dispatcher.uses = self._other_uses
+        self._dispatcher.uses = self.named_uses
         self._sender = CallSender(self._dispatcher, self.pickler, lambda: self.limit)
         members.join(cluster)
         # now: the thread that would answer must not have to wait for it
@@ -145,6 +151,13 @@ class Pool(CallMethods):
         with self._dispatcher.lock:
             nodes = [node for node in self._dispatcher.nodes.values() if not node.replaced]
             return {node.rank: (node.connection, node.cluster_rank) for node in nodes}
+
+    @property
+    def engines(self) -> dict[int, str]:
+        """Identity of the engine process by rank; empty while there is none."""
+        with self._dispatcher.lock:
+            nodes = [node for node in self._dispatcher.nodes.values() if not node.replaced]
+            return {node.rank: node.engine if node.is_alive else "" for node in nodes}
 
     @property
     def concurrency(self) -> int:
@@ -215,9 +228,10 @@ class Pool(CallMethods):
         named = (
             ngettext("{calls} call", "{calls} calls", calls).format(calls=calls) if calls else ""
         )
-        return ", ".join(filter(None, (named, self._other_uses())))
+        return ", ".join(filter(None, (named, self.named_uses())))
 
-    def _other_uses(self) -> str:
+    def named_uses(self) -> str:
+        """Return the uses of its nodes beside calls, such as tasks of Dask; empty for none."""
         return ", ".join(use for each in self.uses if (use := each()))
 
     def check_nodes(self) -> None:
@@ -231,14 +245,19 @@ class Pool(CallMethods):
 
     def pickler(self) -> CallPickler:
         """Return a pickler for calls that are sent now."""
-        return CallPickler(self.local_modules(), DataArguments(lambda: self.clusters))
+        return CallPickler(
+            self.local_modules(), DataArguments(lambda: self.clusters), self.portable
+        )
 
     def local_modules(self) -> LocalModules:
         """Return the modules of this machine that calls may need now."""
         return LocalModules(self.provided_modules)
 
-    def equip(self, setups: Sequence[Any], around: Sequence[Any]) -> None:
-        """Set the setups of every process, and the wrappers of every call."""
+    def equip(
+        self, setups: Sequence[Any], around: Sequence[Any], group: GroupKind | None = None
+    ) -> None:
+        """Set the setups of every process, the wrappers of every call, and what they form."""
+        self._dispatcher.groups.kind = group
         pair = ([setup for setup in setups if setup is not None], list(around))
         self._equipment = split(Parcel.of(pair, _("what plug-ins send")), None)
 
@@ -268,6 +287,9 @@ class Pool(CallMethods):
         """Let nodes that were added with the load leave with it, on their new machines, too."""
         if self.scaler is not None:
             self.scaler.replace(old, new)
+        self._note_renewed()
+
+    def _note_renewed(self) -> None:
         for function in list(self.on_replaced):
             with contextlib.suppress(SkyError):  # what it is for says so when it is used
                 function()
@@ -336,6 +358,18 @@ class Pool(CallMethods):
         from .progress import show_progress
 
         return show_progress(total if self.shows_progress else 0, self._dispatcher, group, counts)
+
+    def logs(self) -> str:
+        """Return what calls have printed, each line behind the rank of its node.
+
+        The controllers of its clusters record it: it is there when the notebook was away, too.
+
+        Examples
+        --------
+        >>> print(pool.logs())  # doctest: +SKIP
+        [0] epoch 1
+        """
+        return format_entries(read_entries(self.clusters, self.id))
 
     # -- end ---------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..executor.cluster import ClusterHandle
     from .dispatch import Dispatcher
     from .specs import Worker
+    from .tasks import CallTask
 
 
 class PoolMembers:
@@ -55,6 +56,8 @@ class PoolMembers:
         """Called when notices of the cloud about machines of a cluster have changed."""
         self.on_node_lost: Callable[[ClusterHandle, PoolNode, str], None] | None = None
         """Called with a node that is lost while its cluster goes on, and the reason."""
+        self.on_renewed: Callable[[], None] = lambda: None
+        """Called when a node has another engine."""
         self.on_joined: Callable[[ClusterHandle], None] = lambda cluster: None
         """Called with a cluster whose nodes have joined."""
 
@@ -156,6 +159,13 @@ class PoolMembers:
         nodes = self._dispatcher.nodes.values()
         return [node for node in nodes if node.connection is cluster.connection]
 
+    def calls_of(self, cluster: ClusterHandle) -> list[CallTask]:
+        """Return the calls that nodes of a cluster have, or that wait for one of them."""
+        with self._dispatcher.lock:
+            nodes = self.nodes_of(cluster)
+            sent = [t for n in nodes for b in n.batches.values() for t in b.all_tasks()]
+            return sent + [task for node in nodes for task in node.pinned]
+
     def is_busy(self, cluster: ClusterHandle) -> bool:
         """Return whether nodes of a cluster run calls."""
         with self._dispatcher.lock:
@@ -198,3 +208,4 @@ class PoolMembers:
             node.sent_context = None
             node.engine = node.connection.client.engines_by_rank.get(node.cluster_rank, "")
         self._dispatcher.dispatch()
+        self.on_renewed()

@@ -21,10 +21,13 @@ from ..provider.register import find_facts
 from ..translation import _
 from .nodes import PoolNode
 from .replacement import is_replaceable, ranks_to_replace, retry_delay
+from .shared.state_keeper import StateKeeper
+from .spot_watch import SpotWatch
 from .topology import shared_state_endpoint
 
 if TYPE_CHECKING:
     from ..executor.cluster import ClusterHandle
+    from ..offers import Offer
     from .launch import ClusterLauncher
     from .pool import Pool
 
@@ -42,6 +45,8 @@ class Vacancy:
         Ranks in the pool.
     is_whole
         Whether they are all nodes of the cluster, which ends.
+    target
+        Spot machines to go to from machines on demand, which stay if those cannot be had.
     withdrawn
         Set when the machines stay after all.
     """
@@ -50,6 +55,7 @@ class Vacancy:
     nodes: Sequence[PoolNode]
     ranks: tuple[int, ...]
     is_whole: bool
+    target: Offer | None = None
     withdrawn: threading.Event = field(default_factory=threading.Event)
 
 
@@ -73,6 +79,8 @@ class PoolRecovery:
         self._threads: list[threading.Thread] = []
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._serial = 0
+        self._shared = StateKeeper(pool)
+        self._spot = SpotWatch(pool, launcher, self.return_to_spot)
 
     def begin(self) -> None:
         """Replace machines from now on, until the pool ends."""
@@ -83,6 +91,8 @@ class PoolRecovery:
         members.expect_replacement(self._is_replaceable)
         for cluster in self._pool.clusters:
             members.on_joined(cluster)
+        self._shared.begin()
+        self._spot.begin()
         self._pool.defer(self._stop)
 
     def _is_replaceable(self, error: BaseException) -> bool:
@@ -90,6 +100,8 @@ class PoolRecovery:
 
     def _stop(self) -> None:
         self._stopped.set()
+        self._shared.stop()
+        self._spot.stop()
         for vacancy in self._vacancies:
             vacancy.withdrawn.set()
         for thread in self._threads:
@@ -103,7 +115,8 @@ class PoolRecovery:
         wanted = set(ranks_to_replace(nodes, leaving_ranks(notices)))
         for vacancy in list(self._vacancies):
             is_kept = not wanted & {node.cluster_rank for node in vacancy.nodes}
-            if vacancy.cluster is cluster and is_kept and all(n.is_alive for n in vacancy.nodes):
+            is_other = vacancy.cluster is not cluster or vacancy.target is not None
+            if not is_other and is_kept and all(node.is_alive for node in vacancy.nodes):
                 vacancy.withdrawn.set()
         if wanted:
             self._fill(cluster, [nodes[rank] for rank in sorted(wanted)], len(wanted) == len(nodes))
@@ -127,6 +140,31 @@ class PoolRecovery:
         cluster.record_event(error.message)
         self._fill(cluster, nodes, is_whole=True)
         return True
+
+    def return_to_spot(self, cluster: ClusterHandle, target: Offer) -> bool:
+        """Ask for spot machines in place of those of a cluster; return whether it has got them."""
+        with self._lock:
+            busy = any(v.cluster is cluster for v in self._vacancies)
+            nodes = [node for node in self._pool.members.nodes_of(cluster) if not node.replaced]
+            if busy or not nodes or self._stopped.is_set():
+                return False
+            ranks = tuple(node.rank for node in nodes)
+            vacancy = Vacancy(cluster, nodes, ranks, is_whole=True, target=target)
+            self._vacancies.append(vacancy)
+        try:
+            self._bring_up(vacancy)
+        except SkyError as error:
+            note = _("no spot machine yet: {text}").format(text=error.message.splitlines()[0])
+            cluster.record_event(note)
+            return False
+        else:
+            for node in nodes:
+                node.recalls_saved = True
+            self._retire(vacancy)
+            return True
+        finally:
+            with self._lock:
+                self._vacancies.remove(vacancy)
 
     def _fill(self, cluster: ClusterHandle, nodes: Sequence[PoolNode], is_whole: bool) -> None:
         """Ask for machines in place of those of nodes, in a thread, unless that is under way."""
@@ -181,25 +219,33 @@ class PoolRecovery:
             if vacancy.withdrawn.is_set():
                 raise SkyCancelled(_("the machines stay, or the pool has ended"))
 
+        def prepare(ranks: Sequence[int]) -> None:
+            self._prepare(pool, ranks)
+            if old is pool.cluster and vacancy.is_whole:  # before the first call goes there
+                self._shared.move(old, cluster)
+                pool.use_controller(cluster)
+
         pool, old = self._pool, vacancy.cluster
         if vacancy.is_whole and old.connection.is_lost:
             self._launcher.discard(old)
         if not vacancy.is_whole and find_facts(old.row.cloud).on_premises:
             self._give_up(vacancy)  # now: there may be no other slot
         names = ", ".join(map(str, vacancy.ranks))
-        old.record_event(_("another machine is asked for, for node {names}").format(names=names))
-        cluster = self._launcher.replace(self._name(vacancy), len(vacancy.ranks), old.row, check)
+        note = _("another machine is asked for, for node {names}")
+        if vacancy.target is not None:
+            note = _("a spot machine is asked for, for node {names}")
+        old.record_event(note.format(names=names))
+        name, count = self._name(vacancy), len(vacancy.ranks)
+        cluster = self._launcher.replace(name, count, old.row, check, vacancy.target)
         try:
             check()
             shared_state_endpoint(cluster)  # now: nodes are told of it when they take their ranks
-            pool.members.join(cluster, lambda ranks: self._prepare(pool, ranks), vacancy.nodes)
+            pool.members.join(cluster, prepare, vacancy.nodes)
         except BaseException as error:
             self._launcher.end(cluster)  # it costs, and is of no use
             if isinstance(error, SkyError) and not isinstance(error, SkyCancelled):
                 error.machines_came_up = True
             raise
-        if old is pool.cluster and vacancy.is_whole:
-            pool.use_controller(cluster)
         pool.note_replacement(old, cluster)
         cluster.record_event(_("node {names} is back, on another machine").format(names=names))
 

@@ -11,6 +11,7 @@ from ..engines.wire.messages import COUNTED_TYPES, Message
 from ..errors import SkyError
 from ..translation import _
 from .call_queue import Waiting
+from .group_restart import GroupRestarts
 from .memory_files import read_file
 from .nodes import PoolNode
 from .payload import Blob, Payload, has_blobs, join, unwrap
@@ -23,6 +24,8 @@ OUTPUT_SECONDS = 0.5
 
 LEAVING = "SkyLeaving"
 """Error of a call that was interrupted because its machine is taken away."""
+MOVED = "SkySharedMoved"
+"""Error of a call on a machine that others have taken the place of, with what it shared."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +34,7 @@ class TaskOwner(Protocol):
     """Operations of the dispatcher that results cause."""
 
     lock: threading.RLock
+    groups: GroupRestarts
 
     def dispatch(self) -> None:
         """Send as many tasks as there is room for."""
@@ -189,11 +193,20 @@ class ResultHandler:
             self.dispatcher.kill_engine(batch, task, failure["stopped"])
         if task is None or (failure["stopped"] and task.future.done() and task.stream is None):
             return
-        if failure["name"] == LEAVING and not failure["stopped"]:
+        if failure["name"] in (LEAVING, MOVED) and not failure["stopped"]:
             why = _("its machine is taken away")
             self.dispatcher.on_task_lost(task, batch.node, why, at_fault=False)
             return
         error = remote_exception(task, failure, batch.node.rank)
+
+        def settle() -> None:
+            self._settle_error(task, failure, error)
+
+        if failure["stopped"] or not self.dispatcher.groups.take_error(batch, task, error, settle):
+            settle()
+
+    def _settle_error(self, task: CallTask, failure: dict[str, Any], error: BaseException) -> None:
+        """Make a call again that has failed, or let it fail."""
         retry = task.call.retry
         if (
             task.attempts <= retry.times
@@ -251,6 +264,8 @@ class ResultHandler:
         if task is not None and task.recovery is not None:
             task.recovery.take(state, name, data)
             task.losses.clear()
+            if batch.node.recalls_saved and task.is_saved:
+                self.dispatcher.groups.recall(batch, key)
 
     def _on_end(self, batch: SentBatch, key: int, seconds: float) -> None:
         task = self.dispatcher.finish_task(batch, key)

@@ -35,6 +35,7 @@ class Retry:
 
 
 DEFAULT_RETRY = Retry()
+AT_MOST_ONCE = Retry(losses=1)
 
 
 def make_retry(times: int, on: tuple[type[BaseException], ...] = (Exception,)) -> Retry:

@@ -127,6 +127,10 @@ class SentBatch:
             self.tasks[key] = self.plain.task(number, attempts=1)
         return self.tasks.get(key)
 
+    def all_tasks(self) -> list[CallTask]:
+        """Return all calls that have not ended, as tasks."""
+        return [task for key in sorted({*self.open_plain, *self.tasks}) if (task := self.task(key))]
+
     def take(self, key: int) -> CallTask | None:
         """Take a call out, as a task; return None if it was taken out before."""
         self.task(key)

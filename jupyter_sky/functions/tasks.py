@@ -134,17 +134,26 @@ class PackedCall:
     blobs: Blobs
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Broadcast:
-    """Token of the calls of one ``@``.
+    """Calls of one ``@``.
 
     Attributes
     ----------
-    id : str
-        Name by which the nodes know it.
+    generation : int
+        How often they were all sent again, together.
+    tasks : list of CallTask
+        The calls, while they are waited for.
     """
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    generation: int = 0
+    tasks: list[CallTask] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Name by which the nodes know it, where they meet."""
+        return f"{self.id}.{self.generation}" if self.generation else self.id
 
 
 @dataclass(slots=True, eq=False)
@@ -172,10 +181,8 @@ class CallTask:
     isolated: bool = False
     key: int = 0
     timeout: float | None = None
-    broadcast: str = ""
-    """Identifier that the calls of one ``@`` share."""
     group: object = None
-    """Token that the calls of one gather share."""
+    """Token that the calls of one gather share, or their `Broadcast`."""
     recovery: CallRecovery | None = None
     """Saves from which it goes on elsewhere; None if it begins anew."""
 
@@ -184,9 +191,19 @@ class CallTask:
             self.recovery = CallRecovery()
 
     @property
+    def broadcast(self) -> str:
+        """Name that the calls of one ``@`` share; empty for others."""
+        return self.group.name if isinstance(self.group, Broadcast) else ""
+
+    @property
     def replayable(self) -> bool:
         """Whether it can be repeated: none of its streams has begun."""
         return not self.packed.stream_senders and self.stream is None
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether it can go on elsewhere from a save."""
+        return self.recovery is not None and bool(self.recovery.saves) and not self.broadcast
 
     @property
     def count(self) -> int:

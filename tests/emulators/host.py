@@ -213,6 +213,8 @@ class Host:
                     self._up.set()
                 case "booted":
                     self._booted.set()
+                case "approved":
+                    self._end("preempted")
                 case "shutdown" | "crashed":
                     self._reason = self._reason or event["event"]
         self._process.wait()

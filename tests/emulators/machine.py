@@ -70,7 +70,7 @@ class Machine:
         self._network, self._connected = threading.Lock(), False
         self.service = ""
         self._power: threading.Timer | None = None
-        self.metadata = metadata.Metadata(spec["metadata"])
+        self.metadata = metadata.Metadata(spec["metadata"], lambda: tell(event="approved"))
         folder = Path(self.place("/etc/systemd/system"))
         self.units = systemd_units.Units(folder, self.run, self.say)
         self._document: Any = None

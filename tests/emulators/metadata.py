@@ -41,10 +41,15 @@ class Metadata:
         ``notice`` (unix seconds) the cloud takes the machine back then, on AWS by ``action``;
         ``rebalance`` (unix seconds) is the time at which AWS saw a risk; ``others`` are machines
         that Azure's event concerns besides. A fact that is None again is withdrawn.
+    on_approval
+        Called when an event of Azure is approved, which begins then.
     """
 
-    def __init__(self, facts: dict[str, Any]) -> None:
+    def __init__(
+        self, facts: dict[str, Any], on_approval: Callable[[], None] = lambda: None
+    ) -> None:
         self._facts, self._changed = facts, threading.Condition()
+        self._on_approval = on_approval
         self._tokens: dict[str, float] = {}
         self._approved: set[str] = set()
 
@@ -261,6 +266,7 @@ class Metadata:
         if not wanted <= {event["EventId"] for event in events}:
             return _refusal("Bad request. EventId not found")
         self._approved.add(f"{self.get('name')} {self.get('notice', None)}")
+        self._on_approval()
         return Answer(200)
 
     def _azure_compute(self) -> dict[str, Any]:

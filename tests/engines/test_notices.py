@@ -126,6 +126,22 @@ def test_azure_approves_events_of_one_machine_alone(machine: StartMachine) -> No
     assert (service.ask()[0].left(time.time()) or 0) > 80
 
 
+@pytest.mark.slow
+def test_the_end_of_a_machine_is_approved_where_its_cloud_asks(
+    cloud: str, machine: StartMachine, quick: None
+) -> None:
+    _metadata, service = machine(cloud, notice=time.time() + 600)
+    told = list[tuple[Notice, ...]]()
+    watch = NoticeWatch(service, told.append)
+    assert not watch.approve_end(), "there is no notice yet"
+    watch.start()
+    wait(lambda: len(told) == 1)
+    assert watch.approve_end() is (cloud == "azure")
+    watch.stop()
+    if cloud == "azure":
+        assert service.ask()[0].left(time.time()) == 0
+
+
 def test_azure_events_of_other_machines_are_not_ours() -> None:
     event = {"EventId": "e", "EventType": "Preempt", "Resources": ["vm-1"], "NotBefore": ""}
     assert notices.parse_azure_events({"Events": [event]}, "vm-0", 0.0) == ()

@@ -23,6 +23,8 @@ from jupyter_sky.errors import (
 from jupyter_sky.executor.cell_recovery import FOLDER, CellRecovery, LossCount, is_loss
 from jupyter_sky.executor.values import Sending
 from tests.conftest import Notebook, part
+from tests.emulators.hosts import USABLE
+from tests.emulators.loopback import loopback
 
 GONE = SkyClusterLost("cluster a is gone: it was killed")
 
@@ -178,3 +180,33 @@ def test_the_dry_run_says_what_a_loss_does(fresh: Any) -> None:
 def test_unknown_strategies_are_told_before_anything_is_spent(tmp_path: Path) -> None:
     with pytest.raises(SkyUsageError, match="nowhere"):
         recovery_in(tmp_path, "--recover nowhere").check({})
+
+
+APPROVED = """%%sky --cloud azure --cpus 2 --spot --recover --checkpoint 10m -o total
+import time
+import jupyter_sky as sky
+with sky.checkpointed("sum") as state:
+    for number in sky.resumable(range(150), state):
+        state["total"] = state.get("total", 0) + number
+        print(f"item {number}", flush=True)
+        time.sleep(0.1)
+    total = state["total"]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
+def test_azure_may_take_a_machine_once_its_state_is_saved(fresh: Any) -> None:
+    with loopback("azure") as cloud:
+        book: Notebook = fresh(**cloud.env)
+        sent = book.send(APPROVED)
+        before = book.wait_output("item 20", 120)
+        (machine,) = cloud.machines()
+        cloud.api.preempt(machine["id"], 600.0)  # far beyond the end of the cell
+        ran = book.collect(sent, 240)
+        assert ran.status == "ok", ran.evalue
+        assert "it goes on elsewhere from its last save" in ran.status_line
+        items = [int(found) for found in re.findall(r"item (\d+)", before + ran.stdout)]
+        assert set(items) == set(range(150)), "no item is skipped"
+        assert book.run("total").result == str(sum(range(150)))
+        assert machine["id"] not in {each["id"] for each in cloud.machines()}

@@ -17,7 +17,7 @@ def topology(
         "url": shared_state_process.endpoint["local_url"],
         "key": shared_state_process.endpoint["key"],
     }
-    info = asdict(InstanceInfo(node=node, total_nodes=nodes, job_id="test"))
+    info = asdict(InstanceInfo(node=node, total_nodes=nodes, job_id=route["key"]))
     return {"instance": info, "shared_state": route, "facts": {}}
 
 

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ import jupyter_sky as sky
 from jupyter_sky.engines.node.engine_process import ENGINE_VARIABLE
 from jupyter_sky.engines.node.notices import NOTICES_FILE
 from jupyter_sky.errors import SkyTaskLost, SkyUsageError
+from jupyter_sky.functions.nodes import PoolNode
 from jupyter_sky.functions.output import OutputSink
 from jupyter_sky.functions.pool import Pool
 from jupyter_sky.functions.results import ResultHandler
@@ -173,7 +175,8 @@ def test_a_save_that_is_too_large_names_a_store(monkeypatch: pytest.MonkeyPatch)
 def test_a_save_of_a_node_that_was_given_up_comes_too_late() -> None:
     call = sky.function(recover=True)(len)([])
     task = CallTask(call, PackedCall((), (), (), [], {}), RemoteFuture(), OutputSink(many=False))
-    batch, handler = SentBatch(None, {0: task}), ResultHandler(None)  # pyright: ignore
+    node: Any = PoolNode(0, None, 0, 1, "main")  # pyright: ignore[reportArgumentType]
+    batch, handler = SentBatch(node, {0: task}), ResultHandler(None)  # pyright: ignore
     assert task.recovery is not None
     task.losses.append("node 0: its engine died")
     handler._on_saved(batch, 0, "fit", "000000-0000000001.sky", b"1")

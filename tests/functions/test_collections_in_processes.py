@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.engines.node import instance
+from jupyter_sky.errors import SkySharedLost
 from jupyter_sky.functions.shared import collections, shared_client
 from jupyter_sky.functions.shared.shared_state_server import SharedStateProcess
 from tests.conftest import wait_until
@@ -135,13 +136,11 @@ def test_processes_that_a_task_forks_share_too(
 
 
 def test_loss_of_shared_state_is_reported(shared_state_process: SharedStateProcess) -> None:
-    from jupyter_sky.errors import SkyClusterLost
-
     with instance.running_task(topology(shared_state_process)):
         collections.counter("lost").add(5)
         assert shared_state_process._process is not None
         shared_state_process._process.kill()
         shared_state_process._process.wait()
-        with pytest.raises(SkyClusterLost, match="lost"):
+        with pytest.raises(SkySharedLost, match="lost"):
             collections.counter("lost").add(5)
         assert collections.counter("lost").value == 5, "the request itself was carried out anew"

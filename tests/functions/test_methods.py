@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,6 +40,11 @@ class Model:
     @function
     def total(self, items: Iterator[float]) -> float:
         return self.rate * sum(items)
+
+    @function
+    async def fetch(self, x: float) -> float:
+        await asyncio.sleep(0.01)
+        return self.rate * x
 
     @function
     @staticmethod
@@ -106,3 +112,11 @@ def test_methods_on_nodes(executors: Pool) -> None:
     assert Model.named(5) >> executors == Model(5)
     assert Model.made(5) >> executors == Model(5)
     assert Model.double(5) >> executors == 10
+
+
+@pytest.mark.slow
+def test_coroutine_methods_run_to_their_end(compute: Pool) -> None:
+    call = Model(0.5).fetch(4)
+    assert call >> compute == 2.0
+    assert (call & Model(2).fetch(1)) >> compute == (2.0, 2)
+    assert call @ compute == [2.0, 2.0]

@@ -13,6 +13,7 @@ import pytest
 import jupyter_sky as sky
 from jupyter_sky.functions.output import OutputSink
 from jupyter_sky.functions.pool import Pool
+from tests.conftest import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -107,3 +108,15 @@ def test_one_node_needs_no_prefix(data: Path, capsys: pytest.CaptureFixture[str]
     with sky.Compute(nodes=1) as pool:
         speak(1) >> pool
     assert capsys.readouterr().out == "line 0\n"
+
+
+def test_outputs_are_recorded_on_the_cluster(compute: Pool) -> None:
+    @sky.function
+    def say(text: str) -> None:
+        print(text)
+        print(text.upper(), file=sys.stderr)
+
+    say("recorded") @ compute
+    wait_until(lambda: compute.logs().count("RECORDED") >= 2, "all have been recorded")
+    lines = [line for line in compute.logs().splitlines() if "recorded" in line.lower()]
+    assert sorted(lines) == ["[0] RECORDED", "[0] recorded", "[1] RECORDED", "[1] recorded"]

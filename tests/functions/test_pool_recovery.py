@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,6 +18,7 @@ from jupyter_sky.api.clusters import provision_log
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyTaskLost
 from jupyter_sky.functions.pool import Pool
+from jupyter_sky.functions.shared.state_keeper import StateKeeper
 from tests.conftest import processes_of, wait_until
 from tests.emulators.hosts import USABLE
 from tests.emulators.loopback import Loopback, loopback
@@ -52,6 +55,65 @@ def test_a_pool_whose_machine_dies_begins_anew(data: Path) -> None:
         assert [node for node, *_ in where() @ pool] == [0, 1]
         assert "another machine" in provision_log(pool.name)
         assert pool.dask.submit(sum, [1, 2]).result(60) == 3, "its scheduler is another"
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Revisions of the copies of shared state that this notebook has made."""
+    revisions: list[int] = []
+    copy = StateKeeper.copy
+
+    def record(keeper: StateKeeper, *arguments: Any, **options: Any) -> None:
+        copy(keeper, *arguments, **options)
+        revisions.append(keeper._revision)
+
+    monkeypatch.setattr(StateKeeper, "copy", record)
+    return revisions
+
+
+@sky.function
+def share(number: int) -> int:
+    sky.dict("rows")[number] = [number] * 3
+    sky.queue("jobs").put(number)
+    return sky.counter("calls").add()
+
+
+def test_what_a_pool_shares_goes_on_with_another_machine(data: Path, copied: list[int]) -> None:
+    with sky.Compute(nodes=2) as pool:
+        sky.gather(*(share(number) for number in range(4))) >> pool
+        with sky.lock("l") as held:
+            fence = held.fence
+        wait_until(lambda: copied[-1:] == [14], "all changes are copied")
+        kill_cluster(data, pool.name)
+        assert share(4) >> pool == 5
+        assert sky.dict("rows").snapshot() == {number: [number] * 3 for number in range(5)}
+        assert sorted(sky.queue("jobs").get(timeout=5) for _ in range(5)) == [*range(5)]
+        with sky.lock("l") as held:
+            assert held.fence > fence
+
+
+def workers_of(client: Any) -> set[str]:
+    """Return the addresses of the workers that a scheduler knows, asked now."""
+    with contextlib.suppress(Exception):  # it may be about to end with its engine
+        return set(client.run(lambda: True))
+    return set()
+
+
+def test_dask_has_a_worker_on_a_restarted_engine(data: Path) -> None:
+    pytest.importorskip("distributed")
+    with sky.Compute(nodes=3) as pool:
+        assert pool.dask.submit(sum, [1, 2]).result(60) == 3
+        for rank in (2, 0):  # a worker, then the scheduler with another worker
+            engine = pool.call_on(rank, os.getpid).result()
+            pool.call_on(rank, os.kill, engine, signal.SIGKILL).exception()
+            others = [where(1.0) > pool for _ in range(4)]
+            wait_until(
+                lambda: pool.engines[rank] and len(workers_of(pool.dask)) == 3,  # noqa: B023
+                "there are three workers",
+            )
+            client = pool.dask
+            assert client.gather(client.map(abs, range(-9, 0))) == [*range(9, 0, -1)]
+            assert len([call.result(60) for call in others]) == 4, "the others go on"
 
 
 # -- machines of a cloud --------------------------------------------------------------------------
@@ -114,3 +176,18 @@ class TestMachinesOfACloud:
         assert [node for node, *_ in after] == [0, 1, 2]
         assert after[2][1] != before[2][1]
         assert after[0] == before[0], "the others went on"
+
+    def test_what_is_shared_moves_with_a_noticed_head(self, cloud: Loopback, pool: Pool) -> None:
+        @sky.function
+        def note(call: int) -> None:
+            for step in range(40):
+                sky.set("steps").add((call, step))
+                time.sleep(0.25)
+
+        before = where() @ pool
+        calls = [note(number) > pool for number in range(6)]
+        wait_until(lambda: len(sky.set("steps")) > 6, "calls run")
+        cloud.api.preempt(machine_of(pool, 0), 90.0)
+        assert len([call.result(120) for call in calls]) == 6
+        assert sky.set("steps").snapshot() == {(n, step) for n in range(6) for step in range(40)}
+        assert (where() @ pool)[0][1] != before[0][1]

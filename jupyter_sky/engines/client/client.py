@@ -7,6 +7,7 @@ still hears all that is printed and keeps it.
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
@@ -250,6 +251,7 @@ class DirectClient(Client):
         buffers: list[Any],
         handler: ReplyHandler | None = None,
         sink: Sink | None = None,
+        journal: Content | None = None,
     ) -> str:
         """Send a command to an engine, which takes it up whatever its main thread does.
 
@@ -259,6 +261,8 @@ class DirectClient(Client):
             Called with each reply up to the final one, in the thread of this client.
         sink
             Called with what is printed because of it.
+        journal
+            ``run`` and ``rank`` under which the controller records what is printed.
 
         Returns
         -------
@@ -267,6 +271,8 @@ class DirectClient(Client):
         """
         route = self.routes.get(engine)
         msg = self.session.msg("sky_commands", content={})
+        if journal is not None:
+            msg["header"]["sky_calls"] = json.dumps(journal)
         msg_id = msg["header"]["msg_id"]
         if handler is not None:
             self.reply_handlers[msg_id] = handler

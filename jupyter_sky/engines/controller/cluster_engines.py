@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...remote.supervisor import describe_exit, kill_all, processes_with_env, tail_log
 from ...remote.supervisor import write_private as write
@@ -16,6 +17,9 @@ from ..node.current_cell import CurrentCell, cell_file_path, read_current_cell
 from ..node.engine_process import Process, memory_usage, start_engine
 from ..wire.messages import ClusterConfig, Content, NodeSample, NoticeRecord
 from .agent_server import GIVEN_UP, REJOIN_SECONDS, SILENCE_SECONDS, AgentServer, RemoteEngine
+
+if TYPE_CHECKING:
+    from ..node.notices import NoticeWatch
 
 MEMORY_PERIOD_SECONDS = 1.0
 MAX_RAPID_DEATHS = 3
@@ -107,6 +111,7 @@ class ClusterEngines:
         self.by_rank |= {rank: self._spawn(rank) for rank in self._remote_ranks}
         self._last_memory = 0.0
         self._own_notices: list[NoticeRecord] = []
+        self._watch: NoticeWatch | None = None
         self._watch_notices()
         self.is_registered: Callable[[int], bool] = lambda rank: False
         self.on_death: Callable[[int], None] = lambda rank: None
@@ -140,7 +145,7 @@ class ClusterEngines:
         if service := self._config.get("notice_service"):
             from ..node.notices import start_watch
 
-            start_watch(
+            self._watch = start_watch(
                 service,
                 self._directory,
                 lambda notices: setattr(self, "_own_notices", notices),
@@ -152,6 +157,19 @@ class ClusterEngines:
         if self.agent_server is not None:
             notices |= self.agent_server.notices
         return {rank: found for rank, found in notices.items() if found}
+
+    def approve_end(self, run: str) -> bool:
+        """Let the cloud take this machine away now; only if nothing but a run needs it.
+
+        Returns
+        -------
+        bool
+            Whether the cloud was told.
+        """
+        needed = {engine["running"] for engine in self.describe()} - {None}
+        if self._watch is None or self.agent_server is not None or needed != {run}:
+            return False
+        return self._watch.approve_end()
 
     def working_folder(self) -> Path:
         """Return the folder that the first engine of this node works in now."""

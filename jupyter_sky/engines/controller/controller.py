@@ -242,6 +242,7 @@ class ClusterController:
         """Record an output of a cell, and the last one as such; its content is packed JSON."""
         facts = _facts(message["parent_header"])
         if not facts:
+            self._record_call_output(message)
             return
         self._last_output = (time.monotonic(), facts)
         kind = message["header"]["msg_type"]
@@ -256,6 +257,13 @@ class ClusterController:
         if run is not None and kind == "error":
             run.mark_failed(_unpack(message["content"])["ename"])
         self.journal.append(facts["run"], facts["rank"], kind, message["content"])
+
+    def _record_call_output(self, message: Message) -> None:
+        """Record an output of a call of a pool, if it is one."""
+        text = (message["parent_header"] or {}).get("sky_calls")
+        if text:
+            facts, kind = json.loads(text), message["header"]["msg_type"]
+            self.journal.append(facts["run"], facts["rank"], kind, message["content"])
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -341,13 +349,18 @@ class ClusterController:
         self.engines.give_up(content["ranks"])
         return {}
 
+    def _op_approve_end(self, content: Content) -> Content:
+        """Let the cloud take this machine away now: a run on it, alone, has saved its state."""
+        return {"approved": self.engines.approve_end(content["run"])}
+
     def _op_shared_state(self, content: Content) -> Content:
         """Return the endpoint of the shared state and the ports for rendezvous."""
         if self._shared_state is None:
             from ...functions.shared.shared_state_server import SharedStateProcess
 
-            self._shared_state = SharedStateProcess(self.config.get("private", ""))
-        return self._shared_state.endpoint
+            folder = Path(self.config["directory"])
+            self._shared_state = SharedStateProcess(self.config.get("private", ""), folder)
+        return {**self._shared_state.endpoint, "is_used": self._shared_state.is_used}
 
     def _op_engines(self, content: Content) -> Content:
         return {"engines": self.engines.describe()}

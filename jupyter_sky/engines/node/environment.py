@@ -71,7 +71,7 @@ def install_packages(
         with exclusive_lock(home.with_suffix(".lock")):
             if not complete.exists():
                 _build(home, site_packages)
-                _install(home, packages, what, without, settings)
+                install_into(home, packages, what, without, settings)
                 complete.write_text(json.dumps(list(packages)))
     return str(site_packages)
 
@@ -101,16 +101,23 @@ def _build(home: Path, site_packages: Path) -> None:
     (site_packages / "engine.pth").write_text("\n".join(shared_package_folders()))
 
 
-def _install(
+def install_into(
     home: Path,
     packages: Sequence[str],
     what: str,
     without: Sequence[str],
     settings: Mapping[str, str],
 ) -> None:
+    """Install packages into a virtual environment.
+
+    Raises
+    ------
+    SkyError
+        They cannot be installed; has the installer's last lines.
+    """
     python = str(home / ("Scripts" if os.name == "nt" else "bin") / "python")
     commands = []
-    if uv := _uv():
+    if uv := find_uv():
         commands.append([uv, "pip", "install", "--quiet", "--python", python])
         if without:
             file = home / "without.txt"
@@ -147,7 +154,7 @@ def dependency_overrides(names: Sequence[str]) -> str:
     return "".join(f"{name} ; python_version < '3'\n" for name in names)
 
 
-def _uv() -> str | None:
+def find_uv() -> str | None:
     """Return the path of uv, ten times faster than pip, or None."""
     try:
         from uv import find_uv_bin

@@ -322,6 +322,22 @@ class NoticeWatch(threading.Thread):
         """Ask no more."""
         self._ended.set()
 
+    def approve_end(self) -> bool:
+        """Tell the cloud that it may take this machine away at once, where it lets us say so.
+
+        Returns
+        -------
+        bool
+            Whether it was told.
+        """
+        service = self._service
+        if not isinstance(service, AzureNotices):
+            return False
+        ends = [notice for notice in self._known if notice.kind is NoticeKind.PREEMPT]
+        with suppress(OSError, HTTPException):  # then it ends when its notice says
+            return any([service.approve(notice) for notice in ends])
+        return False
+
     def _compare(self, found: tuple[Notice, ...]) -> None:
         seen = {notice.id: notice.seen for notice in self._known}
         now = tuple(replace(notice, seen=seen.get(notice.id, notice.seen)) for notice in found)

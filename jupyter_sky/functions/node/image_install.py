@@ -26,6 +26,7 @@ from ...engines.node.file_cache import FileEntries, FileTree, cache_folder, dige
 from ...engines.node.files import SKIPPED, is_secret, points_inside
 from ...errors import SkyBootstrapError, SkyUsageError
 from ...translation import _
+from .other_python import prepare_python
 
 if TYPE_CHECKING:
     from ...clouds.ssh_slot import Slot
@@ -98,6 +99,7 @@ def resolution_error(
     packages: tuple[str, ...],
     without: tuple[str, ...] = (),
     settings: tuple[tuple[str, str], ...] = (),
+    python: str = "",
 ) -> str:
     """Return why packages cannot be resolved; empty if they can, or if unknown.
 
@@ -107,11 +109,14 @@ def resolution_error(
         Names that no index is asked for, though packages depend on them.
     settings
         Variables for the resolver, beside those of this machine.
+    python
+        Minor version of another Python than this one, if that is to have them.
     """
     from ...provisioner.uv import run_uv
 
     # nodes are Linux, or this machine: elsewhere what matters is whether it is to be had at all
     anywhere = [] if sys.platform == "linux" else ["--universal"]
+    anywhere += ["--python-version", python] if python else []
     requirements = (
         str(Path(package).resolve()) if Path(package).exists() else package for package in packages
     )
@@ -130,7 +135,7 @@ def resolution_error(
     if result.returncode == 0 or "No solution found" not in result.stderr:
         return ""
     # it may know an index from files that uv does not read
-    if importlib.util.find_spec("pip") and not without and not settings:
+    if importlib.util.find_spec("pip") and not without and not settings and not python:
         dry = [sys.executable, "-P", "-m", "pip", "install", "--dry-run", "--ignore-installed"]
         if subprocess.run([*dry, "-q", *packages], capture_output=True).returncode == 0:
             return ""
@@ -172,6 +177,8 @@ class PackageRequest:
     packages: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     settings: dict[str, str] = field(default_factory=dict, repr=False)
+    python: str = ""
+    """Minor version of another Python than the engine's; empty for that."""
 
 
 def install_image(apt: Sequence[str], request: PackageRequest) -> None:
@@ -184,7 +191,9 @@ def install_image(apt: Sequence[str], request: PackageRequest) -> None:
     """
     if apt:
         _apt(apt)
-    if request.packages:
+    if request.python:
+        prepare_python(request)
+    elif request.packages:
         _packages(request)
 
 
@@ -286,7 +295,7 @@ class ProcessSetup:
         os.environ.update(self.env)
         os.environ.update({name: _output(name, each) for name, each in self.shell_vars.items()})
         paths = [str(cache_folder() / "trees" / tree) for tree in self.trees]
-        if self.request.packages:
+        if self.request.packages and not self.request.python:
             paths.append(_packages(self.request))
         for path in reversed(paths):
             _import_first(path)

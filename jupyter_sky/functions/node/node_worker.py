@@ -80,7 +80,10 @@ class NodeWorker:
             for executor in pool_executors.executors:
                 executor.close()
         if not self.pools:
+            from .other_python import end_workers
+
             self.result_files.release_all()
+            end_workers()
 
     def _command_release(self, ident: Any, message: dict, descriptors: list[int]) -> None:
         self.result_files.release(descriptors)

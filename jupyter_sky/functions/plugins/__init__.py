@@ -2,7 +2,9 @@
 
 A plug-in is any object with some of these methods: ``image(image)`` returns an image with what it
 needs, ``setup(pool)`` what every new process of a node runs first, ``around(call)`` runs a call
-on a node, ``client(pool)`` is a context on this side for the life of the pool.
+on a node, ``client(pool)`` is a context on this side for the life of the pool. An attribute
+``group`` says that the calls of an ``@`` wait for each other, and what begins again with all of
+them when one is lost: the ``calls``, or their ``processes``.
 """
 
 from __future__ import annotations

@@ -24,14 +24,12 @@ if TYPE_CHECKING:
 
 START_SECONDS = 90.0
 SHUTDOWN_SECONDS = 5.0
-Locations = dict[int, tuple[Any, int]]
-"""Connection and rank in its cluster, by rank in the pool."""
 _clients: WeakKeyDictionary[Pool, Any] = WeakKeyDictionary()
-_workers: WeakKeyDictionary[Any, Locations] = WeakKeyDictionary()
-"""Nodes that have a worker, by rank: another machine may have taken the rank of a lost one."""
-_schedulers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-"""Location of the scheduler of each client."""
-_starting = threading.Lock()
+_workers: WeakKeyDictionary[Any, dict[int, str]] = WeakKeyDictionary()
+"""Engines that have a worker, by rank: it ends with its engine, and another takes the rank."""
+_schedulers: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""Engine that has the scheduler of each client."""
+_starting, _completing = threading.Lock(), threading.Lock()
 
 
 def client(pool: Pool) -> Client:
@@ -49,8 +47,8 @@ def client(pool: Pool) -> Client:
     """
     with _starting:
         client = _clients.get(pool)
-        if client is not None and _schedulers[client] not in pool.locations.values():
-            with contextlib.suppress(Exception):  # its scheduler is gone with its machine
+        if client is not None and _schedulers[client] not in pool.engines.values():
+            with contextlib.suppress(Exception):  # its scheduler is gone with its engine
                 client.close(timeout=2)
         if client is None or client.status in ("closed", "closing"):
             _check_here()
@@ -103,9 +101,9 @@ def _start(pool: Pool) -> Client:
     pool.defer(lambda: _close(made, pool))
     pool.uses.append(lambda: _tasks(made))
     pool.on_replaced.append(lambda: _complete(pool, made))
-    locations = pool.locations
-    _workers[made] = {rank: locations[rank] for rank in ranks}
-    _schedulers[made] = locations[ranks[0]]
+    engines = pool.engines
+    _workers[made] = {rank: engines[rank] for rank in ranks}
+    _schedulers[made] = engines[ranks[0]]
     made.wait_for_workers(len(ranks), timeout=START_SECONDS)
     return made
 
@@ -115,12 +113,13 @@ _FACT = "jupyter_sky.dask"
 
 def _complete(pool: Pool, known: Any) -> None:
     """Start workers on nodes that have joined since, or have replaced others."""
-    locations, workers = pool.locations, _workers[known]
-    if _schedulers[known] not in locations.values():
-        return  # gone with its machine; the next client starts another
-    if new := [rank for rank in pool.ranks if workers.get(rank) != locations[rank]]:
+    with _completing:
+        engines, workers = pool.engines, _workers[known]
+        if _schedulers[known] not in engines.values():
+            return  # gone with its engine; the next client starts another
+        new = [rank for rank in pool.ranks if engines[rank] and workers.get(rank) != engines[rank]]
         _start_workers(pool, new)
-        workers.update({rank: locations[rank] for rank in new})
+        workers.update({rank: engines[rank] for rank in new})
 
 
 def _start_workers(pool: Pool, ranks: list[int]) -> None:

@@ -9,12 +9,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from ...engines.node.instance import instance_info
-from ...errors import SkyError, SkyUsageError
+from ...errors import SkyError, SkyUsageError, SkyWorldChanged
 from ...translation import _
 from ..image import Image
-from .rendezvous import NEW_POOL_HINT, SINGLE_NODE, broadcast_id, must_create, require_single_slot
+from .rendezvous import SINGLE_NODE, broadcast_id, must_create, require_single_slot
 
 if TYPE_CHECKING:
+    from ..group_restart import GroupKind
     from ..pool import Pool
 
 T = TypeVar("T")
@@ -26,6 +27,8 @@ class Jax:
 
     cuda: str | None = None
 
+    group: ClassVar[GroupKind] = "processes"
+    """What JAX knows of the other processes is for the life of this one."""
     world: ClassVar[list[str]] = []
     """The set of processes that this one is in, by the broadcast that made it."""
 
@@ -61,11 +64,10 @@ class Jax:
 
         info = instance_info()
         if jax.process_count() != info.total_nodes:
-            raise SkyError(
+            raise SkyWorldChanged(
                 _("JAX has {process_count} processes, the pool {total_nodes} nodes").format(
                     process_count=jax.process_count(), total_nodes=info.total_nodes
-                ),
-                hint=NEW_POOL_HINT,
+                )
             )
 
     @staticmethod

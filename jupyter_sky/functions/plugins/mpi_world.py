@@ -20,12 +20,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ...engines.node import instance
-from ...errors import SkyError
+from ...errors import SkyError, SkyWorldChanged
 from ...translation import _
 from ..shared import collections
-from .rendezvous import NEW_POOL_HINT, SINGLE_NODE, broadcast_id, must_create, require_single_slot
+from .rendezvous import SINGLE_NODE, broadcast_id, must_create, require_single_slot
 
 if TYPE_CHECKING:
+    from ..group_restart import GroupKind
     from ..pool import Pool
 
 T = TypeVar("T")
@@ -37,6 +38,8 @@ RENDEZVOUS_SECONDS = 120.0
 class Mpi:
     """Plug-in, see `plugins.mpi`."""
 
+    group: ClassVar[GroupKind] = "processes"
+    """The ranks of a world are for the life of their processes."""
     world: ClassVar[list[str]] = []
     """The world that this process is in, by the broadcast that made it."""
 
@@ -56,15 +59,15 @@ class Mpi:
             self._enter(name, size)
         from mpi4py import MPI
 
-        if size != MPI.COMM_WORLD.size:
-            raise SkyError(
-                _("the MPI world has {size} ranks, the pool {size2} nodes").format(
-                    size=MPI.COMM_WORLD.size, size2=size
-                ),
-                hint=NEW_POOL_HINT
-                if self.world != [name]
-                else _("an MPI library that speaks PMI-1 is needed: MPICH, or Intel's"),
-            )
+        if size == MPI.COMM_WORLD.size:
+            return
+        text = _("the MPI world has {size} ranks, the pool {size2} nodes").format(
+            size=MPI.COMM_WORLD.size, size2=size
+        )
+        if self.world != [name]:
+            raise SkyWorldChanged(text)
+        hint = _("an MPI library that speaks PMI-1 is needed: MPICH, or Intel's")
+        raise SkyError(text, hint=hint)
 
     def _enter(self, name: str, size: int) -> None:
         """Set up the environment from which mpi4py finds the other ranks."""

@@ -15,9 +15,10 @@ from ...errors import SkyError, SkyUsageError
 from ...translation import _
 from ..image import Image
 from ..image_packages import PipIndex
-from .rendezvous import broadcast_id, exchange, require_single_slot
+from .rendezvous import broadcast_id, exchange, is_restarted, require_single_slot
 
 if TYPE_CHECKING:
+    from ..group_restart import GroupKind
     from ..pool import Pool
 
 T = TypeVar("T")
@@ -37,6 +38,8 @@ class Torch:
     vision: str | None = None
     audio: str | None = None
 
+    group: ClassVar[GroupKind] = "calls"
+    """A process may leave a group and enter another."""
     groups: ClassVar[list[str]] = []
     """The group that this process is in, by the broadcast that made it."""
 
@@ -90,7 +93,7 @@ class Torch:
         current = (group.get_rank(), group.get_world_size()) if group.is_initialized() else None
         name_here = self.groups[0] if self.groups and current == place else ""
         joined = {*exchange("torch", name_here)}
-        if len(joined) == 1 and name_here:
+        if len(joined) == 1 and name_here and not is_restarted():
             return
         if group.is_initialized():
             group.destroy_process_group()

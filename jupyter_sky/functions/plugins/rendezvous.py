@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...engines.node.instance import instance_info, pool_facts
-from ...errors import SkyError, SkyUsageError
+from ...errors import SkyUsageError, SkyWorldChanged
 from ...translation import _
 from ..shared.collections import Barrier
 
@@ -44,6 +44,11 @@ def broadcast_id() -> str:
 SINGLE_NODE = "alone"
 
 
+def is_restarted() -> bool:
+    """Return whether the calls of this broadcast were all sent again: what they had is broken."""
+    return "." in pool_facts().get("broadcast", "")
+
+
 def exchange(what: str, value: Any) -> list[Any]:
     """Exchange a value with the other nodes of this broadcast.
 
@@ -70,16 +75,12 @@ def must_create(what: str, held: str) -> bool:
 
     Raises
     ------
-    SkyError
+    SkyWorldChanged
         Some are in it and some are not.
     """
     worlds = {*exchange(what, held)}
     if len(worlds) > 1:
-        raise SkyError(
-            _("a node was lost and is not in the others' {what} world").format(what=what),
-            hint=NEW_POOL_HINT,
+        raise SkyWorldChanged(
+            _("a node was lost and is not in the others' {what} world").format(what=what)
         )
     return worlds == {""}
-
-
-NEW_POOL_HINT = "such a world cannot change once it is made: bring up a new pool"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import os
 import threading
 import time
@@ -14,11 +15,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...engines.node import instance
-from ...errors import SkyClusterLost, SkyUsageError
-from ...translation import _
+from ...errors import SkyClusterLost, SkySharedLost, SkySharedMoved, SkyUsageError
+from ...translation import _, ngettext
 from .. import active_pools
 from ..topology import shared_state_endpoint
-from .shared_state import Responses, SharedState
+from .shared_objects import Responses
+from .shared_state import SharedState
 
 if TYPE_CHECKING:
     from ...executor.cluster import ClusterHandle
@@ -50,17 +52,18 @@ def current_client() -> SharedStateClient:
             hint=_("leave that out, where the nodes reach each other"),
         )
     if active is not None:
-        endpoint = _notebook_endpoint(active.cluster)
+        endpoint = notebook_endpoint(active.cluster)
     elif (endpoint := facts.get("shared_state")) is None:
         return _local_client()
     clients = _thread_clients()
     key = endpoint["url"], endpoint["key"], os.getpid()  # a socket does not outlive a fork
     if key not in clients:
-        clients[key] = RemoteClient(endpoint)
+        pool = instance.instance_info().job_id if active is None else active.id
+        clients[key] = RemoteClient(endpoint, seen_states(pool))
     return clients[key]
 
 
-def _notebook_endpoint(cluster: ClusterHandle) -> dict[str, str]:
+def notebook_endpoint(cluster: ClusterHandle) -> dict[str, str]:
     """Return the endpoint at which this notebook reaches a cluster's shared state."""
     endpoint, tunnel = shared_state_endpoint(cluster), cluster.tunnel
     if tunnel is None:
@@ -92,6 +95,54 @@ def _local_client() -> LocalClient:
     return _local.client
 
 
+class SeenStates:
+    """Newest state of a pool's shared objects that this process has seen, of each server.
+
+    A server in place of one that has died goes on from a copy, which may be older.
+
+    Examples
+    --------
+    >>> seen = SeenStates()
+    >>> seen.lost_changes("first", 0, 7), seen.lost_changes("second", 5, 6)
+    (0, 2)
+    >>> seen.lost_changes("first", 0, 6), seen.lost_changes("second", 5, 7)
+    (0, 0)
+    """
+
+    def __init__(self) -> None:
+        self._servers: set[str] = set()
+        self._latest, self._newest = "", 0
+        self._lock = threading.Lock()
+
+    def lost_changes(self, server: str, first: int, revision: int) -> int:
+        """Note a state; return how many changes a server that is new here lacks.
+
+        Parameters
+        ----------
+        server
+            Name of the server.
+        first, revision
+            Revisions that it began with, and that it has now.
+        """
+        with self._lock:
+            lost = 0
+            if server not in self._servers:
+                self._servers.add(server)
+                lost = max(0, self._newest - first)
+                self._latest, self._newest = server, first
+            if server == self._latest:  # else a late answer of one that is gone
+                self._newest = max(self._newest, revision)
+            return lost
+
+
+_seen: dict[str, SeenStates] = {}
+
+
+def seen_states(pool: str) -> SeenStates:
+    """Return the states that this process has seen of a pool's shared objects."""
+    return _seen.setdefault(pool, SeenStates())
+
+
 class RemoteClient:
     """Connection to the shared-state server of a cluster.
 
@@ -99,12 +150,18 @@ class RemoteClient:
     ----------
     endpoint
         ``url`` and ``key``.
+    seen
+        States that this process has seen.
+    limit
+        Most seconds that a request may take.
     """
 
-    def __init__(self, endpoint: Mapping[str, str]) -> None:
+    def __init__(
+        self, endpoint: Mapping[str, str], seen: SeenStates, limit: float = math.inf
+    ) -> None:
         import zmq
 
-        self._incarnation = ""
+        self._seen, self._limit = seen, limit
         self._numbers = itertools.count(1)
         self._heard = False
         self._socket = zmq.Context.instance().socket(zmq.DEALER)
@@ -137,12 +194,12 @@ class RemoteClient:
         while True:
             if not self._socket.poll(POLL_SECONDS * 1000):
                 now = time.monotonic()
-                if not self._heard and now - begun > FIRST_REPLY_SECONDS:
+                limit = self._limit if self._heard else min(self._limit, FIRST_REPLY_SECONDS)
+                if now - begun > limit:
                     raise SkyClusterLost(
-                        _(
-                            "the shared state of the pool does not answer ({first_reply_seconds:g} "
-                            "s)"
-                        ).format(first_reply_seconds=FIRST_REPLY_SECONDS),
+                        _("the shared state of the pool does not answer ({seconds:g} s)").format(
+                            seconds=limit
+                        ),
                         hint=_("functions on a node reach the controller of their pool only"),
                     )
                 if now - sent > RESEND_SECONDS:
@@ -154,13 +211,18 @@ class RemoteClient:
             self._heard = True
             if answer[0] != number:
                 continue
-            __, life, failed, value = answer
-            if self._incarnation and life != self._incarnation:
-                self._incarnation = life
-                raise SkyClusterLost(
-                    _("what the pool shared is lost: the process that kept it died")
+            __, life, failed, value, first, revision = answer
+            if not life:
+                raise SkySharedMoved(_("what the pool shares has moved to another machine"))
+            if lost := self._seen.lost_changes(life, first, revision):
+                raise SkySharedLost(
+                    ngettext(
+                        "the last change of what the pool shares is lost: what kept it died",
+                        "the last {lost} changes of what the pool shares are lost: "
+                        "what kept them died",
+                        lost,
+                    ).format(lost=lost)
                 )
-            self._incarnation = life
             return _check_response(arguments, failed, value), frames
 
     def __del__(self) -> None:

@@ -17,6 +17,9 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engines.controller.agent_server import listen_address
@@ -24,7 +27,7 @@ from ...engines.node.instance import RENDEZVOUS_PORTS
 from ...translation import _
 
 if TYPE_CHECKING:
-    from .shared_state import Responses
+    from .shared_objects import Responses
 
 PING_SECONDS = 1.0
 MISSED_PINGS = 2
@@ -38,10 +41,14 @@ class SharedStateProcess:
     ----------
     private
         Where the other nodes reach this one; empty where there are none.
+    folder
+        Folder for the file from which the next process goes on if one dies; None for no file.
     """
 
-    def __init__(self, private: str = "") -> None:
+    def __init__(self, private: str = "", folder: Path | None = None) -> None:
         import zmq
+
+        self._copy = str(folder / "shared_state.copy") if folder is not None else ""
 
         self._public, self._secret = zmq.curve_keypair()
         self._sockets: dict[str, socket.socket] = {}
@@ -58,6 +65,11 @@ class SharedStateProcess:
             "head_addr": private or "127.0.0.1",
             "head_port": free_port(there),
         }
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a client has connected."""
+        return self._process is not None
 
     def tick(self) -> None:
         """Start the process when a client connects and it is not running."""
@@ -79,6 +91,7 @@ class SharedStateProcess:
             "sockets": numbers,
             "secret": self._secret.decode(),
             "public": self.endpoint["key"],
+            "copy": self._copy,
         }
         with self._process.stdin as stdin:
             stdin.write(json.dumps(order).encode())
@@ -104,8 +117,16 @@ class SharedStateServer:
         import zmq
 
         from .shared_state import SharedState
+        from .state_copy import load_state, read_copy
 
         self.state, self.incarnation = SharedState(), uuid.uuid4().hex
+        self._copy = Path(order["copy"]) if order["copy"] else None
+        self._copied = time.monotonic()
+        self._first_revision = self._copied_revision = 0
+        self._has_moved = False
+        if self._copy is not None and (copy := read_copy(self._copy)):
+            load_state(self.state, copy)
+            self._first_revision = self._copied_revision = self.state.revision
         self._missed: dict[bytes, int] = {}
         self._pinged = 0.0
         self._socket = zmq.Context.instance().socket(zmq.ROUTER)
@@ -134,33 +155,90 @@ class SharedStateServer:
                 self._missed.setdefault(client, 0)
                 number, arguments = json.loads(head)
                 try:
-                    now = time.monotonic()
-                    self._send(self.state.handle_request(client, number, arguments, frames, now))
+                    self._handle(client, number, arguments, frames)
                 except (KeyError, AttributeError, TypeError, ValueError) as error:
-                    self._send_message(
-                        client,
-                        [
-                            number,
-                            self.incarnation,
-                            _("not understood: {error!r}").format(error=error),
-                            None,
-                        ],
-                    )
+                    text = _("not understood: {error!r}").format(error=error)
+                    self._reply(client, number, error=text)
             now = time.monotonic()
             self._send(self.state.expire(now))
+            self._write_copy(now)
             if now - self._pinged > PING_SECONDS:
                 self._pinged = now
                 self._ping()
+
+    def _handle(
+        self, client: bytes, number: int, arguments: dict[str, Any], frames: Sequence[bytes]
+    ) -> None:
+        if arguments["kind"] == "pool":
+            getattr(self, f"_op_{arguments['op']}")(client, number, arguments, frames)
+        elif self._has_moved:
+            self._reply(client, number, moved=True)
+        else:
+            now = time.monotonic()
+            self._send(self.state.handle_request(client, number, arguments, frames, now))
+
+    def _op_copy(
+        self, client: bytes, number: int, arguments: dict[str, Any], __: Sequence[bytes]
+    ) -> None:
+        """Send a copy of the state if it has changed; with ``move``, serve it no longer."""
+        from .state_copy import dump_state
+
+        changed = self.state.revision != arguments["since"]
+        self._reply(client, number, dump_state(self.state) if changed else ())
+        if arguments["move"]:
+            self._has_moved = True
+            for request in self.state.waiting_requests():
+                self._reply(request.client, request.number, moved=True)
+
+    def _op_load(
+        self, client: bytes, number: int, __: dict[str, Any], frames: Sequence[bytes]
+    ) -> None:
+        """Go on from a copy of another server's state."""
+        from .state_copy import load_state
+
+        load_state(self.state, frames)
+        self._first_revision = self.state.revision
+        self._reply(client, number)
+
+    def _op_cancel(self, *__: object) -> None:
+        """Do nothing: these requests are answered at once."""
+
+    def _write_copy(self, now: float) -> None:
+        from .state_copy import COPY_SECONDS, MAX_COPY_BYTES, dump_state, write_copy
+
+        if self._copy is None or now - self._copied < COPY_SECONDS:
+            return
+        self._copied = now
+        if self.state.revision == self._copied_revision:
+            return
+        self._copied_revision = self.state.revision
+        copy = dump_state(self.state)
+        if sum(map(len, copy)) <= MAX_COPY_BYTES:
+            with suppress(OSError):  # a full disk must not end what it would save
+                write_copy(self._copy, copy)
+
+    def _reply(
+        self,
+        client: bytes,
+        number: int,
+        frames: Sequence[bytes] = (),
+        error: str = "",
+        moved: bool = False,
+    ) -> None:
+        life = "" if moved else self.incarnation
+        revisions = [self._first_revision, self.state.revision]
+        self._send_message(client, [number, life, error, None, *revisions], frames)
 
     def _send(self, answers: Responses) -> None:
         queue = list(answers)
         while queue:
             answer = queue.pop(0)
             head = [answer.request.number, self.incarnation, answer.error, answer.value]
+            head += [self._first_revision, self.state.revision]
             if not self._send_message(answer.request.client, head, answer.frames):
                 queue += self.state.revert_response(answer)
 
-    def _send_message(self, client: bytes, head: list[Any], frames: tuple[bytes, ...] = ()) -> bool:
+    def _send_message(self, client: bytes, head: list[Any], frames: Sequence[bytes] = ()) -> bool:
         import zmq
 
         try:
