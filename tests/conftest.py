@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import re
 import signal
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import botocore.session
 import hypothesis
 import psutil
 import pytest
@@ -28,6 +31,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 hypothesis.settings.register_profile("tests", deadline=None)  # a busy machine is slow
 hypothesis.settings.load_profile("tests")
+# jsonschema would compile 38 grammars in each worker, two seconds, for formats that none asks for.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+# Each test has a session of boto3 of its own; the descriptions of AWS's services are read once.
+botocore.session.create_loader = functools.cache(botocore.session.create_loader)
 WAIT = 100.0
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -253,6 +260,14 @@ def clean(data: Path) -> None:
         except psutil.Error:
             continue
     unmount_below(data)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Leave what was collected, a million objects, out of each later search for garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 10)
 
 
 @pytest.fixture(scope="session", autouse=True)
