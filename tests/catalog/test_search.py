@@ -15,7 +15,6 @@ from jupyter_sky.magics import verbs
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
 
-
 pytestmark = pytest.mark.usefixtures("shared_data_dir")
 
 
