@@ -39,7 +39,7 @@ apt_install() { # what cannot be installed is said; the tests that need it skip 
 }
 
 by_two() { # by_two PYTEST ARGUMENTS...: two files at a time; what fails is asked again, alone
-  pytest -q -n 2 --dist loadfile "$@" && return
+  pytest -q -n 2 --dist loadfile --no-loadscope-reorder "$@" && return
   echo "== again, one at a time"
   pytest -q --last-failed --last-failed-no-failures none "$@"
 }

@@ -22,9 +22,6 @@ from ..provider import LaunchRequest, Machine, MachineConfig, Provider
 from ..resources import Resources
 from .world import World
 
-SETTLE_SECONDS = 60.0
-"""Time within which what was asked for has happened in an account."""
-
 
 def load(path: str) -> Any:
     """Return the object that ``module:name`` names.
@@ -38,7 +35,7 @@ def load(path: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = SETTLE_SECONDS) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = World.settle_seconds) -> None:
     """Wait for a condition; fail when it does not come about in time."""
     last = time.monotonic() + seconds
     while not holds():
@@ -125,7 +122,7 @@ class Account:
     def costs_exactly(self, machines: list[Machine]) -> None:
         """Wait until nothing costs but some machines."""
         ids = {machine.id for machine in machines}
-        wait_until(lambda: self.world.bill() == ids)
+        wait_until(lambda: self.world.bill() == ids, self.world.settle_seconds)
 
     def costs_nothing(self) -> None:
         """Wait until nothing costs any more."""

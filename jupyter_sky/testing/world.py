@@ -29,6 +29,8 @@ class World(ABC):
         not end themselves, ``owners`` where an account has one owner.
     boot_seconds : float
         Time within which a machine answers, with `boots_in` not called.
+    settle_seconds : float
+        Time within which what was asked for has happened in the account.
 
     Examples
     --------
@@ -51,6 +53,7 @@ class World(ABC):
 
     unsupported: ClassVar[Mapping[str, str]] = {}
     boot_seconds: ClassVar[float] = 60.0
+    settle_seconds: ClassVar[float] = 60.0
 
     @abstractmethod
     def environment(self) -> Mapping[str, str]:

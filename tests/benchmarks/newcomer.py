@@ -38,7 +38,7 @@ from tests.benchmarks.newcomer_strings import list_untranslated  # noqa: E402
 from tests.benchmarks.newcomer_views import Findings, look  # noqa: E402
 
 OUTPUT = ROOT / "tests/artifacts/newcomer"
-REQUESTS, KILLS, QUICK_STEPS = 200, 100, 6
+REQUESTS, KILLS, QUICK_STEPS = 200, 100, 4
 LOOKS = {
     "card_says_done": "card",
     "error_in_cell": "error",
@@ -98,7 +98,7 @@ def main(quick: bool = False, seed: int | None = None, **_: object) -> dict[str,
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         parity = Path(folder, "parity")
         parity.mkdir()
-        answers = compare_requests(20 if quick else REQUESTS, seed, parity)
+        answers = compare_requests(5 if quick else REQUESTS, seed, parity)
         with scene(Path(folder)) as stage:
             steps = ordered_steps()[:QUICK_STEPS] if quick else ordered_steps()
             failed = take_steps(stage, steps, findings)
@@ -126,4 +126,4 @@ def main(quick: bool = False, seed: int | None = None, **_: object) -> dict[str,
         "first_card_s": stage.memory.get("first_card_s", float("nan")),
         "first_output_s": stage.memory.get("first_output_s", float("nan")),
     }
-    return figures | {"kernel_kills_lost": kernel_kills_lost(2 if quick else KILLS, seed)}
+    return figures | {"kernel_kills_lost": kernel_kills_lost(1 if quick else KILLS, seed)}

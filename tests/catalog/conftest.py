@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,17 @@ def data_dir(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(loader.paths, "offers_file", lambda: None)
     monkeypatch.setattr(loader, "_LOADED", {})
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def shared_data_dir(tmp_path_factory) -> Iterator[Path]:
+    """A data directory that the tests of a file only read: the catalog is decoded once in it."""
+    folder = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loader.paths, "data_dir", lambda: folder)
+        patch.setattr(loader.paths, "offers_file", lambda: None)
+        patch.setattr(loader, "_LOADED", {})
+        yield folder
 
 
 @pytest.fixture(scope="session")

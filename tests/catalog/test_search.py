@@ -15,10 +15,7 @@ from jupyter_sky.magics import verbs
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
 
-
-@pytest.fixture(autouse=True)
-def of_this_test(data_dir):
-    return data_dir
+pytestmark = pytest.mark.usefixtures("shared_data_dir")
 
 
 def test_offers_of_europe():
@@ -99,8 +96,8 @@ def test_constant_columns_are_left_out():
     assert "emr==" in str(sky.offers("m5.xlarge", service="emr", region="us-east-1"))
 
 
-def test_a_notebook_s_table_is_escaped_and_sorts_by_numbers(of_this_test):
-    (of_this_test / "offers.csv").write_text(
+def test_a_notebook_s_table_is_escaped_and_sorts_by_numbers(data_dir):
+    (data_dir / "offers.csv").write_text(
         'cloud,region,instance_type,vcpus,price\nssh,"<b>here","<script>alert(1)</script>",2,0.5\n'
         "ssh,x,plain,2,\nawz,,,,\n"
     )

@@ -12,6 +12,7 @@ from jupyter_sky.provider import Provider
 from jupyter_sky.provider.values import ErrorCause
 from jupyter_sky.testing import Operation, World
 from jupyter_sky.testing.harness import wait_until
+from tests.emulators import service_descriptions
 from tests.emulators.arm import Arm
 from tests.emulators.ec2 import Ec2
 from tests.emulators.fleet import Fleet
@@ -118,6 +119,7 @@ class Aws(EmulatedWorld):
 
     def make(self) -> Ec2:
         """Return the emulator."""
+        service_descriptions.read_once()
         return Ec2(self.fleet, minute=1.0)
 
 

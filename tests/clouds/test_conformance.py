@@ -11,6 +11,7 @@ from tests.provider.conformance import CHECKS, run_suite
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(600),  # each is a run of pytest
     pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server"),
 ]
 LISTS = {"11", "18"}

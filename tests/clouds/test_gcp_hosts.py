@@ -86,12 +86,10 @@ def test_machines_are_real_hosts_that_are_reached_taken_back_and_power_themselve
 # -- ending itself -------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[pytest.param(True, marks=needs_isolation, id="isolated"), "beside"])
-def real(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[Compute]:
-    """A Compute Engine of real hosts, which are to have an account."""
-    with Fleet(isolated=request.param is True) as fleet:
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Compute]:
+    """A Compute Engine of real hosts, isolated where they can be, which are to have an account."""
+    with Fleet() as fleet:
         compute = Compute(fleet, boot=0.02)
         use(monkeypatch, compute.env())
         Sky.clear_instance()

@@ -98,7 +98,7 @@ def test_ended_machine_of_a_killed_launch_is_billed(
     ec2.power_off(machines[0].id)
     wait_until(lambda: not ec2.machines())
     ended = time.time()
-    time.sleep(2.0)
+    time.sleep(1.1)
     reap_machines(known.records, everywhere=False)
     (bill,) = known.store.intervals()
     assert bill.ended is not None and bill.ended < ended + 1.0  # EC2 tells whole seconds

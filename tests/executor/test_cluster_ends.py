@@ -84,9 +84,10 @@ def status_lines(book: Notebook) -> list[str]:
 def test_a_kernel_that_calls_keeps_the_cluster_and_one_that_waits_does_not(fresh: Any) -> None:
     book: Notebook = fresh()
     book.run("import time\nimport jupyter_sky as sky")
-    assert book.run("pool = sky.up(cpus=1, idle='3s')").status == "ok"
     assert book.run("@sky.function\ndef nap(s):\n    time.sleep(s)\n    return s").status == "ok"
-    sent = book.send("import time; (nap(8) >> pool)")
+    up = "pool = sky.up(cpus=1, idle='3s')\nprint('up', flush=True)"
+    sent = book.send(f"{up}\nnap(8) >> pool")  # in one cell: nothing else takes of its idle time
+    book.wait_output("up")
     time.sleep(5.0)
     row = Store.open(fresh.data).clusters()[0]
     observer = Observer(row.name, json.loads(Path(row.connection["file"]).read_text()))

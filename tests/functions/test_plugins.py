@@ -22,7 +22,6 @@ from jupyter_sky.errors import SkyError, SkyUsageError
 from jupyter_sky.functions import plugins
 from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.lazy_calls import function
-from jupyter_sky.functions.plugins import dask_node
 from jupyter_sky.functions.pool import Pool
 from jupyter_sky.functions.specs import Nodes, Worker
 from tests.conftest import wait_until
@@ -290,17 +289,6 @@ def test_dask_on_the_same_nodes(data: Any) -> None:
     wait_until(lambda: not dask_processes())
     assert client.status in ("closed", "closing")
     wait_until(lambda: not any(map(os.path.exists, folders)), "nothing stays on the disk")
-
-
-def test_folder_of_a_killed_worker_is_removed(tmp_path: Path) -> None:
-    folder = tmp_path / "sky-dask-1"
-    (folder / "storage").mkdir(parents=True)
-    process = subprocess.Popen(["sleep", "100"], stdout=subprocess.PIPE)
-    dask_node._drain(process, str(folder))
-    assert folder.exists()
-    process.kill()
-    process.wait()
-    wait_until(lambda: not folder.exists())
 
 
 def test_dashboard_requires_token(data: Any) -> None:

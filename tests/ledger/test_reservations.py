@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -17,6 +16,7 @@ from jupyter_sky.ledger import budget, reservations
 from jupyter_sky.ledger.reservations import minimum_billed_seconds, reserve, reserved
 from jupyter_sky.remote import processes
 from jupyter_sky.store.store import ClusterRow, Store
+from tests.conftest import WAIT
 from tests.ledger.test_ledger import put_cluster
 
 HOUR = 3600.0
@@ -118,8 +118,8 @@ from jupyter_sky.store.store import Store
 from tests.ledger.test_reservations import launch
 reservations.boot_seconds = lambda cloud: 60.0
 store = Store.open(Path(sys.argv[1]))
-while time.time() < float(sys.argv[3]):
-    pass
+print("ready", flush=True)
+sys.stdin.readline()
 won = 0
 for n in range(20):
     try:
@@ -133,16 +133,22 @@ print(won)
 
 def test_two_processes_with_money_for_one(store: Store, tmp_path: Path) -> None:
     budget.write_budget(store, 33.0, "%config")
-    start = str(time.time() + 3)
     racers = [
         subprocess.Popen(
-            [sys.executable, "-c", RACE, str(tmp_path), name, start],
+            [sys.executable, "-c", RACE, str(tmp_path), name],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parents[2],
         )
         for name in ("a", "b")
     ]
-    won = [int(racer.communicate(timeout=60)[0]) for racer in racers]
+    for racer in racers:
+        assert racer.stdout and racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    won = [int(racer.communicate(timeout=WAIT)[0]) for racer in racers]
     assert sum(won) == 1, won
     assert len(store.starting_clusters()) == 1

@@ -11,9 +11,11 @@ from tests.provider.conformance import CHECKS, run_suite
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(600),  # each is a run of pytest
     pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server"),
 ]
 WORLD = ("--world", "tests.provider.toy_world:ToyWorld")
+PROMPT_WORLD = ("--world", "tests.provider.toy_world:PromptToyWorld")
 
 
 def test_toy_cloud_conforms(toy_site: Path, tmp_path: Path) -> None:
@@ -23,14 +25,14 @@ def test_toy_cloud_conforms(toy_site: Path, tmp_path: Path) -> None:
 
 def test_driver_that_repeats_launches_is_found(toy_site: Path, tmp_path: Path) -> None:
     driver = ("--provider", "tests.provider.faulty_toys:Repeating", "-k", "06 or 07 or 12")
-    results = run_suite(tmp_path, *driver, *WORLD, path=toy_site)
+    results = run_suite(tmp_path, *driver, *PROMPT_WORLD, path=toy_site)
     assert {"06", "07"} <= results.failed and results.passed >= {"12"}, results.text
 
 
 def test_faults_of_a_driver_are_found(toy_site: Path, tmp_path: Path) -> None:
     checks = {"09", "12", "14", "17", "18"}
     driver = ("--provider", "tests.provider.faulty_toys:Careless", "-k", " or ".join(checks))
-    assert run_suite(tmp_path, *driver, *WORLD, path=toy_site).failed == checks
+    assert run_suite(tmp_path, *driver, *PROMPT_WORLD, path=toy_site).failed == checks
 
 
 def test_missing_options_are_told(tmp_path: Path) -> None:

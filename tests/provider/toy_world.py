@@ -79,3 +79,9 @@ class ToyWorld(World):
         values: tuple[Any, ...] = (owner, "many", "many-00000000", "", "2000000000")
         tags = {f"jupyter-sky-{name}": value for name, value in zip(names, values, strict=True)}
         return self.cloud.fill(count, tags)
+
+
+class PromptToyWorld(ToyWorld):
+    """The emulated cloud for drivers with faults: what does not come about is known soon."""
+
+    settle_seconds = 10.0

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from ...errors import SkyError
 from ...translation import _, ngettext
-from .dask_node import start_scheduler, start_worker
+from .dask_node import await_removal, start_scheduler, start_worker
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..pool import Pool
 
 START_SECONDS = 90.0
-SHUTDOWN_SECONDS = 5.0
+SHUTDOWN_SECONDS = 10.0
 _clients: WeakKeyDictionary[Pool, Any] = WeakKeyDictionary()
 _workers: WeakKeyDictionary[Any, dict[int, str]] = WeakKeyDictionary()
 """Engines that have a worker, by rank: it ends with its engine, and another takes the rank."""
@@ -141,11 +141,16 @@ def _tasks(known: Any) -> str:
 
 
 def _close(known: Any, pool: Pool) -> None:
-    """Shut down scheduler and workers, which remove their files; close the client."""
+    """Shut down scheduler and workers, wait until their files are removed; close the client."""
 
     def shut_down() -> None:
         with contextlib.suppress(Exception):  # the scheduler may be gone already
             known.shutdown()
+        with contextlib.suppress(Exception):  # so may be a node
+            address, __ = pool.facts[_FACT]  # the end of a cluster kills workers that still remove
+            removals = [pool.call_on(rank, await_removal, address) for rank in pool.ranks]
+            for removal in removals:
+                removal.result()
 
     if not pool.cluster.connection.is_lost:
         thread = threading.Thread(target=shut_down, name="sky-dask-shutdown", daemon=True)

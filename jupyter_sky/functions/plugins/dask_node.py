@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from contextlib import ExitStack
 from typing import Any
 
@@ -22,6 +23,9 @@ from ...errors import SkyError
 from ...translation import _
 
 _running: list[subprocess.Popen[bytes]] = []
+_removals: dict[str, list[threading.Thread]] = {}
+"""Threads that remove the folders of workers once these have ended, by the scheduler's address."""
+REMOVAL_SECONDS = 8.0
 
 
 def start_scheduler(secrets: dict[str, str]) -> tuple[str, int, int]:
@@ -44,6 +48,13 @@ def start_worker(address: str, secrets: dict[str, str]) -> str:
     return _start_process({**config, "hosts": hosts, **secrets})["address"]
 
 
+def await_removal(address: str) -> None:
+    """Wait some seconds for the removal of the folders of a scheduler's workers on this node."""
+    deadline = time.monotonic() + REMOVAL_SECONDS
+    for thread in _removals.pop(address, ()):
+        thread.join(max(deadline - time.monotonic(), 0.0))
+
+
 def _start_process(config: dict[str, Any]) -> dict[str, Any]:
     """Start a scheduler or a worker process; return the address that it reports."""
     process = subprocess.Popen(
@@ -61,7 +72,9 @@ def _start_process(config: dict[str, Any]) -> dict[str, Any]:
     lines: list[str] = []
     for line in process.stdout:
         if line.startswith(_READY):
-            _drain(process, config.get("folder"))
+            drain = _drain(process, config.get("folder"))
+            if "folder" in config:
+                _removals.setdefault(config["scheduler"], []).append(drain)
             return json.loads(line[len(_READY) :])
         lines.append(line.decode(errors="replace").rstrip())
     _remove(config.get("folder"))
@@ -78,13 +91,18 @@ def _start_process(config: dict[str, Any]) -> dict[str, Any]:
 _READY = b"ready "
 
 
-def _drain(process: subprocess.Popen[bytes], folder: str | None) -> None:
+def _drain(process: subprocess.Popen[bytes], folder: str | None) -> threading.Thread:
     """Drain the output pipe, which would otherwise fill and block the process.
 
     Parameters
     ----------
     folder
         Folder that is removed once the process has ended: one that is killed leaves it.
+
+    Returns
+    -------
+    threading.Thread
+        Thread that does so; it ends when the folder is removed.
     """
     assert process.stdout is not None
     stdout = process.stdout
@@ -94,7 +112,9 @@ def _drain(process: subprocess.Popen[bytes], folder: str | None) -> None:
             pass
         _remove(folder)
 
-    threading.Thread(target=read, name="sky-dask-output", daemon=True).start()
+    thread = threading.Thread(target=read, name="sky-dask-output", daemon=True)
+    thread.start()
+    return thread
 
 
 def _remove(folder: str | None) -> None:

@@ -1,0 +1,43 @@
+"""Folders of Dask's workers are removed, however these end."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jupyter_sky.functions.plugins import dask_node
+from tests.conftest import wait_until
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return the folder of a worker, with something in it."""
+    made = tmp_path / "sky-dask-1"
+    (made / "storage").mkdir(parents=True)
+    return made
+
+
+def test_folder_of_a_killed_worker_is_removed(folder: Path) -> None:
+    process = subprocess.Popen(["sleep", "100"], stdout=subprocess.PIPE)
+    dask_node._drain(process, str(folder))
+    assert folder.exists()
+    process.kill()
+    process.wait()
+    wait_until(lambda: not folder.exists())
+
+
+def test_removal_of_the_folders_of_workers_is_awaited(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    removal = dask_node._drain(process, str(folder))
+    monkeypatch.setattr(dask_node, "_removals", {"tls://here:1": [removal]})
+    dask_node.await_removal("tls://elsewhere:1")
+    assert folder.exists()
+    assert process.stdin is not None
+    process.stdin.close()
+    dask_node.await_removal("tls://here:1")
+    assert not folder.exists() and dask_node._removals == {}
+    process.wait()
