@@ -69,6 +69,7 @@ def test_nlp_runs_on_machines_of_three_clouds(book: Notebook, clouds: EmulatedCl
     assert book.run(NLP.format(root=str(ROOT))).status == "ok"
     ran = book.run(_begin("make_nlp", ",".join(CLOUDS)) + "run.result('infer')", 300)
     assert ran.result == "[1, 5]", ran.traceback
+    assert book.run("[one.text for one in run.replans()]").result == "[]"
     assert _places(book) == {"proc": "azure", "train": "gcp", "infer": "aws"}
     broker = float(book.run("run.plan.usd").result)
     kinds = eval(book.run("[t.offer.gpu for t in run.plan.tasks]").result)
