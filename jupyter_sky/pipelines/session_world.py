@@ -172,7 +172,12 @@ class SessionWorld:
     # -- results -------------------------------------------------------------------------------
 
     def _find_results(self, tasks: Sequence[str]) -> list[Event]:
-        return self._results.together(lambda: [self._find_result(task) for task in tasks])
+        events = self._results.together(
+            lambda: [self._find_result(task) for task in tasks], durable=False
+        )
+        if any(event.kind is not Kind.NO_RESULT for event in events):
+            self._results.sync()  # values that others are about to read
+        return events
 
     def _find_result(self, task: str) -> Event:
         """Look for the result of a task in this run, and for a kept one of an earlier run.
