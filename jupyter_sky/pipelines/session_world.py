@@ -96,7 +96,8 @@ class SessionWorld:
         origin, is_fresh = settings.get("origin", ""), settings.get("fresh", False)
         self._reuse = Reuse(graph, self._kept, origin, self._results, is_fresh)
         # notebooks change their folder; what the run names is relative to that where it was begun
-        self._cells = CellRuns(self._session, Path(settings["folder"]))
+        folder = settings.get("folder")  # runs of older versions have none
+        self._cells = CellRuns(self._session, Path(folder) if folder else None)
         self._make_batches()
 
     def _make_batches(self) -> None:
