@@ -15,10 +15,18 @@ NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "pipelines.ipynb"
 KEYS = {
     "%load_ext": "load",
     "def prepare": "functions",
-    "sky.Dag(": "run",
+    "fit-{C}": "run",
     "table.pivot": "scores",
     "run.state.tasks.items()": "states",
     "sky.status()": "status",
+    "def on_clouds": "paper",
+    "figure_5 =": "figure_5",
+    "figure_6 =": "figure_6",
+    "def clean_reviews": "executed_paper",
+    "hours planned": "paper_states",
+    'AIRFLOW = """': "airflow_edges",
+    "figure_10c =": "figure_10c",
+    "airflow =": "airflow",
     "parameters = new_code_cell": "graph",
     "pipeline run": "notebook",
     "executed =": "executed",
@@ -58,6 +66,27 @@ def test_each_task_ran_once_and_nothing_is_left(cells: dict[str, Any]) -> None:
     states = [row[2:4] for row in rows(cells["states"])]
     assert states == [["succeeded", "1"]] * 12
     assert "no cluster is up" in str(cells["status"].outputs)
+
+
+def test_paper_pipelines_are_planned_beside_each_cloud(cells: dict[str, Any]) -> None:
+    figure_5 = {(row[1], row[2]): row[3:] for row in rows(cells["figure_5"])}
+    assert figure_5["vision", "all"][0] == "gcp tpu-v3-8, aws Inferentia"
+    saved = [float(figure_5["vision", cloud][4]) for cloud in ("aws", "gcp", "azure")]
+    assert min(saved) > 12 and max(saved) < 50, "18 to 47 % in the paper"
+    assert figure_5["nlp", "aws"][0] == "no machine has what it needs"
+    assert float(figure_5["nlp", "azure"][4]) == pytest.approx(80, abs=2)
+    figure_6 = {(row[1], row[2], row[3]): row[4:] for row in rows(cells["figure_6"])}
+    inferentia = float(figure_6["vision", "infer", "aws Inferentia"][1])
+    t4 = min(float(row[1]) for key, row in figure_6.items() if "T4" in key[2] and "vision" in key)
+    assert inferentia < 0.4 * t4
+
+
+def test_paper_pipelines_are_executed(cells: dict[str, Any]) -> None:
+    assert "stars of the reviews: [5, 1]" in printed(cells["executed_paper"])
+    assert [row[3] for row in rows(cells["paper_states"])] == ["succeeded"] * 5
+    assert printed(cells["airflow_edges"]) == "37 tasks, 59 edges\n"
+    assert printed(cells["figure_10c"]).startswith("optimal: $")
+    assert "before the last task ran 20 of 37" in printed(cells["airflow"])
 
 
 def test_cells_of_a_notebook_run_as_a_graph(cells: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..cell_options.values import CellOptions
@@ -55,9 +56,11 @@ class CellPosition:
         The cells before it.
     is_outermost
         Whether only magics stand around the body, and no code that could handle its errors.
+    folder
+        To which its paths are relative; without one that of the session.
     """
 
-    __slots__ = ("above", "cell_id", "history", "is_outermost", "line", "number")
+    __slots__ = ("above", "cell_id", "folder", "history", "is_outermost", "line", "number")
 
     def __init__(
         self,
@@ -67,9 +70,10 @@ class CellPosition:
         cell_id: str | None = None,
         history: NotebookHistory = NO_HISTORY,
         is_outermost: bool = False,
+        folder: Path | None = None,
     ) -> None:
         self.number, self.line, self.above, self.cell_id = number, line, tuple(above), cell_id
-        self.history, self.is_outermost = history, is_outermost
+        self.history, self.is_outermost, self.folder = history, is_outermost, folder
 
     def number_lines(self, body: str) -> str:
         """Return the body below its lines as comments: line numbers are the notebook's own."""

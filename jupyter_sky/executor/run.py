@@ -81,9 +81,9 @@ class SkyRun(PendingResult):
         self.origin = origin
         self.trusted = session.config.trust and not options.untrusted
         self.values = session.namespace if values is None else values
-        self.id = f"{int(time.time())}-{uuid.uuid4().hex[:8]}"
-        self.name = options.name
-        self.started = time.time()
+        self.name, self.started = options.name, time.time()
+        self.folder = origin.folder or session.folder
+        self.id = f"{int(self.started)}-{uuid.uuid4().hex[:8]}"
         self.cluster: ClusterHandle | None = None
         self.ranks: tuple[int, ...] = ()
         self.cells: list[CellExecution] = []
@@ -164,7 +164,7 @@ class SkyRun(PendingResult):
         sending = collect_inputs(
             self.options, self.code, self.values, self.session.config, self.origin.history
         )
-        config, folder, reporter = self.session.config, self.session.folder, self._reporter()
+        config, folder, reporter = self.session.config, self.folder, self._reporter()
         check_input_sizes(sending, reporter)
         data = CellData(self.options, folder, config, reporter)
         placement, replies = self._run_on_machines(sending, data)
@@ -192,7 +192,7 @@ class SkyRun(PendingResult):
 
     def _run_once(self, sending: Sending, data: CellData) -> tuple[Placement, Replies]:
         """Run the cell on a cluster until it has ended, or the cluster is lost."""
-        config, folder, reporter = self.session.config, self.session.folder, self._reporter()
+        config, folder, reporter = self.session.config, self.folder, self._reporter()
         placement = self._place(data)
         self.session.live[self.id] = self
         waiting = wait_callback.set(self._keep_status_alive)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..cell_options.values import CellOptions
@@ -31,10 +32,12 @@ class CellRuns:
     ----------
     session
         Whose clusters they run on.
+    folder
+        To which their paths are relative; without one that of the session.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, folder: Path | None = None) -> None:
+        self._session, self._folder = session, folder
         self._runs: dict[str, SkyRun] = {}
 
     def has(self, name: str) -> bool:
@@ -51,7 +54,7 @@ class CellRuns:
     ) -> None:
         """Begin a cell in the background."""
         options = replace(options, background=True, name=name, yes=True)
-        origin = CellPosition(0, above=above)
+        origin = CellPosition(0, above=above, folder=self._folder)
         self._runs[name] = self._session.run(code, options, origin=origin, values=values)
 
     def find(self, name: str) -> SkyRun | EarlierRun:

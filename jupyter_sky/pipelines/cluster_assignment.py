@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,6 +52,7 @@ def assign_clusters(
     continued = _find_continued(graph, clusters)
     ends = finish_h or {}
     offers: dict[str, Mapping[str, Any]] = {}
+    known = ChainMap(offers, dict(left.offers))
     shared: dict[str, str] = {}
     for name, task in graph.tasks.items():
         if name in clusters or name not in wanted:
@@ -65,7 +67,6 @@ def assign_clusters(
             clusters[name] = together
             continue
         line = wanted[name]["resources"]
-        known = {**left.offers, **offers}
         free = [p for p in task.after if p not in continued and clusters.get(p)]
         same = [
             p

@@ -19,6 +19,7 @@ from ..executor.session import Session
 from ..remote.processes import is_alive
 from ..runs.controller import Controller
 from ..runs.events import Kind
+from ..runs.phase_changes import PhaseChanges
 from ..runs.state import RunState, fold
 from ..runs.task_state import Phase, TaskState
 from ..store.atomic_file import write_atomically
@@ -250,17 +251,16 @@ class PipelineRun:
 
         Steps that only the run itself sees, such as a search for a stored result, are left out.
         """
-        state, count = RunState.begin(self.graph), 0
+        changes, count = PhaseChanges(self.graph), 0
         while True:
             is_last = self.done()
             events = self._journal.events(self.name, count)
             count += len(events)
             for event in events:
-                before, state = state, fold(state, [event])
                 for replan in find_replans([event]):
                     yield self.name, event.kind, replan.text
-                for name, task in state.tasks.items():
-                    if task.phase in _TOLD and task.phase is not before.tasks[name].phase:
+                for name, task in changes.read(event):
+                    if task.phase in _TOLD:
                         yield name, task.phase, _reason(task)
             if is_last:
                 return

@@ -7,8 +7,10 @@ which those that have not begun may go anywhere. The second is taken where it ga
 from __future__ import annotations
 
 import base64
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from ..dag.graph import Graph
@@ -259,13 +261,16 @@ def _has_offer(problem: RunProblem, left: Residual, plan_graph: PlanGraph, name:
 def _planned(problem: RunProblem, graph: RunGraph, plan: Plan, left: Residual, text: str) -> Event:
     specs = {spec.name: spec for spec in problem.graph.tasks}
     placed = {one.task: one for one in plan.tasks if one.task in left.rest}
-    wanted = {name: _offer_facts(specs[name].needs, one) for name, one in placed.items()}
+    facts_of = cache(_offer_facts)  # tasks of one kind share their offer
+    wanted = {
+        name: facts_of(specs[name].needs, one.offer, one.nodes) for name, one in placed.items()
+    }
     finish_h = {one.task: one.finish_h for one in plan.tasks}
     clusters, offers = assign_clusters(graph, wanted, left, finish_h)
     data = {
         "clusters": clusters,
         "offers": offers,
-        "estimates": {name: _estimate(problem.graph, plan, one) for name, one in placed.items()},
+        "estimates": _estimate(problem.graph, plan, placed),
         "deadline_at": problem.deadline_at,
         "budget_usd": problem.budget_usd,
         "text": text,
@@ -273,30 +278,39 @@ def _planned(problem: RunProblem, graph: RunGraph, plan: Plan, left: Residual, t
     return Event(Kind.PLANNED, "", left.now, data)
 
 
-def _offer_facts(needs: tuple[Any, ...], one: PlannedTask) -> dict[str, Any]:
+def _offer_facts(needs: tuple[Any, ...], offer: Offer, nodes: int) -> dict[str, Any]:
     return {
-        "resources": pin(needs, one.offer).command_line(),
+        "resources": pin(needs, offer).command_line(),
         "slots": 1,
-        "usd_h": (one.offer.price or 0.0) * one.nodes,
-        "is_spot": one.offer.spot,
-        "offer": asdict(one.offer),
+        "usd_h": (offer.price or 0.0) * nodes,
+        "is_spot": offer.spot,
+        "offer": asdict(offer),
     }
 
 
-def _estimate(graph: Graph, plan: Plan, one: PlannedTask) -> dict[str, Any]:
-    """Return the facts of a `TaskEstimate`."""
-    name = one.task
-    moves = [move for move in plan.moves if name in (move.source, move.target)]
-    inputs = [move for move in moves if move.target == name]
-    own = [move for move in moves if move.target == name or move.kind == "output"]
-    index = graph.index(name)
-    sizes = [edge.gb for edge in graph.edges if edge.src == index]
+def _estimate(
+    graph: Graph, plan: Plan, placed: Mapping[str, PlannedTask]
+) -> dict[str, dict[str, Any]]:
+    """Return the facts of a `TaskEstimate` for each task that a plan places."""
+    move_hours: defaultdict[str, float] = defaultdict(float)
+    move_usd: defaultdict[str, float] = defaultdict(float)
+    gb: defaultdict[str, float] = defaultdict(float)
+    for move in plan.moves:
+        move_hours[move.target] = max(move_hours[move.target], move.hours)
+        payer = move.source if move.kind == "output" else move.target
+        move_usd[payer] += move.usd
+    for edge in graph.edges:
+        producer = graph.tasks[edge.src].name
+        gb[producer] = max(gb[producer], edge.gb)
     return {
-        "hours": one.hours + one.store_hours,
-        "boot_hours": one.spin_up_hours,
-        "move_hours": max((move.hours for move in inputs), default=0.0),
-        "move_usd": sum(move.usd for move in own),
-        "gb": max(sizes, default=0.0) or None,
+        name: {
+            "hours": one.hours + one.store_hours,
+            "boot_hours": one.spin_up_hours,
+            "move_hours": move_hours[name],
+            "move_usd": move_usd[name],
+            "gb": gb[name] or None,
+        }
+        for name, one in placed.items()
     }
 
 

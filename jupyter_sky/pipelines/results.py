@@ -148,13 +148,20 @@ class RunResults:
 
     # -- the tables ----------------------------------------------------------------------------
 
-    def together(self, work: Callable[[], _T]) -> _T:
-        """Call `work`, and store what it writes in one transaction."""
+    def together(self, work: Callable[[], _T], durable: bool = True) -> _T:
+        """Call `work`, and store what it writes in one transaction.
+
+        Without `durable` the disk is not waited for, until `sync` or the next write that is.
+        """
         try:
-            return self._db.transact(lambda _db: work())
+            return self._db.transact(lambda _db: work(), durable)
         except BaseException:
             self._found.clear()  # what was read may not be stored
             raise
+
+    def sync(self) -> None:
+        """Bring to the disk all that was written without waiting for it."""
+        self._write("", "synced", None, durable=True)
 
     def _read(self, task: str, kind: str) -> Any:
         query = "SELECT data FROM entry WHERE run = ? AND task = ? AND kind = ?"

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from .. import tracker
@@ -94,6 +95,9 @@ class SessionWorld:
         self._run, self._graph, self._settings = run, graph, settings
         origin, is_fresh = settings.get("origin", ""), settings.get("fresh", False)
         self._reuse = Reuse(graph, self._kept, origin, self._results, is_fresh)
+        # notebooks change their folder; what the run names is relative to that where it was begun
+        folder = settings.get("folder")  # runs of older versions have none
+        self._cells = CellRuns(self._session, Path(folder) if folder else None)
         self._make_batches()
 
     def _make_batches(self) -> None:
@@ -169,7 +173,12 @@ class SessionWorld:
     # -- results -------------------------------------------------------------------------------
 
     def _find_results(self, tasks: Sequence[str]) -> list[Event]:
-        return self._results.together(lambda: [self._find_result(task) for task in tasks])
+        events = self._results.together(
+            lambda: [self._find_result(task) for task in tasks], durable=False
+        )
+        if any(event.kind is not Kind.NO_RESULT for event in events):
+            self._results.sync()  # values that others are about to read
+        return events
 
     def _find_result(self, task: str) -> Event:
         """Look for the result of a task in this run, and for a kept one of an earlier run.
@@ -239,6 +248,9 @@ class SessionWorld:
         name = self._attempt_name(action)
         try:
             run = await asyncio.to_thread(self._cells.find, name)
+        except SkyError as error:  # the process that began it has ended before it was stored
+            return Event(Kind.LOST, action.task, time.time(), {"reason": error.message})
+        try:
             await end_of(run)
             outputs = await asyncio.to_thread(self._cells.outputs, run)
             self._results.save_outputs(action.task, outputs)
@@ -247,7 +259,7 @@ class SessionWorld:
             await asyncio.to_thread(run.result)
         except (SkyClusterLost, SkyUnreachable) as error:
             return Event(Kind.CLUSTER_LOST, action.cluster, time.time(), {"reason": error.message})
-        except (SkyTimeout, SkyBudget) as error:  # its own limits: another machine is as slow
+        except _OWN_ERRORS as error:
             return self._failed(action, error.message)
         except SkyError as error:
             return Event(Kind.LOST, action.task, time.time(), {"reason": error.message})
@@ -306,6 +318,8 @@ class SessionWorld:
         return Event(Kind.FAILED, action.task, time.time(), {"reason": reason})
 
 
+_OWN_ERRORS = (SkyTimeout, SkyBudget, SkyUsageError)
+"""Errors of a task which it would meet on another machine, too: its limits, files that are gone."""
 _FINAL_ERRORS = (SkyBudget, SkyCancelled, SkyStoreError, SkyUsageError)
 """Errors of a launch that another place would not mend."""
 _QUOTA_SECONDS = 7200.0

@@ -52,7 +52,8 @@ def start_run(
     journal = open_journal(Path(session.config.data_dir))
     try:
         plans = {"plan": plan.to_json(), "problem": problem.to_text()}
-        settings = {"notebook": session.notebook, **plans, **settings}
+        own = {"notebook": session.notebook, "folder": str(Path.cwd())}
+        settings = {**own, **plans, **settings}
         journal.add(name, graph, settings, time.time())
         if fail_fast:
             journal.wish(name, Kind.FAIL_FAST, time.time())

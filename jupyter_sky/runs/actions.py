@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from .events import Event
 from .graph import RunGraph, RunTask
-from .outlook import Residual
+from .outlook import Residual, residual
+from .state import RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +20,18 @@ class MakePlan:
     ----------
     number
         Plans made before.
-    residual
-        What is left to be planned.
+    state, now
+        What is left to be planned is that of this state, at this Unix time.
     """
 
     number: int
-    residual: Residual = field(compare=False)
+    state: RunState = field(compare=False)
+    now: float = field(compare=False)
+
+    @property
+    def residual(self) -> Residual:
+        """What is left to be planned; an action that is under way already never asks for it."""
+        return residual(self.state, self.now)
 
 
 @dataclass(frozen=True, slots=True)

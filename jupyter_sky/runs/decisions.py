@@ -24,7 +24,7 @@ from .actions import (
     Stop,
 )
 from .events import Event, Kind
-from .outlook import residual, spent_usd
+from .outlook import spent_usd
 from .room import Room
 from .state import ClusterPhase, RunState, fold
 from .task_state import Phase, TaskState
@@ -172,7 +172,7 @@ def due_actions(state: RunState, now: float) -> list[Action]:
     """
     actions: list[Action] = []
     if state.plan_at is not None and state.plan_at <= now and not state.cancelled:
-        actions.append(MakePlan(state.plans, residual(state, now)))
+        actions.append(MakePlan(state.plans, state, now))
     if wants_prices(state, now) and not state.cancelled:
         offers = {n: o for n, o in state.offers.items() if n not in state.clusters}
         actions.append(LookUpPrices(state.priced_at, offers))

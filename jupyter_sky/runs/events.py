@@ -88,6 +88,13 @@ class Kind(StrEnum):
     """The budget is used up: ``reason``. What runs is stopped, nothing more begins."""
 
 
+REPEATED = frozenset({Kind.READY, Kind.NO_RESULT, Kind.BEGUN, Kind.SUCCEEDED})
+"""Kinds that are told again if a power cut takes them back, as nothing outside follows from them.
+
+What ended well is found by its result, which is on the disk before; what was begun by its attempt.
+Their rows reach the disk with the next decision, before it is carried out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """Something that happened to a run.

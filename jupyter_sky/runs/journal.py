@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import SkyRunTaken, SkyUsageError, suggest
 from ..store.database import Database
 from ..translation import _
-from .events import Event, Kind
+from .events import REPEATED, Event, Kind
 from .graph import RunGraph
 
 _MIGRATIONS = (
@@ -159,7 +159,9 @@ class RunJournal:
         return _read_owner(rows[0]["owner"]) if rows else {}
 
     def append(self, name: str, epoch: int, events: Sequence[Event]) -> list[Event]:
-        """Store events in one transaction that is on the disk when this returns.
+        """Store events in one transaction.
+
+        It is on the disk when this returns, unless all are of kinds that are `REPEATED`.
 
         Returns
         -------
@@ -173,7 +175,8 @@ class RunJournal:
         SkyStoreError
             The file cannot be written; nothing was stored.
         """
-        return self._db.transact(lambda db: _append(db, name, epoch, events))
+        is_durable = any(event.kind not in REPEATED for event in events)
+        return self._db.transact(lambda db: _append(db, name, epoch, events), is_durable)
 
     def wish(self, name: str, kind: Kind, now: float) -> None:
         """Ask the controller of a run, whichever process it is, to cancel, pause or resume it."""

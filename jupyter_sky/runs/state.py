@@ -256,20 +256,27 @@ def fold(state: RunState, events: Iterable[Event]) -> RunState:
     """
     after = state.copy()
     for event in events:
-        if event.kind in TASK_CHANGES:
-            task = after.tasks.get(event.subject)
-            changed = task and TASK_CHANGES[event.kind](task, event)
-            if task is not None and changed is not None and changed is not task:
-                if changed.phase is Phase.CANCELLED and after.limit:
-                    changed = replace(changed, phase=Phase.FAILED, reason=after.limit)
-                if event.kind is Kind.PLACED and event.subject in after.estimates:
-                    after.usd += after.estimates[event.subject].move_usd
-                _set_task(after, event.subject, changed)
-        elif event.kind in _OF_CLUSTERS:
-            _OF_CLUSTERS[event.kind](after, event)
-        else:
-            _OF_RUNS[event.kind](after, event)
+        apply_event(after, event)
     return after
+
+
+def apply_event(state: RunState, event: Event) -> None:
+    """Change a state by an event; `fold` leaves the given one as it is."""
+    if event.kind in _OF_CLUSTERS:
+        _OF_CLUSTERS[event.kind](state, event)
+        return
+    if event.kind not in TASK_CHANGES:
+        _OF_RUNS[event.kind](state, event)
+        return
+    task = state.tasks.get(event.subject)
+    changed = task and TASK_CHANGES[event.kind](task, event)
+    if changed is None or changed is task:
+        return
+    if changed.phase is Phase.CANCELLED and state.limit:
+        changed = replace(changed, phase=Phase.FAILED, reason=state.limit)
+    if event.kind is Kind.PLACED and event.subject in state.estimates:
+        state.usd += state.estimates[event.subject].move_usd
+    _set_task(state, event.subject, changed)
 
 
 def _set_task(state: RunState, name: str, task: TaskState) -> None:

@@ -184,8 +184,11 @@ class Database:
         with self._lock:
             self._pending.append(_PendingWrite(statements))
 
-    def transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    def transact(self, work: Callable[[sqlite3.Connection], _T], durable: bool = True) -> _T:
         """Run `work` in one transaction that is on the disk when this returns.
+
+        Without `durable` a power cut may take it back, with all that was written after it; the end
+        of this process does not. The next durable write brings it to the disk, too.
 
         No other process reads or writes between its statements. What is queued is written before.
         What `work` itself reads and writes with this object is part of the transaction.
@@ -207,7 +210,8 @@ class Database:
                 return work(self._db)
             try:
                 # a power cut may take back what was committed without this
-                self._db.execute("PRAGMA synchronous = FULL")
+                if durable:
+                    self._db.execute("PRAGMA synchronous = FULL")
                 try:
                     with self._transaction():
                         result = work(self._db)

@@ -41,6 +41,14 @@ IMAGES = (  # id, architecture, GiB, owner, name, parameter that holds it while 
         "Deep Learning Base Proprietary Nvidia Driver GPU AMI (Ubuntu 22.04) 20261101",
         "x86_64/base-proprietary",
     ),
+    (
+        "ami-0f64",
+        "x86_64",
+        75,
+        "898082745236",
+        "Deep Learning AMI Neuron (Ubuntu 24.04) 20261101",
+        "",
+    ),
 )
 
 

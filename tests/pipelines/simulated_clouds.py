@@ -25,7 +25,13 @@ from jupyter_sky.optimizer.assumptions import SPIN_UP_HOURS, billed_hours
 from jupyter_sky.optimizer.plan import Plan
 from jupyter_sky.optimizer.planner import plan
 from jupyter_sky.optimizer.transfers import get_transfer_prices
-from jupyter_sky.pipelines.replanning import RunProblem, first_event, make_problem, replan
+from jupyter_sky.pipelines.replanning import (
+    PlanGraph,
+    RunProblem,
+    first_event,
+    make_problem,
+    replan,
+)
 from jupyter_sky.pipelines.residual_graph import make_residual_graph, read_offer
 from jupyter_sky.runs import controller as controller_module
 from jupyter_sky.runs.actions import (
@@ -138,6 +144,8 @@ class SimulatedClouds:
         What goes wrong.
     is_static
         Whether the rest is never planned anew but for tasks that have no place.
+    planner
+        Makes plans; over the machines of `OFFERS` unless given.
     """
 
     def __init__(
@@ -147,7 +155,9 @@ class SimulatedClouds:
         graph: RunGraph,
         faults: Faults,
         is_static: bool = False,
+        planner: PlanGraph | None = None,
     ) -> None:
+        self.planner = planner or plan_offers
         self.problem, self.first, self.graph, self.faults = problem, first, graph, faults
         self.is_static = is_static
         self.machines: dict[str, _Machine] = {}
@@ -203,7 +213,7 @@ class SimulatedClouds:
             if "" not in left.rest.values():
                 return Event(Kind.PLAN_KEPT, "", self.now, {"text": ""})
             left = _without_limits(left)
-        return replan(self.problem, self.graph, left, plan_offers)
+        return replan(self.problem, self.graph, left, self.planner)
 
     async def _launch(self, action: Launch) -> Event:
         offer = read_offer(action.offer)
@@ -340,7 +350,11 @@ class Ended:
 
 
 def carry_out(
-    graph: Graph, faults: Faults | None = None, is_static: bool = False, **settings: Any
+    graph: Graph,
+    faults: Faults | None = None,
+    is_static: bool = False,
+    planner: PlanGraph | None = None,
+    **settings: Any,
 ) -> Ended:
     """Carry a graph out on simulated machines.
 
@@ -350,17 +364,21 @@ def carry_out(
         What goes wrong.
     is_static
         Whether the rest is never planned anew but for tasks that have no place.
+    planner
+        Makes plans; over the machines of `OFFERS` unless given.
     **settings
         As `sky.plan` has them.
     """
-    first = plan_offers(graph, **settings)
+    planner = planner or plan_offers
+    first = planner(graph, **settings)
     names = [spec.name for spec in graph.tasks]
     before: dict[str, list[str]] = {name: [] for name in names}
     for edge in graph.edges:
         before[names[edge.dst]].append(names[edge.src])
     run_graph = RunGraph(RunTask(name, tuple(before[name])) for name in names)
     problem = make_problem(graph, 0.0, **settings)
-    world = SimulatedClouds(problem, first, run_graph, deepcopy(faults or Faults()), is_static)
+    faults = deepcopy(faults or Faults())
+    world = SimulatedClouds(problem, first, run_graph, faults, is_static, planner)
     loop, wishes = VirtualLoop(), controller_module.WISH_SECONDS
     folder = "/dev/shm" if Path("/dev/shm").is_dir() else None
     try:

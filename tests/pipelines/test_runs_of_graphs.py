@@ -14,7 +14,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded(notebook: Notebook) -> Iterator[None]:
-    assert notebook.run("import jupyter_sky as sky, time, os").status == "ok"
+    # the session is open before a test goes to another folder
+    assert notebook.run("import jupyter_sky as sky, time, os\nsky.status()").status == "ok"
     yield
     notebook.run("%sky down --all --yes")
 
@@ -91,9 +92,28 @@ def test_listing_1_of_the_paper_runs(notebook: Notebook, tmp_path: Path) -> None
     ran = notebook.run(LISTING_1.format(folder=str(tmp_path)), 150)
     assert ran.status == "ok", ran.traceback
     assert notebook.run("print(run.logs('infer'))").stdout.strip() == "abab"
-    address = notebook.run("run._graph.tasks['train'].body['outputs'][0]").result
-    kept = Path(eval(address).removeprefix("file:").removeprefix("//"))
+    address = notebook.run("print(run.graph.tasks['train'].body['outputs'][0])").stdout.strip()
+    kept = Path(address.removeprefix("file:"))
     assert (kept / "weights").read_text() == "abab", "the output of ?:/ stays"
+
+
+def test_a_task_whose_file_is_gone_fails_at_once(notebook: Notebook, tmp_path: Path) -> None:
+    ran = notebook.run(f"""
+os.chdir({str(tmp_path)!r})
+open("prepare.py", "w").close()
+with sky.Dag() as dag:
+    first = sky.Task("first", run="until [ -e {tmp_path}/go ]; do sleep 0.2; done")
+    first >> sky.Task("prepare", run="prepare.py")
+run = sky.run(dag)
+os.remove("prepare.py")
+open("go", "w").close()
+run.wait(60)
+""")
+    assert f"--sync prepare.py: there is no such file or folder in {tmp_path}" in ran.evalue
+    attempts = notebook.run(
+        "run.state.tasks['prepare'].attempts, run.state.tasks['prepare'].losses"
+    )
+    assert attempts.result == "(1, 0)", "no other machine has the file either"
 
 
 def test_a_command_runs_on_each_of_several_nodes(notebook: Notebook) -> None:

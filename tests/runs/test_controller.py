@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jupyter_sky.errors import SkyRunTaken, SkyUsageError
 from jupyter_sky.runs import controller as controller_module
 from jupyter_sky.runs.controller import Controller
-from jupyter_sky.runs.events import Kind
+from jupyter_sky.runs.events import REPEATED, Event, Kind
 from jupyter_sky.runs.graph import RunGraph, RunTask
 from jupyter_sky.runs.journal import RunJournal
 from jupyter_sky.runs.state import RunState, fold
@@ -209,8 +211,46 @@ def _set_trouble(world: PretendedWorld) -> None:
     world.errors, world.refusals, world.losses = {"left": 1}, {"pool": 1}, {"join": 1}
 
 
-@pytest.mark.parametrize("is_batched", [False, True])
-def test_a_controller_may_end_at_any_point(quick_folder: Path, is_batched: bool) -> None:
+class DiskJournal(RunJournal):
+    """A journal that copies its file where it waits for the disk: what a power cut leaves.
+
+    Parameters
+    ----------
+    path
+        Of the file; the copy lies in a folder beside it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._path, self._disk = path, path.with_suffix(".disk")
+
+    def add(self, *values: Any, **named: Any) -> None:
+        super().add(*values, **named)
+        self._copy()
+
+    def append(self, name: str, epoch: int, events: Sequence[Event]) -> list[Event]:
+        wishes = super().append(name, epoch, events)
+        if any(event.kind not in REPEATED for event in events):
+            self._copy()
+        return wishes
+
+    def _copy(self) -> None:
+        shutil.rmtree(self._disk, ignore_errors=True)
+        self._disk.mkdir()
+        for file in self._path.parent.glob(f"{self._path.name}*"):
+            shutil.copy(file, self._disk)
+
+    def cut_power(self) -> RunJournal:
+        """Return the journal as it is after a power cut."""
+        return RunJournal(self._disk / self._path.name)
+
+
+@pytest.mark.parametrize(
+    ("is_batched", "has_power_cut"), [(False, False), (True, False), (True, True)]
+)
+def test_a_controller_may_end_at_any_point(
+    quick_folder: Path, is_batched: bool, has_power_cut: bool
+) -> None:
     tasks = tuple(replace(each, is_batched=is_batched) for each in DIAMOND)
     counted = PretendedWorld(quick_folder / "counted.db")
     _set_trouble(counted)
@@ -221,8 +261,9 @@ def test_a_controller_may_end_at_any_point(quick_folder: Path, is_batched: bool)
         *(() if is_batched else ("Move",)),
         "journal",
     }
+    lost = 0
     for index in range(len(points)):
-        journal = RunJournal(quick_folder / f"{index}-runs.db")
+        journal = DiskJournal(quick_folder / f"{index}-runs.db")
         world = PretendedWorld(quick_folder / f"{index}.db")
         _set_trouble(world)
         passed = 0
@@ -235,14 +276,18 @@ def test_a_controller_may_end_at_any_point(quick_folder: Path, is_batched: bool)
 
         with pytest.raises(Ended):
             _run(journal, world, tasks, at_point=end)
-        state = _run(journal, world)
+        left = journal.cut_power() if has_power_cut else journal
+        lost += len(journal.events("r")) - len(left.events("r"))
+        state = _run(left, world)
         assert set(_phases(state).values()) == {"succeeded"}, index
         expected = {"prepare": 1, "left": 2, "right": 1, "join": 2, "report": 1}
         assert world.attempts() == expected, (index, points[index])
         assert world.clusters_up() == [], (index, points[index])
         assert world.launches() == counted.launches(), (index, points[index])
+        left.close()
         journal.close()
         world.db.close()
+    assert bool(lost) == has_power_cut, "what was not on the disk yet"
 
 
 def test_tasks_that_may_go_together_are_sent_alone_until_their_time_is_known(
