@@ -76,8 +76,9 @@ class SkyRun(PendingResult):
         values: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.session, self.code, self.display = session, code, display
+        self.session, self.display = session, display
         self.options = with_settings(options, session.config)
+        self.code = self._engine_code(code)
         self.origin = origin
         self.trusted = session.config.trust and not options.untrusted
         self.values = session.namespace if values is None else values
@@ -221,6 +222,15 @@ class SkyRun(PendingResult):
         self.cluster, self.cells, self._relay = None, [], None
         self.show("placing", force=True)
 
+    def _engine_code(self, code: str) -> str:
+        """Return the code that engines run: of a cell of SQL, what runs its statement."""
+        if not self.options.sql:
+            return code
+        from ..services.sql import cell_code
+
+        names = [output.name for output in self.options.outputs]
+        return cell_code(code, names, [value.name for value in self.options.inputs])
+
     def _place(self, data: CellData) -> Placement:
         """Return the engines of the cell, on a cluster that is up or that is launched now."""
         clusters, options = self.session.clusters, self.options
@@ -230,6 +240,7 @@ class SkyRun(PendingResult):
             options.resources,
             options.cluster,
             options.idle,
+            options.engine,
             until_up=options.retry_until_up,
             inputs=data.planned,
             areas=data.areas,
@@ -245,9 +256,21 @@ class SkyRun(PendingResult):
         what = _("{label} was not started").format(label=self.label)
         if note := clusters.budget_monitor.check_start(row.price, what):
             self.status_line.notes.append(note)
-        self.ranks = tuple(parse_ranks(options.on, row.nodes))
+        # the driver of a data engine is on the head node
+        on = options.on or (None if options.engine is None else "0")
+        self.ranks = tuple(parse_ranks(on, row.nodes))
         self.cluster.await_engines(self.ranks)
+        if options.engine is not None:
+            self._await_engine(self.cluster)
         return Placement(self.cluster, self.ranks)
+
+    def _await_engine(self, cluster: ClusterHandle) -> None:
+        """Wait until the data engine of the cell is ready, or raise why it cannot be."""
+        from ..services.requests import await_engine, check_client
+
+        if cluster.row.cloud == "local":
+            check_client()
+        await_engine(cluster.connection.ask_controller, partial(self.report, "booting"))
 
     def _announce(self, note: str) -> None:
         """Show a note at once: what it is about begins to cost."""
@@ -435,7 +458,8 @@ class SkyRun(PendingResult):
 
     def _show_running(self) -> None:
         behind = self._queue.describe_ahead()
-        self.show("queued" if behind else "running", behind)
+        progress = self._relay.progress if self._relay is not None else ""
+        self.show("queued" if behind else "running", behind or progress)
 
     def _keep_status_alive(self) -> None:
         """Keep the status line alive while an engine is waited for before the cell itself."""

@@ -35,6 +35,8 @@ class ClusterRequest:
         Name that its user gives it; None for the notebook's own.
     idle
         Seconds without use after which it ends; None for that of the settings.
+    engine
+        Data engine that a new one starts at once, beside its own engines.
     until_up
         Whether places are asked until there is one.
     allocation
@@ -50,6 +52,7 @@ class ClusterRequest:
     resources: Resources
     name: str | None = None
     idle: float | None = None
+    engine: str | None = None
     until_up: bool = False
     allocation: str | None = None
     inputs: tuple[Data, ...] = ()
@@ -140,6 +143,7 @@ class Sending:
             "outputs": [[output.name, output.keep] for output in self.options.outputs],
             "env": self.env,
             "as_data": not trusted,
+            "engine": self.options.engine,
         }
 
     def policy(self, name: str) -> dict[str, Any]:
