@@ -79,8 +79,8 @@ class CellOptions:
     between two saves, None where the schedule decides. `name` and `after` name the cell's task and
     those that it waits for in a pipeline; `maps` make several tasks of it, and `at_once` run at a
     time. `engine` is a data engine on the machines of the cluster; with `sql` the cell is a
-    statement for it. It runs if `condition` holds, empty for always; else its outputs are `defaults`. A
-    pipeline tries it `retries` times more after an error of its own.
+    statement for it. It runs if `condition` holds, empty for always; else its outputs are
+    `defaults`. A pipeline tries it `retries` times more after an error of its own.
     """
 
     resources: Resources = field(default_factory=Resources)

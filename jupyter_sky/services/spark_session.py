@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..engines.node.instance import instance_info
@@ -25,11 +26,24 @@ from .orders import ENDPOINT, FOLDER
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MAX_RETRIES, MAX_BACKOFF_MS = 6, 2000
+"""Tries of a request, some 6 s in all: the server is on this machine, and is there or is not."""
 PROGRESS_SECONDS = 0.5
 """Shortest time between two reports of progress."""
 
 _lock = threading.RLock()
-_session: SparkSession | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Connection:
+    """Session with the server that an endpoint names; one that is started anew has another."""
+
+    endpoint: dict[str, Any]
+    session: Any
+    """`SparkSession` of Spark Connect, whose class type checkers take for that of the JVM."""
+
+
+_connection: _Connection | None = None
 _cell: CurrentQueries | None = None
 
 
@@ -42,9 +56,9 @@ class CurrentQueries:
 
     def interrupt(self) -> None:
         """Interrupt the queries, also those of threads that the cell has started."""
-        if has_session():
+        if has_session() and _connection is not None:
             with contextlib.suppress(Exception):  # the server may be what was waited for
-                spark().interruptTag(self.tag)
+                _connection.session.interruptTag(self.tag)
 
 
 def spark() -> SparkSession:
@@ -68,11 +82,12 @@ def spark() -> SparkSession:
     >>> sky.spark().range(10).count()  # doctest: +SKIP
     10
     """
-    global _session
+    global _connection
     with _lock:
-        if _session is None or _session.is_stopped:
-            _session = _begin(_read_endpoint())
-        return _session
+        endpoint = _read_endpoint()
+        if not has_session() or _connection is None or _connection.endpoint != endpoint:
+            _connection = _Connection(endpoint, _begin(endpoint))
+        return _connection.session
 
 
 def _read_endpoint() -> dict[str, Any]:
@@ -100,20 +115,45 @@ def _begin(endpoint: dict[str, Any]) -> SparkSession:
     """Connect to the Connect server."""
     if find_spec("pyspark") is None:
         raise SkyError(_("pyspark is not installed here"), hint=INSTALL_HINT)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
-        from pyspark.logger import PySparkLogger
-        from pyspark.sql import SparkSession
+    # said again at each use of pandas; what does not work with pandas 3 raises errors
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+    from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client.retries import DefaultPolicy
 
-        # the only host name for which the client sends a token without TLS is `localhost`
-        url = f"sc://localhost:{endpoint['port']}/;token={endpoint['token']}"
-        session: Any = SparkSession.builder.remote(url).create()
+    # the only host name for which the client sends a token without TLS is `localhost`
+    url = f"sc://localhost:{endpoint['port']}/;token={endpoint['token']}"
+    session: Any = SparkSession.builder.remote(url).create()
     # it would print each error of a query a second time, as one line of JSON
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    # IPython asks an exception for its lines by this name
+    PySparkException._render_traceback_ = _render_error  # type: ignore[attr-defined]
+    session.client.set_retry_policies([DefaultPolicy(MAX_RETRIES, max_backoff=MAX_BACKOFF_MS)])
     session.registerProgressHandler(_ProgressReporter())
     if _cell is not None:
         session.addTag(_cell.tag)
     return session
+
+
+def _render_error(error: Exception) -> list[str]:
+    """Return the lines that show an error of Spark: the user's own frames, without the client's."""
+    from IPython import get_ipython  # type: ignore[attr-defined]
+
+    frames = []
+    frame = error.__traceback__
+    while frame is not None and not _is_of_client(frame):
+        frames.append(frame)
+        frame = frame.tb_next
+    trace: TracebackType | None = None
+    for frame in reversed(frames):
+        trace = TracebackType(trace, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    shell = get_ipython()
+    return shell.InteractiveTB.structured_traceback(type(error), error, trace, tb_offset=1)
+
+
+def _is_of_client(frame: TracebackType) -> bool:
+    return frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "pyspark"
 
 
 INSTALL_HINT = 'pip install "jupyter_sky[spark]"'
@@ -142,7 +182,7 @@ class LazySpark:
 
 def has_session() -> bool:
     """Return whether this process has a session that goes on."""
-    return _session is not None and not _session.is_stopped
+    return _connection is not None and not _connection.session.is_stopped
 
 
 @contextlib.contextmanager
@@ -158,14 +198,14 @@ def tagged_queries(tag: str, report: Callable[[str], None]) -> Iterator[CurrentQ
     """
     global _cell
     _cell = cell = CurrentQueries(tag, report)
-    if has_session():
-        spark().addTag(tag)
+    if _connection is not None:
+        _connection.session.addTag(tag)
     try:
         yield cell
     finally:
         _cell = None
-        if has_session():
-            spark().removeTag(tag)
+        if _connection is not None:
+            _connection.session.removeTag(tag)
 
 
 class _ProgressReporter:

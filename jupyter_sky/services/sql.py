@@ -80,7 +80,7 @@ def shown_table(table: Any, is_whole: bool) -> dict[str, str]:
         Whether it has all rows of the result; else one more than are shown means that there are
         others.
     """
-    rows, _columns = table.shape
+    rows = len(table)
     shown = table.head(SHOWN_ROWS)
     note = ""
     if rows > SHOWN_ROWS and is_whole:
