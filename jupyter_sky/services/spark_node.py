@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
@@ -46,7 +47,7 @@ class SparkNode:
         self.order = order
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.is_stopping = False
-        self._java = self._home = Path()
+        self._java = self._home = self._python = Path()
         cpus, memory = node_size(order)
         self.cpus = cpus
         self.sizes: SparkSizes = size_spark(cpus, memory, order.nodes)
@@ -58,6 +59,7 @@ class SparkNode:
         self._java = ensure_java()
         write_state(order, "installing", f"Spark {order.version}")
         self._home = ensure_spark(order.version)
+        self._python = ensure_python()
         write_state(order, "starting")
         if order.nodes > 1:
             self._start_worker()
@@ -122,8 +124,8 @@ class SparkNode:
             "SPARK_HOME": str(self._home),
             "SPARK_CONF_DIR": str(folder),  # not the settings of this machine's own Spark
             "SPARK_LOCAL_IP": "127.0.0.1",  # of web pages; processes talk by their own addresses
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": str(self._python),
+            "PYSPARK_DRIVER_PYTHON": str(self._python),
         }
         if name != "server":  # it would also be the heap of the server
             environment["SPARK_DAEMON_MEMORY"] = DAEMON_MEMORY
@@ -196,6 +198,14 @@ def ensure_spark(version: str) -> Path:
         return Path(home)
     packages = install_packages([f"pyspark=={version}"], "--engine spark")
     return Path(packages) / "pyspark"
+
+
+def ensure_python() -> Path:
+    """Return the Python of executors: that of the engines, with what functions of pandas need."""
+    if find_spec("pandas"):
+        return Path(sys.executable)
+    packages = Path(install_packages(["pandas<3"], "--engine spark"))
+    return packages.parents[2] / "bin" / "python"
 
 
 def node_size(order: SparkOrder) -> tuple[int, float]:
