@@ -30,7 +30,7 @@ def cell_code(statement: str, outputs: Iterable[str], inputs: Iterable[str]) -> 
     Examples
     --------
     >>> cell_code("SELECT :n", (), ["n"]).splitlines()[-1]
-    '__import__("jupyter_sky.services.sql").services.sql.run_cell(\\'SELECT :n\\', [], {"n": n})'
+    '__import__("jupyter_sky.services.sql").services.sql.run_cell(\'SELECT :n\', [], {"n": n})'
     """
     values = ", ".join(f'"{name}": {name}' for name in inputs)
     call = f"run_cell({statement!r}, {list(outputs)!r}, {{{values}}})"
@@ -107,8 +107,8 @@ def describe_error(condition: str, message: str, statement: str) -> str:
 
     Examples
     --------
-    >>> message = "[UNRESOLVED_COLUMN] A column `a` cannot be resolved.\\nSQLSTATE; line 2 pos 7;"
-    >>> print(describe_error("UNRESOLVED_COLUMN", message, "SELECT\\n       a"))
+    >>> message = "[UNRESOLVED_COLUMN] A column `a` cannot be resolved.\nSQLSTATE; line 2 pos 7;"
+    >>> print(describe_error("UNRESOLVED_COLUMN", message, "SELECT\n       a"))
     UNRESOLVED_COLUMN: A column `a` cannot be resolved.
     line 2:        a
                    ^

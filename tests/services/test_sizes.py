@@ -28,7 +28,7 @@ def test_heaps_fit_into_a_node(cpus: int, memory: float, nodes: int) -> None:
 
 def test_a_machine_that_is_too_small_names_what_is_enough() -> None:
     for nodes in (1, 2):
-        with pytest.raises(SkyError, match="does not fit into 1.5 GiB") as caught:
+        with pytest.raises(SkyError, match=r"does not fit into 1\.5 GiB") as caught:
             size_spark(2, 1.5, nodes)
         assert caught.value.hint is not None
         enough = float(caught.value.hint.partition("--memory ")[2].rstrip("+"))

@@ -135,7 +135,7 @@ for token in (";token=wrong", ""):
     try:
         SparkSession.builder.remote(f"sc://localhost:{port}/{token}").create().range(1).count()
     except Exception as error:
-        print(type(error).__name__, "UNAUTHENTICATED" in str(error), "invalid" in str(error).lower())
+        print(type(error).__name__, str(error))
 print(*{oct(file.stat().st_mode & 0o77) for file in folder.glob("**/*.conf")})
 """
     ran = sparks.run(code)

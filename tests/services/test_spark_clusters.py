@@ -1,80 +1,110 @@
-"""Spark on several nodes, on this machine and on others reached by SSH."""
+"""Spark on two machines reached by SSH: its processes, the loss of one, its end."""
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 import pytest
 
-from jupyter_sky.services.java import find_java
+from jupyter_sky.services.java import ensure_java
 from jupyter_sky.services.spark_node import ensure_spark
 from tests.conftest import Notebook, wait_until
 from tests.emulators.hosts import USABLE, SshHost
-from tests.services.conftest import START, java_processes
+from tests.services.conftest import START
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server"),
+]
 
-COUNT = """%%sky --engine spark
+SLOW = """%%sky
+import time
 from pyspark.sql.functions import udf
-import os, time
 print("begun", flush=True)
-slow = udf(lambda x: time.sleep(0.02) or x, "long")
+slow = udf(lambda x: time.sleep(0.05) or x, "long")
 spark.range(0, 400, 1, 8).select(slow("id").alias("n")).agg({"n": "sum"}).first()[0]
 """
 
 
-def roles(data_dir: Path) -> dict[str, list[psutil.Process]]:
-    """Return the processes of Java by what they are."""
-    found: dict[str, list[psutil.Process]] = {}
+@pytest.fixture
+def hosts(needs_java: None) -> Iterator[list[SshHost]]:
+    """Yield two machines that share this one's Spark and Java."""
+    home = ensure_spark(version("pyspark-client"))
+    settings = {"SPARK_HOME": str(home), "JAVA_HOME": str(ensure_java())}
+    made = [SshHost(number, **settings) for number in (81, 82)]
+    try:
+        yield made
+    finally:
+        for host in made:
+            host.close()
+
+
+def roles(host: SshHost) -> dict[str, psutil.Process]:
+    """Return the processes of Java on a machine by what they are."""
+    found = {}
     words = {"Master": "master", "Worker": "worker", "SparkSubmit": "server"}
-    for process in java_processes(data_dir):
-        names = {word.rpartition(".")[2] for word in process.cmdline()}
-        role = next((words[name] for name in words if name in names), "executor")
-        found.setdefault(role, []).append(process)
+    for process in host.processes():
+        if process.name() == "java":
+            names = {word.rpartition(".")[2] for word in process.cmdline()}
+            role = next((words[name] for name in words if name in names), "executor")
+            found[role] = process
     return found
 
 
-def test_two_nodes(needs_java: None, notebook: Notebook, data_dir: Path) -> None:
-    line = "%%sky --engine spark --nodes 2 --cpus 1 --memory 3 -o hosts"
-    started = notebook.run(f"{line}\nhosts = spark.range(0, 8, 1, 8).count()", START)
-    assert started.status == "ok", started
-    found = roles(data_dir)
-    counts = {role: len(processes) for role, processes in found.items()}
-    assert counts == {"master": 1, "worker": 2, "server": 1, "executor": 2}
-    for process in java_processes(data_dir):
-        secrets = [word for word in process.cmdline() if "secret=" in word or "token=" in word]
-        assert not secrets, "all users of a machine can read arguments"
+def try_to_join(home: Path, master: psutil.Process, folder: Path) -> str:
+    """Let a worker without the secret ask the master to register it; return its log."""
+    words = master.cmdline()
+    address = f"spark://{words[words.index('--host') + 1]}:{words[words.index('--port') + 1]}"
+    (folder / "log4j2.properties").write_text("rootLogger.level = info\n")
+    command = [home / "bin" / "spark-class", "org.apache.spark.deploy.worker.Worker"]
+    log = folder / "log"
+    with log.open("wb") as output:
+        worker = subprocess.Popen(
+            [*command, "--webui-port", "0", "--work-dir", folder / "work", address],
+            env={"SPARK_HOME": str(home), "JAVA_HOME": str(ensure_java()), "PATH": "/usr/bin:/bin"},
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            wait_until(lambda: "Failed to connect to master" in log.read_text(), "no refusal")
+        finally:
+            worker.kill()
+            worker.wait()
+    return log.read_text()
 
-    sent = notebook.send(COUNT)
+
+def test_two_machines(hosts: list[SshHost], fresh: Callable[[], Notebook], tmp_path: Path) -> None:
+    data: Path = fresh.data  # type: ignore[attr-defined]
+    data.mkdir(exist_ok=True)
+    tables = [host.toml(f"box{number}") for number, host in enumerate(hosts)]
+    (data / "hosts.toml").write_text("\n".join(tables))
+    notebook = fresh()
+    line = "%%sky --engine spark --cloud ssh --nodes 2"
+    started = notebook.run(f"{line}\nspark.range(0, 9, 1, 4).count()", START)
+    assert started.result == "9", started
+    wait_until(lambda: set(roles(hosts[1])) == {"worker", "executor"}, "no second executor")
+    assert set(roles(hosts[0])) == {"master", "server", "worker", "executor"}
+
+    for process in [*roles(hosts[0]).values(), *roles(hosts[1]).values()]:
+        words = [word for word in process.cmdline() if "secret=" in word or "token=" in word]
+        assert not words, "every user of a machine can read arguments"
+    home = Path(ensure_spark(version("pyspark-client")))
+    assert "Successfully registered" not in try_to_join(home, roles(hosts[0])["master"], tmp_path)
+
+    sent = notebook.send(SLOW)
     notebook.wait_output("begun")
-    found["executor"][0].kill()
+    roles(hosts[1])["executor"].kill()
     ran = notebook.collect(sent, START)
     assert ran.result == str(sum(range(400))), "the same result without one of the executors"
 
-    ended = notebook.run("%sky down --yes")
-    assert ended.status == "ok"
-    wait_until(lambda: not java_processes(data_dir), "Java goes on")
-
-
-@pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
-def test_machines_reached_by_ssh(needs_java: None, fresh) -> None:
-    from importlib.metadata import version
-
-    home, java = ensure_spark(version("pyspark-client")), find_java()
-    hosts = [SshHost(number, SPARK_HOME=str(home), JAVA_HOME=str(java)) for number in (81, 82)]
-    try:
-        fresh.data.mkdir(exist_ok=True)
-        tables = [host.toml(f"box{number}") for number, host in enumerate(hosts)]
-        (fresh.data / "hosts.toml").write_text("\n".join(tables))
-        notebook = fresh()
-        line = "%%sky --engine spark --cloud ssh --nodes 2"
-        started = notebook.run(f"{line}\nspark.range(0, 9, 1, 4).count()", START)
-        assert started.result == "9", started
-        assert notebook.run("%%sky --sql -o n\nSELECT count(*) AS n FROM range(5)").status == "ok"
-        assert notebook.run("n['n'].tolist()").result == "[5]"
-        assert notebook.run("%sky down --yes").status == "ok"
-        wait_until(lambda: not any(host.held() for host in hosts), "processes are left")
-    finally:
-        for host in hosts:
-            host.close()
+    assert (
+        notebook.run("%%sky --sql -o n\nSELECT count(*) AS n FROM range(5)", START).status == "ok"
+    )
+    assert notebook.run("n['n'].tolist()").result == "[5]"
+    assert notebook.run("%sky down --yes", START).status == "ok"
+    wait_until(lambda: not any(host.held() for host in hosts), "processes are left")
