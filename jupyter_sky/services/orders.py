@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,8 +53,8 @@ class SparkOrder:
     version: str
     address: str
     master: str
-    secret: str
-    token: str
+    secret: str = field(repr=False)
+    token: str = field(repr=False)
     serial: int = 0
     neighbours: int = 1
     cpus: list[int] | None = None

@@ -196,7 +196,15 @@ def ensure_spark(version: str) -> Path:
     home = os.environ.get("SPARK_HOME")
     if home and list(Path(home).glob(f"jars/spark-core_*-{version}.jar")):
         return Path(home)
-    packages = install_packages([f"pyspark=={version}"], "--engine spark")
+    try:
+        packages = install_packages([f"pyspark=={version}"], "--engine spark")
+    except SkyError as error:
+        raise SkyError(
+            error.message,
+            hint=_("where no index answers: put Spark {version} there, and set SPARK_HOME").format(
+                version=version
+            ),
+        ) from error
     return Path(packages) / "pyspark"
 
 

@@ -94,7 +94,8 @@ def test_two_machines(hosts: list[SshHost], fresh: Callable[[], Notebook], tmp_p
         words = [word for word in process.cmdline() if "secret=" in word or "token=" in word]
         assert not words, "every user of a machine can read arguments"
     home = Path(ensure_spark(version("pyspark-client")))
-    assert "Successfully registered" not in try_to_join(home, roles(hosts[0])["master"], tmp_path)
+    refused = try_to_join(home, roles(hosts[0])["master"], tmp_path)
+    assert "Expected SaslMessage" in refused and "Successfully registered" not in refused
 
     sent = notebook.send(SLOW)
     notebook.wait_output("begun")
