@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.engines.wire.messages import ClusterConfig, Content
-from jupyter_sky.services.node_processes import ClusterSpark
+from jupyter_sky.services.node_processes import ClusterSpark, NodeProcess
 from jupyter_sky.services.orders import SparkOrder, read_state, spark_orders, write_state
+from tests.conftest import wait_until
 
 
 def config(tmp_path: Path, **more: object) -> ClusterConfig:
@@ -73,10 +74,13 @@ def test_failure_is_told_and_the_next_request_starts_anew(tmp_path: Path) -> Non
 def test_node_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real process of a node that is too small for Spark."""
     monkeypatch.setenv("PYTHONPATH", ":".join(filter(None, sys.path)))
-    cluster = ClusterSpark(config(tmp_path, nodes=1, memory=1.2), lambda *_: None, dict)
-    told = cluster.request("4.2.0", start=True)
-    while told["state"] != "failed":
-        told = cluster.request("4.2.0", start=False)
+    (order,) = spark_orders(config(tmp_path, nodes=1, memory=1.2), "4.2.0", serial=1)
+    process = NodeProcess(order)
+    try:
+        wait_until(lambda: process.state()["state"] == "failed")
+        told = process.state()
+    finally:
+        process.kill()
     assert "does not fit into 1.2 GiB" in told["detail"]
     assert told["hint"] == "ask for more: --memory 3+"
 
