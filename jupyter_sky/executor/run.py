@@ -24,6 +24,7 @@ from ..translation import _
 from .advice import mending_line
 from .cell_data import CellData
 from .cell_recovery import CellRecovery
+from .data_engine import await_data_engine, engine_code, run_on
 from .display import Display, Stage
 from .engine_queue import QueueWatch
 from .failures import RemoteFailure
@@ -78,7 +79,7 @@ class SkyRun(PendingResult):
         super().__init__()
         self.session, self.display = session, display
         self.options = with_settings(options, session.config)
-        self.code = self._engine_code(code)
+        self.code = engine_code(code, self.options)
         self.origin = origin
         self.trusted = session.config.trust and not options.untrusted
         self.values = session.namespace if values is None else values
@@ -222,29 +223,12 @@ class SkyRun(PendingResult):
         self.cluster, self.cells, self._relay = None, [], None
         self.show("placing", force=True)
 
-    def _engine_code(self, code: str) -> str:
-        """Return the code that engines run: of a cell of SQL, what runs its statement."""
-        if not self.options.sql:
-            return code
-        from ..services.sql import cell_code
-
-        names = [output.name for output in self.options.outputs]
-        return cell_code(code, names, [value.name for value in self.options.inputs])
-
     def _place(self, data: CellData) -> Placement:
         """Return the engines of the cell, on a cluster that is up or that is launched now."""
         clusters, options = self.session.clusters, self.options
         if clusters.find_connected(options.resources, options.cluster) is None:
             self._write_record()  # a launch takes its time, and is seen and stopped from elsewhere
-        request = ClusterRequest(
-            options.resources,
-            options.cluster,
-            options.idle,
-            options.engine,
-            until_up=options.retry_until_up,
-            inputs=data.planned,
-            areas=data.areas,
-        )
+        request = ClusterRequest.of_cell(options, data.planned, data.areas)
         self.cluster, notes = self.recovery.obtain(
             request, lambda request: clusters.obtain(request, self.report, self._announce)
         )
@@ -256,21 +240,10 @@ class SkyRun(PendingResult):
         what = _("{label} was not started").format(label=self.label)
         if note := clusters.budget_monitor.check_start(row.price, what):
             self.status_line.notes.append(note)
-        # the driver of a data engine is on the head node
-        on = options.on or (None if options.engine is None else "0")
-        self.ranks = tuple(parse_ranks(on, row.nodes))
+        self.ranks = tuple(parse_ranks(run_on(options), row.nodes))
         self.cluster.await_engines(self.ranks)
-        if options.engine is not None:
-            self._await_engine(self.cluster)
+        await_data_engine(self.cluster, options, self.report)
         return Placement(self.cluster, self.ranks)
-
-    def _await_engine(self, cluster: ClusterHandle) -> None:
-        """Wait until the data engine of the cell is ready, or raise why it cannot be."""
-        from ..services.requests import await_engine, check_client
-
-        if cluster.row.cloud == "local":
-            check_client()
-        await_engine(cluster.connection.ask_controller, partial(self.report, "booting"))
 
     def _announce(self, note: str) -> None:
         """Show a note at once: what it is about begins to cost."""

@@ -59,6 +59,21 @@ class ClusterRequest:
     areas: tuple[str, ...] = ()
     avoided: tuple[Scope, ...] = ()
 
+    @classmethod
+    def of_cell(
+        cls, options: CellOptions, inputs: tuple[Data, ...], areas: tuple[str, ...]
+    ) -> ClusterRequest:
+        """Return the request of a cell, whose data the plan counts."""
+        return cls(
+            options.resources,
+            options.cluster,
+            options.idle,
+            options.engine,
+            until_up=options.retry_until_up,
+            inputs=inputs,
+            areas=areas,
+        )
+
     @property
     def plan_settings(self) -> dict[str, Any]:
         """Settings of the plan of its place."""

@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from ..engines.wire.messages import Content
 from ..errors import SkyError
 from ..translation import _
-from .spark_session import INSTALL_HINT
 
 SPARK_VERSION = "4.2.0"
 """Version that clusters run where no client here says which one fits."""
@@ -43,7 +42,10 @@ def client_packages(engine: str | None) -> tuple[str, ...]:
 def check_client() -> None:
     """Raise SkyError where cells on this machine could not reach Spark."""
     if find_spec("pyspark") is None or find_spec("grpc") is None:
-        raise SkyError(_("--engine spark needs pyspark-client here"), hint=INSTALL_HINT)
+        raise SkyError(
+            _("--engine spark needs pyspark-client here"),
+            hint=_('pip install "jupyter_sky[spark]"'),
+        )
 
 
 def start_engine(ask: Ask) -> None:

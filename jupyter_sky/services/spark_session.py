@@ -114,7 +114,10 @@ def _read_endpoint() -> dict[str, Any]:
 def _begin(endpoint: dict[str, Any]) -> SparkSession:
     """Connect to the Connect server."""
     if find_spec("pyspark") is None:
-        raise SkyError(_("pyspark is not installed here"), hint=INSTALL_HINT)
+        raise SkyError(
+            _("pyspark is not installed on this node"),
+            hint=_('of functions: image=sky.Image(pip=["pyspark-client"])'),
+        )
     # said again at each use of pandas; what does not work with pandas 3 raises errors
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
     from pyspark.errors import PySparkException
@@ -154,9 +157,6 @@ def _render_error(error: Exception) -> list[str]:
 
 def _is_of_client(frame: TracebackType) -> bool:
     return frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "pyspark"
-
-
-INSTALL_HINT = 'pip install "jupyter_sky[spark]"'
 
 
 class LazySpark:
