@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from .offers import InstanceType, Offer
     from .quantities import GB
     from .resources import Resources
+    from .services.spark_session import spark
     from .storage.data import Storage
 
 _VERBS = {
@@ -122,6 +123,7 @@ _NAMES = {
     "shard": "functions.shard",
     "silent": "functions.output",
     "sky": "functions.active_pools",
+    "spark": "services.spark_session",
     "stderr": "functions.output",
     "stdout": "functions.output",
 }
@@ -205,6 +207,7 @@ __all__ = [
     "setup",
     "shard",
     "silent",
+    "spark",
     "status",
     "stderr",
     "stdout",

@@ -50,6 +50,7 @@ system_packages() {
   [[ -d /usr/share/fonts/truetype/dejavu ]] || missing+=(fonts-dejavu-core)
   [[ -x /usr/sbin/sshd ]] || have sshd || missing+=(openssh-server)
   have ip || missing+=(iproute2)
+  have java || missing+=(openjdk-17-jre-headless)
   have fusermount3 || missing+=(fuse3)
   [[ ${#missing[@]} == 0 ]] || apt_install "${missing[@]}" ||
     echo "could not install: ${missing[*]}" >&2

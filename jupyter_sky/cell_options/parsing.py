@@ -26,7 +26,7 @@ from .data import parse_data, parse_uploads
 from .identifiers import check_identifier, nearest_identifier
 from .schema import BY_DEST, BY_FLAG, OPTIONS, Option
 from .sweep import parse_maps
-from .values import CellInput, CellOptions, CellOutput
+from .values import DATA_ENGINES, CellInput, CellOptions, CellOutput
 
 _RESOURCES = tuple(option.dest for option in OPTIONS if option.group == "Resources")
 _EXCLUSIVE = {"spot": "on_demand", "on_demand": "spot", "auto": "no_auto", "no_auto": "auto"}
@@ -68,6 +68,8 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         resources=Resources.parse(**{key: given[key][0] for key in _RESOURCES if key in given}),
         cluster=_check_pattern(given, "cluster", r"[A-Za-z0-9][\w.-]*"),
         on=_check_pattern(given, "on", r"all|\d*:\d*|\d+(,\d+)*"),
+        engine=_engine(given),
+        sql="sql" in given,
         max_cost=parse_usd(given["max_cost"][0], "--max-cost") if "max_cost" in given else None,
         timeout=_seconds(given, "timeout"),
         idle=_seconds(given, "idle"),
@@ -219,6 +221,34 @@ def _check_pattern(given: _GivenOptions, dest: str, pattern: str) -> str | None:
             hint=_("such as {example}").format(example=option.example),
         )
     return text
+
+
+def _engine(given: _GivenOptions) -> str | None:
+    """Return the data engine; that of a cell of SQL is Spark."""
+    if "engine" not in given:
+        return "spark" if "sql" in given else None
+    return check_engine(given["engine"][0], "--engine")
+
+
+def check_engine(name: str, option: str) -> str:
+    """Return the name of a data engine.
+
+    Raises
+    ------
+    SkyUsageError
+        There is none of that name.
+
+    Examples
+    --------
+    >>> check_engine("spark", "--engine")
+    'spark'
+    """
+    if name in DATA_ENGINES:
+        return name
+    raise SkyUsageError(
+        _("{option} {name}: there is no such data engine").format(option=option, name=name),
+        hint=_("such as {example}").format(example="--engine spark"),
+    )
 
 
 def _count(given: _GivenOptions, dest: str) -> int | None:

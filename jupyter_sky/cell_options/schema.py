@@ -87,6 +87,7 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
     ),
     "Cluster": (
         ("-c --cluster", "NAME", "Cluster to run on, made if need be.", "-c train", "cluster"),
+        ("--engine", "NAME", "Data engine to start on its machines.", "--engine spark", "engine"),
         ("--on", "RANKS", "Engines that run the cell: 0, 0:4, 0,2 or all.", "--on all", ""),
     ),
     "Environment": (
@@ -138,6 +139,7 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
             *("--if ok -o m --default m=0", ""),
         ),
         ("--retry", "N", "Tries after an error of its own, in a pipeline.", "--retry 2", ""),
+        ("--sql", "", "The cell is SQL, for Spark; shows a table.", "--sql", ""),
         ("--dry-run", "", "Show what would run where, for how much.", "--dry-run", ""),
         (
             *("--retry-until-up", "", "When every place refuses, wait and ask again."),

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from ..resources import Resources
 
+DATA_ENGINES = ("spark",)
+"""Data engines that a cluster can run beside its own engines: ``--engine NAME``."""
+
 
 @dataclass(frozen=True, slots=True)
 class CellInput:
@@ -75,13 +78,16 @@ class CellOptions:
     chosen after a loss, empty for the usual one and None not to go on; `checkpoint` the seconds
     between two saves, None where the schedule decides. `name` and `after` name the cell's task and
     those that it waits for in a pipeline; `maps` make several tasks of it, and `at_once` run at a
-    time. It runs if `condition` holds, empty for always; else its outputs are `defaults`. A
-    pipeline tries it `retries` times more after an error of its own.
+    time. `engine` is a data engine on the machines of the cluster; with `sql` the cell is a
+    statement for it. It runs if `condition` holds, empty for always; else its outputs are
+    `defaults`. A pipeline tries it `retries` times more after an error of its own.
     """
 
     resources: Resources = field(default_factory=Resources)
     cluster: str | None = None
     on: str | None = None
+    engine: str | None = None
+    sql: bool = False
     max_cost: float | None = None
     timeout: float | None = None
     idle: float | None = None

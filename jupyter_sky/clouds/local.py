@@ -30,9 +30,9 @@ from ..translation import _
 from .base import Credentials, LaunchRequest, Machine, Tick, no_tick
 
 PASSED_VARIABLES = (
-    "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE PYTHONPATH VIRTUAL_ENV "
-    "LD_LIBRARY_PATH DYLD_LIBRARY_PATH HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy "
-    "no_proxy SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE SYSTEMROOT"
+    "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE PYTHONPATH VIRTUAL_ENV JAVA_HOME "
+    "SPARK_HOME LD_LIBRARY_PATH DYLD_LIBRARY_PATH HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy "
+    "https_proxy no_proxy SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE SYSTEMROOT"
 ).split()
 PASSED_PREFIXES = ("LC_", "CONDA_", "PIP_", "UV_", "CUDA_", "NVIDIA_", "OMP_", "MKL_", "OPENBLAS_")
 """Environment that engines need to run at all. The rest (and so every secret) stays here unless

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..offers import Offer
 from ..provisioner import Report
 from ..quantities import format_vcpus
 from ..resources import Resources
+from ..services.requests import start_engine
 from ..store.store import ClusterId, ClusterRow, Store
 from ..translation import _, ngettext
 from .budget_monitor import BudgetMonitor
@@ -302,6 +304,13 @@ class ClusterRegistry:
         self.connected[row.name] = live
         return live
 
+    def _connect_launched(self, engine: str | None, row: ClusterRow) -> ClusterHandle:
+        """Connect to a cluster that has just been launched, and start its data engine."""
+        live = self.connect(row)
+        if engine is not None:  # while its own engines start
+            start_engine(live.connection.ask_controller)
+        return live
+
     def disconnect(self, cluster: str | ClusterId, lost: str = "") -> None:
         """Close this process's connection to a cluster; end the waits for it.
 
@@ -342,7 +351,7 @@ class ClusterRegistry:
         callbacks = LaunchCallbacks(
             report,
             self.budget_monitor.check_start,
-            self.connect,
+            partial(self._connect_launched, request.engine),
             announce=lambda: announce(note) if note else None,
         )
         placed = launch_cluster(self.records, request, cluster, callbacks)

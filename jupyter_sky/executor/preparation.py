@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyUsageError
+from ..services.requests import client_packages
 from ..translation import _
 from . import transfer
 from .cell_names import is_result
@@ -44,12 +45,15 @@ def prepare_engines(
         for note in transfer.sync_files(cluster, ranks, root, options.sync, files):
             reporter.note(note)
     sync_packages = sync_packages and cluster.row.cloud != "local"
-    if options.pip or sync_packages:
+    pip = options.pip
+    if cluster.row.cloud != "local":
+        pip += client_packages(options.engine)
+    if pip or sync_packages:
         from .package_transfer import PackageTransfer
 
         packages = PackageTransfer(placement, reporter)
-        if options.pip:  # may name a file that has just been brought
-            packages.install_named(options.pip)
+        if pip:  # may name a file that has just been brought
+            packages.install_named(pip)
         if sync_packages:
             modules = imported_modules(sending.code) | type_modules(sending.types)
             packages.sync(modules | installed_modules(sending.modules))

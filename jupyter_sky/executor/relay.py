@@ -16,7 +16,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from ..engines.wire.messages import RECORDED_TYPES
+from ..engines.wire.messages import PROGRESS_MESSAGE, RECORDED_TYPES
 from ..translation import _
 from .display import Display
 
@@ -33,6 +33,13 @@ _SHOWN = RECORDED_TYPES - {"stream"}
 
 class Relay:
     """Relay of one cell's messages from its engines to its display.
+
+    Attributes
+    ----------
+    shown : int
+        Number of messages that have been shown.
+    progress : str
+        What its engines have told last of what they wait for.
 
     Parameters
     ----------
@@ -63,6 +70,7 @@ class Relay:
         self.display, self.cap, self.where = display, cap, where
         self.is_multi_rank, self.shows_final_error = len(ranks) > 1, shows_final_error
         self.shown = 0
+        self.progress = ""
         self._advise = advise
         self._results: dict[int, dict[str, Any]] = {}
         self._errors: dict[int, dict[str, Any]] = {}
@@ -130,6 +138,8 @@ class Relay:
                     self._errors[rank] = message
                 else:
                     self._forward(message)
+            elif kind == PROGRESS_MESSAGE:
+                self.progress = message["content"]["text"]
             elif kind.startswith("comm_"):
                 self.flush()
                 self.display.comm(message, engine, client)

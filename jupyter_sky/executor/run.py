@@ -24,6 +24,7 @@ from ..translation import _
 from .advice import mending_line
 from .cell_data import CellData
 from .cell_recovery import CellRecovery
+from .data_engine import await_data_engine, engine_code, run_on
 from .display import Display, Stage
 from .engine_queue import QueueWatch
 from .failures import RemoteFailure
@@ -76,8 +77,9 @@ class SkyRun(PendingResult):
         values: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.session, self.code, self.display = session, code, display
+        self.session, self.display = session, display
         self.options = with_settings(options, session.config)
+        self.code = engine_code(code, self.options)
         self.origin = origin
         self.trusted = session.config.trust and not options.untrusted
         self.values = session.namespace if values is None else values
@@ -226,14 +228,7 @@ class SkyRun(PendingResult):
         clusters, options = self.session.clusters, self.options
         if clusters.find_connected(options.resources, options.cluster) is None:
             self._write_record()  # a launch takes its time, and is seen and stopped from elsewhere
-        request = ClusterRequest(
-            options.resources,
-            options.cluster,
-            options.idle,
-            until_up=options.retry_until_up,
-            inputs=data.planned,
-            areas=data.areas,
-        )
+        request = ClusterRequest.of_cell(options, data.planned, data.areas)
         self.cluster, notes = self.recovery.obtain(
             request, lambda request: clusters.obtain(request, self.report, self._announce)
         )
@@ -245,8 +240,9 @@ class SkyRun(PendingResult):
         what = _("{label} was not started").format(label=self.label)
         if note := clusters.budget_monitor.check_start(row.price, what):
             self.status_line.notes.append(note)
-        self.ranks = tuple(parse_ranks(options.on, row.nodes))
+        self.ranks = tuple(parse_ranks(run_on(options), row.nodes))
         self.cluster.await_engines(self.ranks)
+        await_data_engine(self.cluster, options, self.report)
         return Placement(self.cluster, self.ranks)
 
     def _announce(self, note: str) -> None:
@@ -435,7 +431,8 @@ class SkyRun(PendingResult):
 
     def _show_running(self) -> None:
         behind = self._queue.describe_ahead()
-        self.show("queued" if behind else "running", behind)
+        progress = self._relay.progress if self._relay is not None else ""
+        self.show("queued" if behind else "running", behind or progress)
 
     def _keep_status_alive(self) -> None:
         """Keep the status line alive while an engine is waited for before the cell itself."""

@@ -35,6 +35,8 @@ class ClusterRequest:
         Name that its user gives it; None for the notebook's own.
     idle
         Seconds without use after which it ends; None for that of the settings.
+    engine
+        Data engine that a new one starts at once, beside its own engines.
     until_up
         Whether places are asked until there is one.
     allocation
@@ -50,11 +52,27 @@ class ClusterRequest:
     resources: Resources
     name: str | None = None
     idle: float | None = None
+    engine: str | None = None
     until_up: bool = False
     allocation: str | None = None
     inputs: tuple[Data, ...] = ()
     areas: tuple[str, ...] = ()
     avoided: tuple[Scope, ...] = ()
+
+    @classmethod
+    def of_cell(
+        cls, options: CellOptions, inputs: tuple[Data, ...], areas: tuple[str, ...]
+    ) -> ClusterRequest:
+        """Return the request of a cell, whose data the plan counts."""
+        return cls(
+            options.resources,
+            options.cluster,
+            options.idle,
+            options.engine,
+            until_up=options.retry_until_up,
+            inputs=inputs,
+            areas=areas,
+        )
 
     @property
     def plan_settings(self) -> dict[str, Any]:
@@ -140,6 +158,7 @@ class Sending:
             "outputs": [[output.name, output.keep] for output in self.options.outputs],
             "env": self.env,
             "as_data": not trusted,
+            "engine": self.options.engine,
         }
 
     def policy(self, name: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..cell_options.parsing import check_engine
 from ..cell_options.values import CellOptions
 from ..config.settings import Sky
 from ..errors import SkyNoCapacity, SkyNoOffer, SkyUsageError, suggest
@@ -16,6 +17,7 @@ from ..executor import session as sessions
 from ..executor.request import with_settings
 from ..executor.values import ClusterRequest
 from ..resources import Resources, parse_duration
+from ..services.requests import await_engine
 from ..translation import _
 from .active_pools import CallTarget, active_pools, refuse_untrusted
 from .group_restart import group_kind
@@ -382,6 +384,9 @@ _SHARED_NAMES = {"nodes", "cloud", "region", "max_hourly_cost"}
 def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Pool:
     """Start a pool from arguments of `Compute` or from resource labels; see `api.up`."""
     parameters = set(inspect.signature(Compute).parameters) - {"specs", "name"}
+    engine = labels.pop("engine", None)
+    if engine is not None:
+        return _up_with_engine(name, idle, labels, check_engine(engine, "engine"))
     equipment = {key: value for key, value in labels.items() if key in _EQUIPMENT}
     labels = {key: value for key, value in labels.items() if key not in _EQUIPMENT}
     plain = not isinstance(labels.get("nodes"), (tuple, list, Nodes))
@@ -412,3 +417,13 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     return compute.use_clusters(
         [cluster], ClusterLauncher(session.clusters, options.resources, seconds)
     )
+
+
+def _up_with_engine(
+    name: str | None, idle: float | str | None, labels: dict[str, Any], engine: str
+) -> Pool:
+    """Start a pool with a data engine on its machines."""
+    pool = up(name, idle, labels)
+    ask = pool.cluster.connection.ask_controller
+    await_engine(ask, lambda detail: None)
+    return pool

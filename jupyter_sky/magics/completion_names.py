@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from .. import accelerators
+from ..cell_options.values import DATA_ENGINES
 from ..geography import ARCHES, SERVICES, VENDORS
 from ..provider.register import known_names
 
@@ -69,6 +70,7 @@ def _names_of_kind(kind: str, sources: CompletionSources) -> list[tuple[str, str
         "cloud": known_names,
         "cluster": sources.clusters,
         "cpu-vendor": lambda: VENDORS,
+        "engine": lambda: DATA_ENGINES,
         "env": lambda: sorted(os.environ),
         "gpu": accelerators.names,
         "graph-run": sources.graph_runs,

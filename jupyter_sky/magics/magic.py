@@ -83,7 +83,9 @@ class SkyMagics(Magics):
 
         session = sessions.current()
         try:
-            if session.will_spend(options):  # else the engine finds it as soon, at no cost
+            if not options.sql and session.will_spend(
+                options
+            ):  # else the engine finds it as soon, at no cost
                 self._check_syntax(origin.number_lines(cell), origin.number)
         except SyntaxError as error:
             raise _hide_package_frames(self.shell, error) from None

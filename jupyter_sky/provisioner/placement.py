@@ -379,5 +379,5 @@ def _placement_hint(need: Resources) -> str:
     prices = f"its prices: %sky plan {need.command_line()}"
     if not need.service:
         return prices
-    bare = " ".join(["%%sky", replace(need, service=()).command_line(), "--pip pyspark"])
-    return f"{prices}; Spark on a bare machine: {' '.join(bare.split())}"
+    bare = " ".join(["%%sky", replace(need, service=()).command_line(), "--engine spark"])
+    return f"{prices}; Spark on machines of its own: {' '.join(bare.split())}"

@@ -1,1 +1,1 @@
-"""Data services on rented machines: Spark, Dask and Ray behind one endpoint in a cell."""
+"""Data engines on the machines of a cluster: Spark behind one variable of a cell."""

@@ -76,6 +76,7 @@ def test_environment_goes_into_the_request_of_the_engine() -> None:
         "outputs": [["m", True]],
         "env": {"TOKEN": "secret"},
         "as_data": True,
+        "engine": None,
     }
 
 

@@ -90,7 +90,7 @@ def _needs(distribution: str) -> set[str]:
 
 def test_extras_of_clouds_are_known_to_the_register() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    others = {"dask", "examples", "lab", "search", "test"}
+    others = {"dask", "examples", "lab", "search", "spark", "test"}
     names = {*extras["optional-dependencies"]} - others
     assert names == {*(name for name in BUILT_IN if BUILT_IN[name].packages), SshFacts.name}
 

@@ -104,6 +104,8 @@ class AgentServer:
         self._given_up: set[int] = set()
         self.notices: dict[int, list[NoticeRecord]] = {}
         """Notices of the cloud about other nodes, by rank."""
+        self.spark_states: dict[int, Content] = {}
+        """How far Spark is on other nodes, by rank."""
 
     def spawn(self, rank: int, serial: int) -> RemoteEngine:
         """Request that an engine is started on its node."""
@@ -159,6 +161,7 @@ class AgentServer:
                 self._send(identity, command)
             self._waiting[rank] = []
             self.notices[rank] = report.get("notices", [])
+            self.spark_states[rank] = report.get("spark", {})
             if metrics := report.get("metrics"):
                 add(rank, metrics)
             engine = self._engines.get(rank)

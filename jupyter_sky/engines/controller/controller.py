@@ -41,6 +41,7 @@ from .runs import Run, Runs
 
 if TYPE_CHECKING:
     from ...functions.shared.shared_state_server import SharedStateProcess
+    from ...services.node_processes import ClusterSpark
 
 SUPERVISOR_KILLED = "its supervisor was killed"
 
@@ -74,6 +75,7 @@ class ClusterController:
         self.engines.on_death = self._on_engine_death
         self._tunnel_server = self._start_tunnel_server() if config.get("tunnel") else None
         self._shared_state: SharedStateProcess | None = None
+        self._spark: ClusterSpark | None = None
         cpus = config.get("cpus") or [None] * config["nodes"]
         self._metrics = NodeMetrics([cpus[rank] for rank in self.engines.local_ranks])
         self._history = MetricsHistory()
@@ -361,6 +363,19 @@ class ClusterController:
             folder = Path(self.config["directory"])
             self._shared_state = SharedStateProcess(self.config.get("private", ""), folder)
         return {**self._shared_state.endpoint, "is_used": self._shared_state.is_used}
+
+    def _op_spark(self, content: Content) -> Content:
+        """Start Spark on the nodes, or return how far it is."""
+        if self._spark is None:
+            from ...services.node_processes import ClusterSpark
+
+            server = self.engines.agent_server
+            self._spark = ClusterSpark(
+                self.config,
+                lambda rank, order: server.send_command(rank, op="spark", order=order),
+                lambda: server.spark_states if server else {},
+            )
+        return self._spark.request(content["version"], content["start"])
 
     def _op_engines(self, content: Content) -> Content:
         return {"engines": self.engines.describe()}

@@ -16,7 +16,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ...remote.supervisor import kill_all, processes_with_env, tail_log, unmount_below
 from ...remote.supervisor import write_private as write
@@ -26,6 +26,9 @@ from .current_cell import cell_file_path, read_current_cell
 from .engine_process import Process, load_config, memory_usage, start_engine
 from .keepalive import KeepAlive
 from .metrics import NodeMetrics
+
+if TYPE_CHECKING:
+    from ...services.node_processes import NodeProcess
 
 TICK_MS = 50
 REPORT_SECONDS = 1.0
@@ -56,6 +59,7 @@ class NodeAgent:
         self._last_report: EngineReport | None = None
         self._reported_at = self._measured = 0.0
         self._notices: list[NoticeRecord] = []
+        self._spark: NodeProcess | None = None
         # it loads while the controller does, and waits for its file
         self._start(self.rank + 1)
         self._watch_notices()
@@ -114,12 +118,23 @@ class NodeAgent:
             if command["serial"] != self.serial:
                 self._kill_processes()
                 self._start(command["serial"])
+        elif op == "spark":
+            self._start_spark(command["order"])
         elif op == "stop":
             self.stop_reason = "stopped"
         elif command.get("serial") == self.serial and op == "signal":
             self._killpg(command["signum"])
         elif command.get("serial") == self.serial and op == "end":
             self._kill_processes()
+
+    def _start_spark(self, order: Content) -> None:
+        """Start Spark on this node, in place of what runs here."""
+        from ...services.node_processes import NodeProcess
+        from ...services.orders import SparkOrder
+
+        if self._spark is not None:
+            self._spark.kill()
+        self._spark = NodeProcess(SparkOrder(**{**order, "directory": str(self.directory)}))
 
     def _start(self, serial: int) -> None:
         self.serial, self.kill_reason = serial, ""
@@ -147,6 +162,7 @@ class NodeAgent:
             "has_controller": self._has_controller,
             "metrics": next(iter(self._metrics.tick()), None),
             "notices": self._notices,
+            "spark": self._spark.state() if self._spark else {},
         }
         now = time.monotonic()
         if (

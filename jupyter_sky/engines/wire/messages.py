@@ -27,6 +27,8 @@ COUNTED_TYPES = RECORDED_TYPES | {"comm_open", "comm_msg", "comm_close"}
 
 NOTICE_MESSAGE = "sky_notices"
 """Type of the messages by which a controller tells of notices of its cloud."""
+PROGRESS_MESSAGE = "sky_progress"
+"""Type of the messages by which an engine tells what a cell waits for; they are not recorded."""
 
 
 class ClusterConfig(TypedDict):
@@ -152,6 +154,8 @@ class EngineReport(TypedDict):
         Exit code; None while it runs.
     notices : list of NoticeRecord
         Notices of the cloud about the node that hold now.
+    spark : Content
+        How far Spark is on the node; empty where it was not asked for.
     """
 
     rank: int
@@ -164,3 +168,4 @@ class EngineReport(TypedDict):
     has_controller: bool
     metrics: NodeSample | None
     notices: NotRequired[list[NoticeRecord]]
+    spark: NotRequired[Content]

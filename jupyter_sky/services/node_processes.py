@@ -1,0 +1,117 @@
+"""Processes of a data engine below a controller or a node agent: their start and their state."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ..engines.wire.messages import ClusterConfig, Content
+from ..remote.supervisor import tail_log
+from .orders import FOLDER, SparkOrder, read_state, spark_orders
+
+
+class NodeProcess:
+    """Process that runs Spark on one node, with the interface of its parent.
+
+    It ends with its parent, which is the controller or the agent of the node.
+    """
+
+    def __init__(self, order: SparkOrder) -> None:
+        folder = order.folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "state.json").unlink(missing_ok=True)
+        self._folder, self._serial = folder, order.serial
+        with (folder / "node.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "jupyter_sky.services.spark_node"],
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # interrupts are for cells
+            )
+        assert self._process.stdin is not None
+        with self._process.stdin as stdin:  # secrets: not in arguments or in the environment
+            stdin.write(json.dumps(order.to_dict()).encode() + b"\n")
+
+    def state(self) -> Content:
+        """Return the state of the node, as `write_state` describes it."""
+        code = self._process.poll()
+        state = read_state(self._folder) or {"state": "starting", "detail": "", "hint": None}
+        if code is not None and state["state"] != "failed":
+            log = tail_log(self._folder / "node.log")
+            state = {"state": "failed", "detail": f"it ended with {code}{log}", "hint": None}
+        return state | {"serial": self._serial}
+
+    def kill(self) -> None:
+        """Kill the process; those of Java end with it."""
+        self._process.kill()
+        self._process.wait()
+
+
+class ClusterSpark:
+    """Spark on the nodes of a cluster, as its controller knows it.
+
+    Parameters
+    ----------
+    config
+        Configuration of the controller.
+    send_order
+        Sends the order of a node to its agent.
+    remote_states
+        Returns what agents have reported, by rank.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        send_order: Callable[[int, Content], None],
+        remote_states: Callable[[], Mapping[int, Content]],
+    ) -> None:
+        self._config, self._send_order = config, send_order
+        self._remote_states = remote_states
+        self._local: dict[int, NodeProcess] = {}
+        self._remote: list[int] = []
+        self._version, self._serial = "", 0
+
+    def request(self, version: str, start: bool) -> Content:
+        """Return how far Spark is.
+
+        Parameters
+        ----------
+        start
+            Start it where it does not run, also after a failure.
+        """
+        state = self._state()
+        if start and state["state"] in ("", "failed"):
+            self._start(version)
+            state = self._state()
+        return state | {"version": self._version}
+
+    def _start(self, version: str) -> None:
+        for process in self._local.values():
+            process.kill()
+        self._version, self._serial = version, self._serial + 1
+        (Path(self._config["directory"]) / FOLDER).mkdir(mode=0o700, exist_ok=True)
+        self._remote = list(self._config.get("elsewhere", []))
+        self._local = {}
+        for order in spark_orders(self._config, version, self._serial):
+            if order.rank in self._remote:
+                self._send_order(order.rank, order.to_dict())
+            else:
+                self._local[order.rank] = NodeProcess(order)
+
+    def _state(self) -> Content:
+        """Return the state of the node that is least far."""
+        states = {rank: process.state() for rank, process in self._local.items()}
+        for rank in self._remote:
+            told = self._remote_states().get(rank, {})
+            is_current = told.get("serial") == self._serial
+            states[rank] = told if is_current else {"state": "starting", "detail": "", "hint": None}
+        if not states:
+            return {"state": "", "detail": "", "hint": None}
+        order = ("failed", "installing", "starting", "ready")
+        return min(states.values(), key=lambda state: order.index(state["state"]))

@@ -1,0 +1,254 @@
+"""Session of Spark on the head node: ``spark`` in a cell, `sky.spark` in functions."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..engines.node.instance import instance_info
+from ..errors import SkyError
+from ..quantities import format_size
+from ..remote.supervisor import ENGINE_VARIABLE
+from ..translation import _, ngettext
+from .orders import ENDPOINT, FOLDER
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MAX_RETRIES, MAX_BACKOFF_MS = 6, 2000
+"""Tries of a request, some 6 s in all: the server is on this machine, and is there or is not."""
+PROGRESS_SECONDS = 0.5
+"""Shortest time between two reports of progress."""
+
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class _Connection:
+    """Session with the server that an endpoint names; one that is started anew has another."""
+
+    endpoint: dict[str, Any]
+    session: Any
+    """`SparkSession` of Spark Connect, whose class type checkers take for that of the JVM."""
+
+
+_connection: _Connection | None = None
+_cell: CurrentQueries | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentQueries:
+    """Queries of the cell that runs now: their tag, and what takes their progress in words."""
+
+    tag: str
+    report: Callable[[str], None]
+
+    def interrupt(self) -> None:
+        """Interrupt the queries, also those of threads that the cell has started."""
+        if has_session() and _connection is not None:
+            with contextlib.suppress(Exception):  # the server may be what was waited for
+                _connection.session.interruptTag(self.tag)
+
+
+def spark() -> SparkSession:
+    """Return the session of this engine with its cluster's Spark, begun at the first call.
+
+    Cells have it as ``spark``. Calls of functions use it on the head node, where Spark's driver is.
+
+    Returns
+    -------
+    pyspark.sql.SparkSession
+        Session of Spark Connect, one for all cells and calls of this engine.
+
+    Raises
+    ------
+    SkyError
+        Spark does not run on this cluster, or this is not its head node.
+
+    Examples
+    --------
+    >>> import jupyter_sky as sky
+    >>> sky.spark().range(10).count()  # doctest: +SKIP
+    10
+    """
+    global _connection
+    with _lock:
+        endpoint = _read_endpoint()
+        if not has_session() or _connection is None or _connection.endpoint != endpoint:
+            _connection = _Connection(endpoint, _begin(endpoint))
+        return _connection.session
+
+
+def _read_endpoint() -> dict[str, Any]:
+    """Return the address of the Connect server, from the folder of this engine's cluster."""
+    folder = os.environ.get(ENGINE_VARIABLE, "").rpartition(":")[0]
+    try:
+        return json.loads((Path(folder) / FOLDER / ENDPOINT).read_text())
+    except (OSError, ValueError):
+        pass
+    info = instance_info()
+    if folder and not info.is_head:
+        raise SkyError(
+            _("node {node} has no session of Spark: its driver is on node 0").format(
+                node=info.node
+            ),
+            hint=_("run it there, with --on 0"),
+        )
+    raise SkyError(
+        _("Spark does not run here"),
+        hint=_('%%sky --engine spark; for functions: sky.up(engine="spark")'),
+    )
+
+
+def _begin(endpoint: dict[str, Any]) -> SparkSession:
+    """Connect to the Connect server."""
+    if find_spec("pyspark") is None:
+        raise SkyError(
+            _("pyspark is not installed on this node"),
+            hint=_('of functions: image=sky.Image(pip=["pyspark-client"])'),
+        )
+    # said again at each use of pandas; what does not work with pandas 3 raises errors
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+    from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    # the only host name for which the client sends a token without TLS is `localhost`
+    url = f"sc://localhost:{endpoint['port']}/;token={endpoint['token']}"
+    session: Any = SparkSession.builder.remote(url).create()
+    # it would print each error of a query a second time, as one line of JSON
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    # IPython asks an exception for its lines by this name
+    PySparkException._render_traceback_ = _render_error  # type: ignore[attr-defined]
+    session.client.set_retry_policies([DefaultPolicy(MAX_RETRIES, max_backoff=MAX_BACKOFF_MS)])
+    session.registerProgressHandler(_ProgressReporter())
+    if _cell is not None:
+        session.addTag(_cell.tag)
+    return session
+
+
+def _render_error(error: Exception) -> list[str]:
+    """Return the lines that show an error of Spark: the user's own frames, without the client's."""
+    from IPython import get_ipython  # type: ignore[attr-defined]
+
+    frames = []
+    frame = error.__traceback__
+    while frame is not None and not _is_of_client(frame):
+        frames.append(frame)
+        frame = frame.tb_next
+    trace: TracebackType | None = None
+    for frame in reversed(frames):
+        trace = TracebackType(trace, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    shell = get_ipython()
+    return shell.InteractiveTB.structured_traceback(type(error), error, trace, tb_offset=1)
+
+
+def _is_of_client(frame: TracebackType) -> bool:
+    return frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "pyspark"
+
+
+class LazySpark:
+    """Variable ``spark`` of a cell: a session that begins when it is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # questions of IPython and of pickle begin no session
+            raise AttributeError(name)
+        return getattr(spark(), name)
+
+    def __dir__(self) -> Iterable[str]:
+        return dir(spark()) if has_session() else [*object.__dir__(self), "read", "sql", "stop"]
+
+    def __repr__(self) -> str:
+        endpoint = _read_endpoint()
+        nodes, version = endpoint["nodes"], endpoint["version"]
+        text = ngettext(
+            "<Spark {version} on {nodes} node", "<Spark {version} on {nodes} nodes", nodes
+        )
+        shown = text.format(version=version, nodes=nodes)
+        return f"{shown}>" if has_session() else _("{shown}, no session yet>").format(shown=shown)
+
+
+def has_session() -> bool:
+    """Return whether this process has a session that goes on."""
+    return _connection is not None and not _connection.session.is_stopped
+
+
+@contextlib.contextmanager
+def tagged_queries(tag: str, report: Callable[[str], None]) -> Iterator[CurrentQueries]:
+    """Tag the queries of a cell.
+
+    Parameters
+    ----------
+    tag
+        Such as ``cell-7``.
+    report
+        Takes the progress of its queries, in words.
+    """
+    global _cell
+    _cell = cell = CurrentQueries(tag, report)
+    if _connection is not None:
+        _connection.session.addTag(tag)
+    try:
+        yield cell
+    finally:
+        _cell = None
+        if _connection is not None:
+            _connection.session.removeTag(tag)
+
+
+class _ProgressReporter:
+    """Handler of a session's progress: the tasks that are done, a few times a second."""
+
+    def __init__(self) -> None:
+        self._reported = 0.0
+
+    def __call__(
+        self,
+        stages: Iterable[Any] | None,
+        inflight_tasks: int,
+        operation_id: str | None,
+        done: bool,
+    ) -> None:
+        now = time.monotonic()
+        if now - self._reported < PROGRESS_SECONDS:
+            return
+        self._reported = now
+        if _cell is not None:
+            _cell.report(describe_progress(list(stages or ()), inflight_tasks))
+
+
+def describe_progress(stages: list[Any], running: int) -> str:
+    """Return the progress of a query in words.
+
+    Parameters
+    ----------
+    stages
+        Stages with ``num_tasks``, ``num_completed_tasks`` and ``num_bytes_read``.
+    running
+        Tasks that run now.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Stage
+    >>> describe_progress([Stage(num_tasks=8, num_completed_tasks=3, num_bytes_read=2e9)], 2)
+    'Spark: 3 of 8 tasks done, 2 running, 2.0 GB read'
+    """
+    total = sum(stage.num_tasks for stage in stages)
+    done = sum(stage.num_completed_tasks for stage in stages)
+    read = sum(stage.num_bytes_read for stage in stages)
+    text = _("Spark: {done} of {total} tasks done, {running} running").format(
+        done=done, total=total, running=running
+    )
+    return _("{text}, {read} read").format(text=text, read=format_size(read)) if read else text

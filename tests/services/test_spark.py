@@ -1,0 +1,186 @@
+"""Spark on one machine: the session of cells, SQL, errors, interrupts, security, its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import Notebook, processes_of, wait_until
+from tests.services.conftest import START, java_processes
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+SLEEPING = """%%sky
+from pyspark.sql.functions import udf
+import time
+print("begun", flush=True)
+slow = spark.range(0, 1000, 1, 8).select(udf(lambda x: time.sleep(5) or x, "long")("id").alias("n"))
+slow.agg({"n": "sum"}).collect()
+"""
+
+
+def test_cells_share_one_session(sparks: Notebook) -> None:
+    made = sparks.run("%%sky\nspark.range(10).createOrReplaceTempView('numbers')", START)
+    assert made.status == "ok"
+    assert sparks.run("%%sky --engine spark\nspark.table('numbers').count()").result == "10"
+    shown = sparks.run("%%sky\nprint(spark)\nspark.table('numbers')")
+    assert shown.stdout.startswith("<Spark 4.") and "on 1 node>" in shown.stdout
+    assert shown.result == "DataFrame[id: bigint]", "showing it collects nothing"
+
+
+def test_stopped_session_begins_anew(sparks: Notebook) -> None:
+    assert sparks.run("%%sky\nspark.stop()").status == "ok"
+    assert sparks.run("%%sky\nspark.range(3).count()").result == "3"
+
+
+def test_own_variable_of_that_name_is_kept(sparks: Notebook) -> None:
+    assert sparks.run("%%sky\nkept, spark = spark, 'mine'").status == "ok"
+    assert sparks.run("%%sky --engine spark\nspark").result == "'mine'"
+    assert sparks.run("%%sky\nspark = kept").status == "ok"
+
+
+def test_python_runs_on_executors(sparks: Notebook) -> None:
+    code = """%%sky -o total,mean,sent
+import pandas as pd
+from pyspark.sql.functions import pandas_udf, udf
+square = udf(lambda x: x * x, "long")
+total = spark.range(10).select(square("id").alias("n")).toPandas()["n"].sum()
+half = pandas_udf(lambda column: column / 2, "double")
+mean = spark.range(11).select(half("id").alias("n")).agg({"n": "avg"}).first()[0]
+sent = spark.createDataFrame(pd.DataFrame({"n": range(100_000)})).count()
+"""
+    ran = sparks.run(code)
+    assert ran.status == "ok", ran
+    assert "FutureWarning" not in ran.stderr
+    assert sparks.run("int(total), mean, sent").result == "(285, 2.5, 100000)"
+
+
+def test_sql_cell_shows_a_table(sparks: Notebook) -> None:
+    sparks.run("least = 3")
+    code = (
+        "%%sky --sql -i least -o few\nSELECT id, id * 2 AS twice\nFROM range(6) WHERE id >= :least;"
+    )
+    ran = sparks.run(code)
+    assert ran.status == "ok", ran
+    tables = [shown["data"] for shown in ran.of("display_data") if "text/html" in shown["data"]]
+    assert [row.split() for row in tables[-1]["text/plain"].splitlines()][1:] == [
+        ["3", "6"],
+        ["4", "8"],
+        ["5", "10"],
+    ]
+    assert sparks.run("few['twice'].tolist()").result == "[6, 8, 10]"
+
+
+def test_long_result_of_sql_is_cut(sparks: Notebook) -> None:
+    ran = sparks.run("%%sky --sql\nSELECT id FROM range(100000000)")
+    texts = [shown["data"].get("text/plain", "") for shown in ran.of("display_data")]
+    assert any(text.endswith("the first 1000 rows; -o NAME has all") for text in texts)
+
+
+def test_error_of_sql_says_condition_and_line(sparks: Notebook) -> None:
+    ran = sparks.run("%%sky --sql\nSELECT id\nFROM nowhere")
+    assert ran.ename == "SkySqlError"
+    assert "TABLE_OR_VIEW_NOT_FOUND" in ran.traceback
+    assert "line 2: FROM nowhere\n             ^" in ran.traceback
+    assert len(ran.traceback.splitlines()) <= 4, ran.traceback
+    assert not ran.stderr
+
+
+def test_error_of_a_query_shows_the_users_frames(sparks: Notebook) -> None:
+    ran = sparks.run("%%sky\ndef query():\n    spark.sql('SELECT nothing').show()\nquery()")
+    assert ran.ename == "AnalysisException"
+    assert "in query()" in ran.traceback and "UNRESOLVED_COLUMN" in ran.traceback
+    assert "site-packages" not in ran.traceback and "org.apache" not in ran.traceback
+    assert not ran.stderr, "the client's own line of JSON"
+
+
+def test_functions_have_the_session(sparks: Notebook) -> None:
+    code = """
+import jupyter_sky as sky
+@sky.function
+def count(n):
+    return sky.spark().range(n).count()
+pool = sky.up(cpus="2", memory="4", engine="spark")
+count(12) >> pool
+"""
+    ran = sparks.run(code)
+    assert ran.result == "12", ran
+
+
+def test_interrupt_ends_the_query(sparks: Notebook) -> None:
+    sent = sparks.send(SLEEPING)
+    sparks.wait_output("begun")
+    progress = ""
+    while "tasks done, 2 running" not in progress:
+        message = sparks.client.get_iopub_msg(timeout=100)
+        progress = message["content"].get("data", {}).get("text/plain", "")
+    sparks.interrupt()
+    ran = sparks.collect(sent)
+    assert ran.ename == "KeyboardInterrupt"
+    # its tasks, which take all cores for 10 min, have ended, too
+    assert sparks.run("%%sky\nspark.range(5).count()").result == "5"
+
+
+def test_wrong_token_is_refused(sparks: Notebook) -> None:
+    code = """%%sky
+import json, os, pathlib
+from pyspark.sql import SparkSession
+folder = pathlib.Path(os.environ["JUPYTER_SKY_ENGINE"].rpartition(":")[0], "spark")
+port = json.loads((folder / "endpoint.json").read_text())["port"]
+for token in (";token=wrong", ""):
+    try:
+        SparkSession.builder.remote(f"sc://localhost:{port}/{token}").create().range(1).count()
+    except Exception as error:
+        print(repr(str(error)))
+print(*{oct(file.stat().st_mode & 0o77) for file in folder.glob("**/*.conf")})
+"""
+    ran = sparks.run(code)
+    assert ran.status == "ok", ran
+    lines = ran.stdout.splitlines()
+    assert len(lines) == 3, lines
+    assert "Invalid authentication token" in lines[0], "a wrong token"
+    assert "UNAUTHENTICATED" in lines[1], "no token"
+    assert lines[2] == "0o0", "files with secrets are the user's alone"
+
+
+def test_ports_are_closed_for_other_machines(sparks: Notebook, data_dir: Path) -> None:
+    (server,) = java_processes(data_dir)
+    listening = [c.laddr.ip for c in server.net_connections("inet") if c.status == "LISTEN"]
+    assert listening
+    assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1"}
+
+
+def test_server_that_was_killed_is_told_and_started_anew(sparks: Notebook, data_dir: Path) -> None:
+    (server,) = java_processes(data_dir)
+    server.kill()
+    wait_until(lambda: not server.is_running(), "the server goes on")
+    # at once or after some tries, according to whether its end has been noticed
+    assert sparks.run("%%sky\nspark.range(1).count()").status == "error"
+    told = sparks.run("%%sky\nspark.range(1).count()")
+    assert told.ename == "SkyError" and "--engine spark" in told.traceback
+    again = sparks.run("%%sky --engine spark\nspark.range(4).count()", START)
+    assert again.result == "4", again
+
+
+def test_nothing_is_left_of_a_killed_controller(sparks: Notebook, data_dir: Path) -> None:
+    (server,) = java_processes(data_dir)
+    words = {process: " ".join(_command(process)) for process in processes_of(data_dir)}
+    (controller,) = [
+        process
+        for process, text in words.items()
+        if "controller.controller" in text and "supervisor.py" not in text
+    ]
+    os.kill(controller.pid, signal.SIGKILL)
+    wait_until(lambda: not server.is_running(), "Java goes on")
+    wait_until(lambda: not java_processes(data_dir), "Java goes on")
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
