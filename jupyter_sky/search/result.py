@@ -54,9 +54,17 @@ class Try:
 
     @property
     def usd(self) -> float | None:
-        """Cost of all runs together; None when that of any is not known."""
+        """Cost of all runs together, and of the machines before and after; None if not known."""
+        if (billed := self.billed) is not None:
+            return billed
         known = [run.usd for run in self.runs if run.usd is not None]
         return sum(known) if len(known) == len(self.runs) else None
+
+    @property
+    def billed(self) -> float | None:
+        """What the machines cost from launch to end (USD); None where none were launched."""
+        known = [run.billed for run in self.runs if run.billed is not None]
+        return sum(known) if known else None
 
     @property
     def error(self) -> str:
@@ -80,6 +88,8 @@ class SearchResult:
         In the order in which they ended.
     stopped : str
         Why it ended; empty while it goes on.
+    refused : tuple of Try
+        Configurations whose machines could not be had; they are not among the tries.
 
     Examples
     --------
@@ -92,6 +102,7 @@ class SearchResult:
     budget: int
     tries: tuple[Try, ...] = ()
     stopped: str = ""
+    refused: tuple[Try, ...] = ()
 
     @property
     def best(self) -> Try | None:
@@ -112,7 +123,7 @@ class SearchResult:
     @property
     def usd(self) -> float | None:
         """Cost of all runs (USD), failed ones too; None when any is not known."""
-        spent = [one.usd for one in self.tries]
+        spent = [*(one.usd for one in self.tries), *(one.billed or 0.0 for one in self.refused)]
         return None if any(usd is None for usd in spent) else sum(usd or 0.0 for usd in spent)
 
     @property
@@ -199,6 +210,7 @@ class SearchResult:
             amount = _usd(best.value) if self.minimize == "cost" else _seconds(best.value or 0.0)
             found = f"best: {best.point}, {amount}"
         tried = f"{len(self.tries)} of {self.budget} tries" + (f", {failed} failed" * bool(failed))
+        tried += f", {len(self.refused)} refused" * bool(self.refused)
         spent = f"the search took {_seconds(self.seconds)} and cost {_usd(self.usd)}"
         return "; ".join(filter(None, [found, tried, spent, self.stopped]))
 
