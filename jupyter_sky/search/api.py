@@ -18,7 +18,8 @@ from .runner import Search, Stop
 from .space import Point, Space
 from .transfer import Earlier
 
-Workload = Callable[..., Any] | str
+Workload = object
+"""A function or the text of a cell; with a runner of its own whatever that can run."""
 
 
 def search(
