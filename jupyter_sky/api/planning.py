@@ -203,11 +203,9 @@ def search(
     watch = options.pop("watch", None) or (_progress() if progress else None)
     if "measure" in options or _takes_configuration(function_or_cell):
         return find(function_or_cell, space, budget, minimize, watch=watch, **options)
-    from ..executor import session as sessions
     from ..trials.live_search import search_live
 
-    given = (function_or_cell, space, budget, minimize)
-    return search_live(sessions.current(), *given, watch=watch, **options)
+    return search_live(function_or_cell, space, budget, minimize, watch=watch, **options)
 
 
 def _takes_configuration(workload: object) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from .. import clouds
 from ..cell_options.values import CellOptions
 from ..errors import SkyNoOffer, SkyUsageError
+from ..executor import session as sessions
 from ..executor.inputs import collect_inputs
 from ..executor.request import with_settings
 from ..executor.session import Session
@@ -31,12 +32,12 @@ _SHOWN = 5
 
 
 def search_live(
-    session: Session,
     workload: object,
     space: Space | Mapping[str, Any],
     trials: int,
     minimize: Target = "cost",
     *,
+    session: Session | None = None,
     usd: float | None = None,
     deadline: str | float | None = None,
     yes: bool = False,
@@ -51,8 +52,6 @@ def search_live(
 
     Parameters
     ----------
-    session
-        Whose launches, ledger and variables are used.
     workload
         The text of a cell, a function without arguments, a call, a Task or a Dag.
     space
@@ -61,6 +60,8 @@ def search_live(
         Configurations to try at most.
     minimize
         ``cost`` or ``time`` of one run.
+    session
+        Whose launches, ledger and variables are used; that of this process unless given.
     usd, deadline
         Most that all trials together may cost, and time after which none goes on.
     yes
@@ -82,15 +83,16 @@ def search_live(
     SkyNoOffer
         Nothing in the space can be launched from here.
     """
-    options = with_settings(options or CellOptions(), session.config)
-    work = make_workload(workload, options)
-    check_effects(work, yes or options.yes)
+    given = options or CellOptions()
+    work = make_workload(workload, given)
+    check_effects(work, yes or given.yes)
     need = Resources()
     if not isinstance(space, Space):
         labels = {name: value for name, value in space.items() if name not in ("nodes", "types")}
         need, space = Resources.parse(**labels), on_sale(**space)
     space = launchable(space)
-    _check_inputs(session, work, options)
+    session = session or sessions.current()
+    _check_inputs(session, work)
     token = f"search-{uuid.uuid4().hex[:6]}"
     runner = CellTrials(session, work, need, token)
     seconds = parse_duration(deadline, "deadline") if isinstance(deadline, str) else deadline
@@ -183,13 +185,14 @@ def check_budget(space: Space, runner: CellTrials, usd: float | None) -> None:
         )
 
 
-def _check_inputs(session: Session, workload: Workload, options: CellOptions) -> None:
+def _check_inputs(session: Session, workload: Workload) -> None:
     """Pack the inputs of a cell once: what is missing is said before anything is launched."""
     if workload.steps[0].name:
         return  # of a task: its values come with it
     cell = workload.steps[0].make(lambda task, name: None)
     if not cell.values:
-        collect_inputs(cell.options, cell.code, session.namespace, session.config)
+        options = with_settings(cell.options, session.config)
+        collect_inputs(options, cell.code, session.namespace, session.config)
 
 
 def _usable_history(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,15 +14,18 @@ from ..cell_options.values import CellInput, CellOptions
 from ..dag.dag import Dag
 from ..dag.task import Task
 from ..errors import SkyUsageError
-from ..executor.magic_code import parse_cell, shell_call
+from ..executor.magic_code import parse_cell
 from ..functions.lazy_calls import Function, PendingFunction
+from ..pipelines.file_reads import asks_network
 from ..pipelines.task_body import LoadValue, TaskBody, TaskCell, make_graph
 from ..runs.graph import RunTask
 from ..translation import _
 
 CONFIGURATION = "sky_configuration"
 """Name under which the code of a cell finds the parameters of its configuration, if it reads it."""
-_WRITING_MODES = set("wax+")
+_STORE = re.compile(r"(s3|gs|az|abfss?)://")
+_WRITING = re.compile(r"to_|write|save|put|upload|dump|copy|sync|open")
+_PUSH = re.compile(r"\b(push|publish|deploy|upload|s3 (cp|mv|sync|rm))\b")
 _SENDING = frozenset("post put patch delete upload_file upload_fileobj put_object commit".split())
 
 
@@ -123,8 +128,9 @@ def _make_function(run: Callable[[], Any], function: Callable[..., Any], name: s
 def _make_tasks(given: Task | Dag) -> Workload:
     dag = given
     if isinstance(given, Task):
-        dag = Dag(given.name)
-        dag.add(given)
+        alone = copy(given)
+        alone.dag, dag = None, Dag(given.name)
+        dag.add(alone)
     assert isinstance(dag, Dag)
     graph = make_graph(dag, is_batched=False)
     read = {producer for task in graph.tasks.values() for producer in task.after}
@@ -157,40 +163,46 @@ def reads_configuration(code: str) -> bool:
 
 @dataclass
 class _Effects(ast.NodeVisitor):
-    """Calls that change something outside a machine, as far as the code tells."""
+    """Calls that change something outside the machine, as far as the code tells."""
 
     found: list[str] = field(default_factory=list)
 
     def visit_Call(self, node: ast.Call) -> None:
         """Look at a call."""
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        if shell_call(node) is not None:
-            self.found.append(_("it runs a command of the shell"))
-        elif name == "open" and _WRITING_MODES & set(_mode(node)):
-            self.found.append(_("it writes a file"))
+        texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+        stores = [text for text in texts if isinstance(text, str) and _STORE.match(text)]
+        if stores and _WRITING.match(name):
+            self.found.append(_("it writes {uri}").format(uri=stores[0]))
         elif name in _SENDING and isinstance(node.func, ast.Attribute):
             self.found.append(_("it calls {name}").format(name=f"{ast.unparse(node.func)}()"))
         self.generic_visit(node)
 
 
-def _mode(node: ast.Call) -> str:
-    given = [*node.args[1:2], *(each.value for each in node.keywords if each.arg == "mode")]
-    return next((str(each.value) for each in given if isinstance(each, ast.Constant)), "")
-
-
 def find_effects(code: str, options: CellOptions) -> tuple[str, ...]:
     """Return what a cell changes outside its machines, as far as its code and options tell.
+
+    Files that it writes on a machine are gone with it.
 
     Examples
     --------
     >>> find_effects("open('a.csv', 'w').write('1')", CellOptions())
-    ('it writes a file',)
-    >>> find_effects("x = open('a.csv').read()", CellOptions())
     ()
+    >>> find_effects("table.to_csv('s3://mine/a.csv')", CellOptions())
+    ('it writes s3://mine/a.csv',)
     """
     effects = _Effects()
     if (tree := parse_cell(code)) is not None:
         effects.visit(tree)
+    commands = [line.strip() for line in code.splitlines() if line.lstrip().startswith("!")]
+    found = [
+        *effects.found,
+        *(
+            _("it runs {command}").format(command=command)
+            for command in commands
+            if asks_network(command[1:]) or _PUSH.search(command)
+        ),
+    ]
     uris = [each.uri for each in options.uploads] + [each.uri for each in options.outputs]
-    found = [*effects.found, *(_("it writes {uri}").format(uri=uri) for uri in uris if uri)]
+    found += [_("it writes {uri}").format(uri=uri) for uri in uris if uri]
     return tuple(dict.fromkeys(found))
