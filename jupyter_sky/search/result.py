@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..tables import Table
+    from .measured_times import MeasuredTimes
 
 Target = Literal["cost", "time"]
 
@@ -90,6 +93,9 @@ class SearchResult:
         Why it ended; empty while it goes on.
     refused : tuple of Try
         Configurations whose machines could not be had; they are not among the tries.
+    bounds : mapping
+        By arm, the value that something untried there reaches with a chance of 1 in 10, as far as
+        the optimizer has a model.
 
     Examples
     --------
@@ -103,6 +109,7 @@ class SearchResult:
     tries: tuple[Try, ...] = ()
     stopped: str = ""
     refused: tuple[Try, ...] = ()
+    bounds: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     @property
     def best(self) -> Try | None:
@@ -114,6 +121,47 @@ class SearchResult:
         """Return the best try of an arm."""
         good = [one for one in self.tries if one.value is not None and one.point.arm == arm]
         return min(good, key=lambda one: one.value or 0.0, default=None)
+
+    @property
+    def reference(self) -> Try | None:
+        """What the workload would run on without a search: the cheapest machines that succeeded."""
+        good = [one for one in self.tries if one.value is not None and one.point.price is not None]
+        return min(good, key=lambda one: one.point.price or 0.0, default=None)
+
+    @property
+    def saved(self) -> float | None:
+        """What each run on the best saves against the reference, USD or seconds."""
+        best, reference = self.best, self.reference
+        if best is None or reference is None:
+            return None
+        return (reference.value or 0.0) - (best.value or 0.0)
+
+    @property
+    def payback_runs(self) -> int | None:
+        """Runs after which the search has paid back; None where it saves no money.
+
+        Examples
+        --------
+        >>> space = Space.of({"A": {"nodes": [1, 2]}}, price=lambda arm, values: values["nodes"])
+        >>> runs = (Measurement(30.0, 0.9, billed=1.0),), (Measurement(9.0, 0.5, billed=0.7),)
+        >>> tries = [Try(n + 1, n, space[n], runs[n][0].usd, runs[n]) for n in (0, 1)]
+        >>> SearchResult(space, "cost", 2, tuple(tries)).payback_runs
+        5
+        """
+        if self.minimize != "cost" or not self.saved or self.saved <= 0 or self.usd is None:
+            return None
+        return math.ceil(self.usd / self.saved)
+
+    def estimator(self) -> MeasuredTimes:
+        """Return what was measured as an estimator of tasks: ``task.set_time_estimator(...)``.
+
+        Examples
+        --------
+        >>> task.set_time_estimator(found.estimator())  # doctest: +SKIP
+        """
+        from .measured_times import MeasuredTimes
+
+        return MeasuredTimes.of(self)
 
     @property
     def seconds(self) -> float:
@@ -212,7 +260,20 @@ class SearchResult:
         tried = f"{len(self.tries)} of {self.budget} tries" + (f", {failed} failed" * bool(failed))
         tried += f", {len(self.refused)} refused" * bool(self.refused)
         spent = f"the search took {_seconds(self.seconds)} and cost {_usd(self.usd)}"
-        return "; ".join(filter(None, [found, tried, spent, self.stopped]))
+        return "; ".join(filter(None, [found, tried, spent, self.savings, self.stopped]))
+
+    @property
+    def savings(self) -> str:
+        """Say what the best saves with each run, and when the search has paid back."""
+        best, reference, saved = self.best, self.reference, self.saved
+        if best is None or reference is None or not saved or saved <= 0:
+            return ""
+        amount = _usd(saved) if self.minimize == "cost" else _seconds(saved)
+        share = 100 * saved / (reference.value or 1.0)
+        words = f"{amount} ({share:.0f} %) a run less than {reference.point}"
+        if self.payback_runs is not None:
+            words += f": paid back after {self.payback_runs} runs"
+        return words
 
     def __str__(self) -> str:
         return str(self.table())

@@ -277,6 +277,8 @@ class Search:
         elif number in self._open and not self._start(number):
             self._drop(number, log)
         if self._watch is not None:
+            bounds = getattr(self._optimizer, "arm_bounds", dict)()
+            self.result = replace(self.result, bounds=bounds)
             self._watch(self.result)
 
     def _wait_for_machines(self, log: SearchLog) -> bool:

@@ -186,7 +186,7 @@ class CellTrials:
             values[CONFIGURATION] = dict(trial.point.values)
             inputs[CONFIGURATION] = CellInput(CONFIGURATION, CONFIGURATION)
         result = f"_{name.replace('-', '_')}"
-        code = code.replace("_sky_value", result)
+        code = code.replace("_sky_trial_result", result)
         options = replace(
             cell.options,
             resources=Resources(nodes=trial.point.nodes),

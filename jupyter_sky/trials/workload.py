@@ -147,7 +147,7 @@ def _make_tasks(given: Task | Dag) -> Workload:
 def _task_step(task: RunTask, is_needed: bool) -> Step:
     body = TaskBody.from_json(task.body)
     # a part of its cell's name: an attempt is told from others by the trial
-    return Step(task.name, lambda load: body.as_cell(task.name, "_sky_value", load), is_needed)
+    return Step(task.name, lambda load: body.as_cell(task.name, "_sky_trial_result", load), is_needed)
 
 
 def reads_configuration(code: str) -> bool:

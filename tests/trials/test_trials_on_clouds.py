@@ -121,7 +121,8 @@ def test_refusals_crashes_and_full_machines_are_told_apart(book: Notebook, cloud
     code = (
         "family, memory = sky_configuration['family'], sky_configuration['memory']\n"
         "if family == 't3a': raise ValueError('no AVX')\n"
-        "if memory < 4: raise MemoryError('array')"
+        "if memory < 4: raise MemoryError('array')\n"
+        "import time; time.sleep(2)"
     )
     ran = book.run(
         f"found = sky.search({code!r}, labels, 9, parallel=3, refusal_seconds=0.1)\n"
