@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -120,7 +121,9 @@ def _make_function(run: Callable[[], Any], function: Callable[..., Any], name: s
     except (OSError, TypeError):
         source = name
     options = CellOptions(inputs=(CellInput("_sky_function", "_sky_function"),))
-    cell = TaskCell(f"_sky_function()  # {name}", options, {"_sky_function": run})
+    digest = hashlib.blake2b(source.encode(), digest_size=6).hexdigest()
+    code = f"_sky_function()  # {name} {digest}"  # by which its earlier runs are known
+    cell = TaskCell(code, options, {"_sky_function": run})
     effects = find_effects(inspect.cleandoc(source), CellOptions())
     return Workload((Step("", lambda load: cell),), cell.code, effects)
 
@@ -147,7 +150,9 @@ def _make_tasks(given: Task | Dag) -> Workload:
 def _task_step(task: RunTask, is_needed: bool) -> Step:
     body = TaskBody.from_json(task.body)
     # a part of its cell's name: an attempt is told from others by the trial
-    return Step(task.name, lambda load: body.as_cell(task.name, "_sky_trial_result", load), is_needed)
+    return Step(
+        task.name, lambda load: body.as_cell(task.name, "_sky_trial_result", load), is_needed
+    )
 
 
 def reads_configuration(code: str) -> bool:
