@@ -37,7 +37,7 @@ from ..search.space import Point
 from ..tracker.blocks import block_seconds
 from ..translation import _
 from .recomputation import redone
-from .workload import CONFIGURATION, Step, Workload, reads_configuration
+from .workload import CONFIGURATION, RESULT, Step, Workload, reads_configuration
 
 POLL_SECONDS = 0.05
 LEDGER_SECONDS = 1.0
@@ -186,7 +186,7 @@ class CellTrials:
             values[CONFIGURATION] = dict(trial.point.values)
             inputs[CONFIGURATION] = CellInput(CONFIGURATION, CONFIGURATION)
         result = f"_{name.replace('-', '_')}"
-        code = code.replace("_sky_trial_result", result)
+        code = code.replace(RESULT, result)
         options = replace(
             cell.options,
             resources=Resources(nodes=trial.point.nodes),

@@ -24,6 +24,8 @@ from ..translation import _
 
 CONFIGURATION = "sky_configuration"
 """Name under which the code of a cell finds the parameters of its configuration, if it reads it."""
+RESULT = "_sky_trial_result"
+"""Stands in the code of a task for the name of its value, which each trial has of its own."""
 _STORE = re.compile(r"(s3|gs|az|abfss?)://")
 _WRITING = re.compile(r"to_|write|save|put|upload|dump|copy|sync|open")
 _PUSH = re.compile(r"\b(push|publish|deploy|upload|s3 (cp|mv|sync|rm))\b")
@@ -150,9 +152,7 @@ def _make_tasks(given: Task | Dag) -> Workload:
 def _task_step(task: RunTask, is_needed: bool) -> Step:
     body = TaskBody.from_json(task.body)
     # a part of its cell's name: an attempt is told from others by the trial
-    return Step(
-        task.name, lambda load: body.as_cell(task.name, "_sky_trial_result", load), is_needed
-    )
+    return Step(task.name, lambda load: body.as_cell(task.name, RESULT, load), is_needed)
 
 
 def reads_configuration(code: str) -> bool:
