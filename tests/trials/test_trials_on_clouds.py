@@ -79,6 +79,29 @@ def test_cells_are_tried_side_by_side_and_the_slow_ones_stopped(
     assert known and all("family=t3 " in point for point in known), "what was stopped tells nothing"
 
 
+def test_a_line_with_search_is_written_anew_with_the_best(book: Notebook, cloud: Loopback) -> None:
+    book.run("shown = []\nget_ipython().set_next_input = lambda text: shown.append(text)")
+    line = "%%sky --search time --trials 2 --cpus 2+ --memory 2+ --cloud aws --name found -i x"
+    assert book.run("x = 3").status == "ok"
+    ran = book.run(f"{line}\nprint(x)\nassert x == 3", 170)
+    assert ran.status == "ok", ran.traceback
+    assert any("1 in 10" in str(each["data"]) for each in ran.of("update_display_data"))
+    (cell,) = literal_eval(book.run("shown").result)
+    name = literal_eval(book.run("found.best.point.offer.instance_type").result)
+    assert (
+        cell
+        == f"%%sky --name found -i x --cloud aws --instance-type {name}\nprint(x)\nassert x == 3"
+    )
+    failed = book.run("%%sky --search cost --trials 1 --cpus 2 --cloud aws\n1 / 0", 170)
+    assert failed.status == "error" and "ZeroDivisionError" in failed.evalue
+    assert "family=" in failed.evalue, "why, for each configuration"
+    for wrong in ("--trials 3", "--search cost --bg", "--search cost -c big"):
+        assert book.run(f"%%sky {wrong}\n1").ename == "SkyUsageError"
+    verb = book.run("work = lambda: 1\n%sky search work --cpus 2 --cloud aws --trials 1", 170)
+    assert verb.status == "ok" and "1 of 1 tries" in verb.result, verb.traceback
+    assert not cloud.machines()
+
+
 def test_functions_calls_and_graphs_are_tried(book: Notebook, cloud: Loopback) -> None:
     ran = book.run(
         "@sky.function\n"
