@@ -136,7 +136,8 @@ class CellTrials:
         if cluster in self._up:
             return
         assert point.offer is not None
-        need = pin((replace(self._need, nodes=point.nodes),), point.offer)
+        # any zone of the region will do: one that refuses is no reason to wait
+        need = replace(pin((replace(self._need, nodes=point.nodes),), point.offer), zone=None)
         request = ClusterRequest(need, cluster, IDLE_SECONDS)
         self._session.clusters.launch(request, self._report)
         self._up.add(cluster)
