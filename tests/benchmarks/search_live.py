@@ -28,6 +28,8 @@ from tests.emulators.loopback import Loopback, loopback
 
 TRIALS, CONFIGURATIONS = 12, 100
 REFUSED = 0.3
+SETTLE_SECONDS = 20.0
+"""Clouds delete machines after they have answered; no lease ends one within this time."""
 SEARCH = """
 import os, signal, sys, threading, time
 import jupyter_sky as sky
@@ -99,6 +101,17 @@ def run_search(clouds: list[Loopback], *words: str) -> dict[str, object]:
         return ast.literal_eval(ended.stdout.splitlines()[-1])
 
 
+def count_left(clouds: list[Loopback]) -> int:
+    """Return the machines that are up once the deletions that were asked for are done."""
+    end = time.monotonic() + SETTLE_SECONDS
+    while any(cloud.machines() for cloud in clouds) and time.monotonic() < end:
+        time.sleep(0.5)
+    left = [machine for cloud in clouds for machine in cloud.machines()]
+    for machine in left:
+        print(f"left behind: {machine}", flush=True)
+    return len(left)
+
+
 def live_figures() -> dict[str, float]:
     """Return the figures."""
     with ExitStack() as stack:
@@ -106,15 +119,15 @@ def live_figures() -> dict[str, float]:
         begun = time.monotonic()
         plain = run_search(clouds, "search", str(TRIALS))
         minutes = (time.monotonic() - begun) / 60
-        left = sum(len(cloud.machines()) for cloud in clouds)
+        left = count_left(clouds)
         run_search(clouds, "interrupted", "15")
-        left += sum(len(cloud.machines()) for cloud in clouds)
+        left += count_left(clouds)
         aws = clouds[0].api
         create = aws.ACTIONS["create"]
         code = "InsufficientInstanceCapacity"
         aws.scripts.append(Sometimes("refuse", create, math.inf, code=code, status=0))
         refused = run_search(clouds, "search", str(TRIALS))
-        left += sum(len(cloud.machines()) for cloud in clouds)
+        left += count_left(clouds)
     for found in (plain, refused):
         print(found, flush=True)
         assert found["configurations"] == CONFIGURATIONS
