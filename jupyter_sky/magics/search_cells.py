@@ -74,7 +74,7 @@ def run_search(code: str, options: CellOptions, line: str, shell: Any) -> Search
         raise SkyUsageError(
             describe_failures(found), hint=_("mend the cell, or ask for other machines")
         )
-    shell.set_next_input(best_cell(f"%%sky {line}\n{code}", found))
+    shell.set_next_input(best_cell(f"%%sky {line}\n{code}".rstrip("\n"), found))
     return found
 
 

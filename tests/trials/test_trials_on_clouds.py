@@ -88,10 +88,8 @@ def test_a_line_with_search_is_written_anew_with_the_best(book: Notebook, cloud:
     assert any("1 in 10" in str(each["data"]) for each in ran.of("update_display_data"))
     (cell,) = literal_eval(book.run("shown").result)
     name = literal_eval(book.run("found.best.point.offer.instance_type").result)
-    assert (
-        cell
-        == f"%%sky --name found -i x --cloud aws --instance-type {name}\nprint(x)\nassert x == 3"
-    )
+    best = f"%%sky --cloud aws --name found -i x --instance-type {name}"
+    assert cell == f"{best}\nprint(x)\nassert x == 3"
     failed = book.run("%%sky --search cost --trials 1 --cpus 2 --cloud aws\n1 / 0", 170)
     assert failed.status == "error" and "ZeroDivisionError" in failed.evalue
     assert "family=" in failed.evalue, "why, for each configuration"
