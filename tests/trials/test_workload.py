@@ -9,6 +9,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.cell_options.parsing import parse_cell_line
+from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyNoOffer, SkyUsageError
 from jupyter_sky.executor import session as sessions
 from jupyter_sky.search import Measurement, Point, SearchResult, Space, Try, on_sale
@@ -23,7 +24,7 @@ LABELS = {"cpus": "2", "memory": "4+", "cloud": "aws", "types": 3}
 
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
     sessions.close()
