@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from ..accelerators import Accelerator
+    from ..dag.dag import Dag
+    from ..dag.task import Task
+    from ..functions.lazy_calls import PendingFunction
     from ..optimizer.plan import Plan
     from ..search import SearchResult, Space
     from ..widgets.form import SkyForm
@@ -146,7 +150,7 @@ def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
 
 
 def search(
-    function_or_cell: Callable[..., Any] | str,
+    function_or_cell: Callable[..., Any] | str | PendingFunction[Any] | Task | Dag,
     space: Space | Mapping[str, Any],
     budget: int,
     minimize: Literal["cost", "time"] = "cost",
@@ -159,8 +163,11 @@ def search(
     Parameters
     ----------
     function_or_cell
-        The workload. A function is called with each configuration and gives the seconds it took;
-        with ``measure=f``, ``f(function_or_cell, configuration)`` is called instead.
+        The workload: a cell, a function without arguments, a call such as ``train(10)`` of a
+        ``sky.function``, a Task or a Dag. Each trial launches its configuration, runs the workload
+        there, and gives the machines back. A function of one argument measures itself: it is called
+        with each configuration and gives seconds; with ``measure=f``,
+        ``f(function_or_cell, configuration)`` does.
     space
         A `jupyter_sky.search.Space`, or labels from which one is made of the catalog's offers:
         ``{"cpus": "4+", "cloud": "aws,gcp", "nodes": [1, 2, 4]}``.
@@ -173,7 +180,10 @@ def search(
     **options
         ``measure``, ``method``, ``history``, ``seed``, ``parallel``, ``timeout``, ``repeats``,
         ``statistic``, ``stop``, ``log`` and what the method takes; all of them are told in
-        `jupyter_sky.search.api.search`.
+        `jupyter_sky.search.api.search`. For trials on real machines also ``usd``, the most that all
+        of them may cost, ``deadline``, ``yes`` for workloads that change something elsewhere, and
+        ``options``: `jupyter_sky.trials.live_search.search_live`. Their history is by default what
+        earlier runs of the same code took.
 
     Returns
     -------
@@ -191,7 +201,25 @@ def search(
     from ..search.api import search as find
 
     watch = options.pop("watch", None) or (_progress() if progress else None)
-    return find(function_or_cell, space, budget, minimize, watch=watch, **options)
+    if "measure" in options or _takes_configuration(function_or_cell):
+        return find(function_or_cell, space, budget, minimize, watch=watch, **options)
+    from ..trials.live_search import search_live
+
+    return search_live(function_or_cell, space, budget, minimize, watch=watch, **options)
+
+
+def _takes_configuration(workload: object) -> bool:
+    """Return whether a workload is a measuring function, which takes a configuration."""
+    from ..functions.lazy_calls import Function
+
+    if not callable(workload) or isinstance(workload, Function):
+        return False
+    try:
+        parameters = inspect.signature(workload).parameters.values()
+    except (TypeError, ValueError):  # of a builtin nothing is known
+        return True
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(each.kind in kinds and each.default is each.empty for each in parameters)
 
 
 def _progress() -> Callable[[SearchResult], None]:

@@ -95,6 +95,10 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         retry_until_up="retry_until_up" in given,
         recover=_check_pattern(given, "recover", r"|[A-Za-z_][\w-]*"),
         checkpoint=_checkpoint_seconds(given),
+        search=_check_pattern(given, "search", "cost|time") or "",
+        trials=_count(given, "trials"),
+        budget=parse_usd(given["budget"][0], "--budget") if "budget" in given else None,
+        deadline=_seconds(given, "deadline"),
         yes="yes" in given,
         untrusted="untrusted" in given,
     )

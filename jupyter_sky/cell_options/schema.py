@@ -118,6 +118,15 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
         ("--auto", "", "Send what the cell reads, and say what was sent.", "--auto", ""),
         ("--no-auto", "", "Send only what -i names.", "--no-auto", ""),
     ),
+    "Search": (
+        (
+            *("--search", "GOAL", "Try machines; say on which cost or time is least."),
+            *("--search cost", "cost time"),
+        ),
+        ("--trials", "N", "Machines that --search tries; else 12.", "--trials 20", ""),
+        ("--budget", "USD", "Most USD for all trials together.", "--budget 12", ""),
+        ("--deadline", "TIME", "Time after which no trial goes on.", "--deadline 2h", ""),
+    ),
     "Running": (
         ("--bg", "[NAME]", "Run in the background, as NAME.", "--bg train", ""),
         (

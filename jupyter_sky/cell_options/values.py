@@ -80,7 +80,9 @@ class CellOptions:
     those that it waits for in a pipeline; `maps` make several tasks of it, and `at_once` run at a
     time. `engine` is a data engine on the machines of the cluster; with `sql` the cell is a
     statement for it. It runs if `condition` holds, empty for always; else its outputs are
-    `defaults`. A pipeline tries it `retries` times more after an error of its own.
+    `defaults`. A pipeline tries it `retries` times more after an error of its own. `search` is
+    ``cost`` or ``time`` where machines are tried, empty elsewhere: `trials` of them at most, for
+    `budget` USD, until `deadline` seconds have passed.
     """
 
     resources: Resources = field(default_factory=Resources)
@@ -113,5 +115,9 @@ class CellOptions:
     retry_until_up: bool = False
     recover: str | None = None
     checkpoint: float | None = None
+    search: str = ""
+    trials: int | None = None
+    budget: float | None = None
+    deadline: float | None = None
     yes: bool = False
     untrusted: bool = False

@@ -18,6 +18,7 @@ from ..functions.progress import show_in_notebook
 from ..translation import _
 from . import verbs
 from .completer import make_matcher
+from .search_cells import check_search
 from .shown_errors import ShownError, skip_once
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class SkyMagics(Magics):
 
         options = parse_cell_line(line, Sky.load().aliases)
         check_defaults(options)
+        check_search(options)
         if not cell.strip():
             raise SkyUsageError(
                 _("%%sky: the cell has no body"),
@@ -72,9 +74,20 @@ class SkyMagics(Magics):
             if (defaults := find_defaults(options, self.shell.user_ns)) is not None:
                 self.shell.user_ns.update(defaults)
                 return None
+        if options.search:
+            return self._search(cell, options, line)
         return self._show(self._run(cell, options, origin), options)
 
     sky.__doc__ = help_text()
+
+    def _search(self, cell: str, options: CellOptions, line: str) -> None:
+        """Try a cell on several machines; what was found is shown while it is found."""
+        from .search_cells import run_search
+
+        found = run_search(cell, options, line, self.shell)
+        if options.name:
+            self.shell.user_ns[options.name] = found
+        self.shell.displayhook.update_user_ns(found)
 
     def _run(self, cell: str, options: CellOptions, origin: CellPosition) -> Any:
         """Run a cell; raise its errors without the frames of this package."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..cell_options.values import CellOptions
 from ..errors import SkyUsageError, suggest
 from ..geography import parse_clouds
-from ..quantities import parse_count
+from ..quantities import parse_count, parse_usd
+from ..resources import Resources
 from ..translation import _
 from .arguments import RESOURCES, option, word
-from .declaration import verb
+from .declaration import NOTEBOOK, verb
+from .search_cells import TRIALS, space_labels
 
 _SHOWN = 20
 _GOALS = ("cost", "time", "time_then_cost", "carbon")
@@ -69,6 +72,55 @@ def plan(dag: str | None, **settings: Any) -> Any:
         )
     given = {name: value for name, value in settings.items() if value is not None}
     return planning.plan(_find_variable(dag) if dag else None, **given, **labels)
+
+
+@verb(
+    "search",
+    "search train --cpus 4+ --cloud aws,gcp --trials 12",
+    word("NAME", "Variable with a function without arguments, a Task or a Dag.", "local-name"),
+    *RESOURCES,
+    option("--minimize", "GOAL", "cost or time.", "--minimize time", "cost time"),
+    option(
+        "--trials", "N", f"Machines to try; {TRIALS} by default.", "--trials 20", "", parse_count
+    ),
+    option("--budget", "USD", "Most USD for all trials together.", "--budget 12", "", parse_usd),
+    option("--deadline", "TIME", "Time after which no trial goes on.", "--deadline 2h"),
+    option("--yes", "", "Repeat what it changes outside its machines."),
+    only=NOTEBOOK,
+)
+def search(
+    name: str,
+    minimize: str | None,
+    trials: int | None,
+    budget: float | None,
+    deadline: str | None,
+    yes: bool,
+    **labels: Any,
+) -> Any:
+    """Try a function or graph on machines, and show on which it costs least."""
+    from IPython.core.getipython import get_ipython
+
+    from ..executor import session as sessions
+    from ..trials.live_search import search_live
+    from ..widgets.search_view import live_view
+
+    if minimize not in (None, "cost", "time"):
+        raise SkyUsageError(
+            _("--minimize {goal}: not understood").format(goal=minimize),
+            hint=_("--minimize cost, or time"),
+        )
+    namespace = sessions.current().namespace
+    if name not in namespace:
+        known = [key for key, value in namespace.items() if callable(value)]
+        raise SkyUsageError(
+            _("%sky search {name}: there is no variable of that name").format(name=name),
+            hint=suggest(name, known),
+        )
+    asked = space_labels(CellOptions(resources=Resources.parse(**labels)))
+    goal = "time" if minimize == "time" else "cost"
+    limits: dict[str, Any] = {"usd": budget, "deadline": deadline, "yes": yes}
+    watch = live_view(get_ipython())
+    return search_live(namespace[name], asked, trials or TRIALS, goal, watch=watch, **limits)
 
 
 def _find_variable(name: str) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..errors import SkyUsageError
 from ..translation import _
-from .measurement import Measure
+from .limits import SearchLimits
+from .measurement import FunctionRunner, Measure, TrialRunner
 from .methods import method as optimizer
 from .offers import on_sale
 from .optimizer import Statistic
@@ -17,7 +18,8 @@ from .runner import Search, Stop
 from .space import Point, Space
 from .transfer import Earlier
 
-Workload = Callable[..., Any] | str
+Workload = object
+"""A function or the text of a cell; with a runner of its own whatever that can run."""
 
 
 def search(
@@ -27,6 +29,8 @@ def search(
     minimize: Target = "cost",
     *,
     measure: Callable[[Any, Point], Any] | None = None,
+    runner: TrialRunner | None = None,
+    limits: SearchLimits | None = None,
     method: str = "auto",
     history: Iterable[SearchResult | Earlier] = (),
     seed: int = 0,
@@ -55,6 +59,10 @@ def search(
     measure
         ``measure(workload, point)`` runs the workload on a configuration and gives seconds or a
         `Measurement`. What it raises is a failed try, which costs the time until then.
+    runner
+        Carries out the runs in place of a function.
+    limits
+        What the search may cost, and how long it may last; for runners that know of them.
     method
         One of `METHODS`. ``auto`` learns from the history where there is one, and else models all
         arms at once.
@@ -100,7 +108,7 @@ def search(
         header["budget"] = budget  # others plan with it
     run = Search(
         chosen,
-        _make_measure(workload, measure),
+        runner or FunctionRunner(_make_measure(workload, measure)),
         budget,
         minimize,
         parallel=parallel,
@@ -108,6 +116,7 @@ def search(
         repeats=repeats,
         statistic=statistic,
         stop=stop,
+        limits=limits,
         log=log,
         header=header,
         watch=watch,

@@ -213,6 +213,7 @@ class CloudBandit:
         self._seed = [seed] if isinstance(seed, int) else list(seed)
         self._random = np.random.default_rng([*self._seed, 0])
         self._arms = [_Arm(name, space.members(name)) for name in space.arms]
+        self._excluded: set[int] = set()
         self._advance()
 
     @classmethod
@@ -259,6 +260,16 @@ class CloudBandit:
             arm.values.setdefault(index, []).append(good)
         self._advance()
 
+    def exclude(self, index: int) -> None:
+        """Leave a point out that has no value; the pull of one under way is given back."""
+        arm = self._arms[int(self.space.arm_of[index])]
+        assert arm.optimizer is not None
+        self._excluded.add(index)
+        if index in arm.optimizer.pending:
+            arm.pending, arm.left = arm.pending - 1, arm.left + 1
+        arm.optimizer.exclude(index)
+        self._advance()
+
     def _advance(self) -> None:
         """Begin the next round once all of this one is told, and again if that has no pulls."""
         while not self.finished and not any(arm.left or arm.pending for arm in self.active):
@@ -287,6 +298,8 @@ class CloudBandit:
                 arm.optimizer = component(
                     self._component, self.space, arm.members, seed, self._by, **self._options
                 )
+                for index in self._excluded.intersection(arm.members.tolist()):
+                    arm.optimizer.exclude(index)
 
     # -- what is known -------------------------------------------------------------------------
 

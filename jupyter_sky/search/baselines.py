@@ -39,6 +39,12 @@ class _PerArmOptimizer:
         """Record the value of a point; None when the try failed."""
         self._optimizers[self.space[index].arm].tell(index, value)
 
+    def exclude(self, index: int) -> None:
+        """Leave a point out that has no value; the pull of one under way is given back."""
+        arm = self.space[index].arm
+        self._asked[arm] -= index in self._optimizers[arm].pending
+        self._optimizers[arm].exclude(index)
+
     @property
     def best(self) -> tuple[int, float] | None:
         """The best point of all arms and its value."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,12 @@ from ..errors import SkyUsageError
 from ..translation import _
 from .measurement import Measurement
 
-_VERSION = 1
+_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """End of a try without a value: its machine was refused, or cannot be paid for."""
 
 
 class SearchLog:
@@ -98,20 +104,26 @@ class SearchLog:
 
     def run(self, number: int, run: Measurement) -> None:
         """Note one run of a try."""
-        self._write({"run": number, "seconds": run.seconds, "usd": run.usd, "error": run.error})
+        self._write({"run": number, **asdict(run)})
 
-    def replay(self) -> Iterator[tuple[int, int | Measurement]]:
+    def drop(self, number: int) -> None:
+        """Note that a try has ended without a value."""
+        self._write({"drop": number})
+
+    def replay(self) -> Iterator[tuple[int, int | Measurement | Dropped]]:
         """Yield the events of the file in order.
 
-        A try that began is its number and point, one that ended its number and measurement.
+        A try that began is its number and point, a run its number and measurement.
         """
         for event in self.events:
             try:
                 if "ask" in event:
                     yield int(event["ask"]), int(event["point"])
+                elif "drop" in event:
+                    yield int(event["drop"]), Dropped()
                 else:
-                    run = Measurement(event["seconds"], event["usd"], event["error"])
-                    yield int(event["run"]), run
+                    given = dict(event)
+                    yield int(given.pop("run")), Measurement(**given)
             except (KeyError, TypeError, ValueError):
                 raise SkyUsageError(
                     _("{path}: {event} is no event of a search").format(

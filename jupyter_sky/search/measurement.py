@@ -7,8 +7,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
 from ..errors import SkyUsageError
 from ..translation import _
@@ -16,6 +16,11 @@ from .space import Point
 
 Measure = Callable[[Point], Any]
 """Runs the workload on a configuration; gives the seconds it took, or a `Measurement`."""
+
+
+Failure = Literal["crash", "memory", "stopped", "refused"]
+"""Why a run has no value: its own error; too little memory; it was stopped, as it could no longer
+win or would have cost too much; its machine could not be had, which says nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,13 @@ class Measurement:
         What it cost; unless given, seconds times the price of the configuration.
     error : str
         Why it failed; empty when it succeeded.
+    failure : str
+        Kind of a failure; of no account when it succeeded.
+    billed : float, optional
+        USD of the machines, from their launch to their end, where that is known: booked with the
+        run after which they end.
+    wait : float
+        Of a refusal, seconds after which the machine can be asked for again.
 
     Examples
     --------
@@ -40,6 +52,9 @@ class Measurement:
     seconds: float
     usd: float | None = None
     error: str = ""
+    failure: Failure = "crash"
+    billed: float | None = None
+    wait: float = 0.0
 
     @property
     def ok(self) -> bool:
@@ -50,7 +65,76 @@ class Measurement:
         """Return the measurement with its cost, where the point's price is known."""
         if self.usd is not None or point.price is None:
             return self
-        return Measurement(self.seconds, self.seconds / 3600 * point.price, self.error)
+        return replace(self, usd=self.seconds / 3600 * point.price)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run that a search asks for.
+
+    Attributes
+    ----------
+    number : int
+        Number of its try; repeats of a configuration have one number.
+    point : Point
+        The configuration.
+    is_last : bool
+        Whether no other run of the try follows if this one succeeds.
+    winning_seconds : callable
+        Returns the seconds after which it can no longer win, as far as is known now; None for no
+        limit. Asked again and again: others that end meanwhile lower it.
+    usd : float, optional
+        Most that it may cost (USD).
+    ends : float, optional
+        Time at which it must have ended, on the clock of `time.monotonic`.
+    """
+
+    number: int
+    point: Point
+    is_last: bool = True
+    winning_seconds: Callable[[], float | None] = lambda: None
+    usd: float | None = None
+    ends: float | None = None
+
+
+class TrialRunner(Protocol):
+    """Carries out the runs of a search; several at once, each in a thread of its own."""
+
+    def least_usd(self, point: Point) -> float:
+        """Return what a run costs at least, however soon it ends (USD)."""
+        ...
+
+    def run(self, trial: Trial) -> Measurement:
+        """Run the workload; what goes wrong is a failed measurement."""
+        ...
+
+    def close(self) -> None:
+        """Stop what runs and leave nothing behind."""
+        ...
+
+
+class FunctionRunner:
+    """Runs of a measuring function.
+
+    Parameters
+    ----------
+    measure
+        The function.
+    """
+
+    def __init__(self, measure: Measure) -> None:
+        self._measure = measure
+
+    def least_usd(self, point: Point) -> float:
+        """Return 0: nothing is known of the function."""
+        return 0.0
+
+    def run(self, trial: Trial) -> Measurement:
+        """Call the function."""
+        return run_measurement(self._measure, trial.point)
+
+    def close(self) -> None:
+        """Do nothing: a function that runs cannot be stopped."""
 
 
 def run_measurement(measure: Measure, point: Point) -> Measurement:
@@ -90,8 +174,8 @@ class MeasurementWorkers:
 
     Parameters
     ----------
-    measure
-        The measuring function.
+    runner
+        Carries the runs out.
     parallel : int
         How many may run at once.
     timeout : float, optional
@@ -103,14 +187,23 @@ class MeasurementWorkers:
         For a number below 1, or a time that is not above 0.
     """
 
-    def __init__(self, measure: Measure, parallel: int = 1, timeout: float | None = None) -> None:
+    def __init__(
+        self, runner: TrialRunner, parallel: int = 1, timeout: float | None = None
+    ) -> None:
         if parallel < 1 or parallel != int(parallel):
             raise SkyUsageError(f"parallel={parallel}", hint=_("give a whole number, 1 or more"))
         if timeout is not None and not timeout > 0:
             raise SkyUsageError(f"timeout={timeout}", hint=_("give seconds above 0, or None"))
-        self._measure, self._parallel, self._timeout = measure, parallel, timeout
+        self._runner, self.parallel, self._timeout = runner, parallel, timeout
+        self._is_inline = parallel == 1 and timeout is None and isinstance(runner, FunctionRunner)
         self._done: queue.SimpleQueue[tuple[int, Measurement]] = queue.SimpleQueue()
-        self._running: dict[int, tuple[Point, float]] = {}
+        self._running: dict[int, tuple[Trial, float]] = {}
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Runs that have not ended."""
+        return [trial for trial, __ in self._running.values()]
 
     @property
     def is_busy(self) -> bool:
@@ -120,28 +213,30 @@ class MeasurementWorkers:
     @property
     def has_capacity(self) -> bool:
         """Whether another may start."""
-        return len(self._running) < self._parallel
+        return len(self._running) < self.parallel
 
-    def start(self, number: int, point: Point) -> None:
-        """Begin a run under a number of its own."""
-        self._running[number] = (point, time.monotonic())
-        if self._parallel == 1 and self._timeout is None:
+    def start(self, trial: Trial) -> None:
+        """Begin a run; its number is none of those that are running."""
+        self._running[trial.number] = (trial, time.monotonic())
+        if self._is_inline:
             try:
-                outcome = run_measurement(self._measure, point)
+                outcome = self._runner.run(trial)
             except BaseException:
-                del self._running[number]
+                del self._running[trial.number]
                 raise
-            self._done.put((number, outcome))
+            self._done.put((trial.number, outcome))
             return
-        name = f"sky-search-{number}"
-        threading.Thread(target=self._run, args=(number, point), name=name, daemon=True).start()
+        name = f"sky-search-{trial.number}"
+        thread = threading.Thread(target=self._run, args=(trial,), name=name, daemon=True)
+        self._threads = [each for each in self._threads if each.is_alive()] + [thread]
+        thread.start()
 
-    def _run(self, number: int, point: Point) -> None:
+    def _run(self, trial: Trial) -> None:
         try:
-            outcome = run_measurement(self._measure, point)
+            outcome = self._runner.run(trial)
         except BaseException as error:  # a SystemExit in the function must not hang the search
             outcome = Measurement(0.0, error=f"{type(error).__name__}: {error}")
-        self._done.put((number, outcome))
+        self._done.put((trial.number, outcome))
 
     def next(self) -> tuple[int, Measurement]:
         """Wait for the run that ends first, or for the first whose time is up."""
@@ -156,6 +251,13 @@ class MeasurementWorkers:
             if (late := self._find_timed_out()) is not None:
                 return late
 
+    def close(self) -> None:
+        """End what runs, as far as that can be ended."""
+        self._runner.close()
+        if not isinstance(self._runner, FunctionRunner):  # those cannot be stopped
+            for thread in self._threads:
+                thread.join()
+
     def _wait_seconds(self) -> float | None:
         if self._timeout is None:
             return None
@@ -163,9 +265,9 @@ class MeasurementWorkers:
         return max(0.0, first + self._timeout - time.monotonic())
 
     def _find_timed_out(self) -> tuple[int, Measurement] | None:
-        for number, (point, begun) in self._running.items():
+        for number, (trial, begun) in self._running.items():
             if self._timeout is not None and time.monotonic() - begun >= self._timeout:
                 del self._running[number]
                 why = f"no result within {self._timeout:g} s"
-                return number, Measurement(self._timeout, error=why).priced(point)
+                return number, Measurement(self._timeout, error=why).priced(trial.point)
         return None

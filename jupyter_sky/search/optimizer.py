@@ -57,6 +57,10 @@ class Optimizer(Protocol):
         """Record the value of a point; None when the try failed."""
         ...
 
+    def exclude(self, index: int) -> None:
+        """Leave out a point that has no value: it is not under way, nor asked for again."""
+        ...
+
     @property
     def finished(self) -> bool:
         """Whether no further point will be returned."""
@@ -123,6 +127,7 @@ class Remembering:
         self._amount = get_statistic(statistic)
         self._told: dict[int, list[float | None]] = {}
         self._pending: Counter[int] = Counter()
+        self._excluded: set[int] = set()
 
     # -- asking and telling --------------------------------------------------------------------
 
@@ -148,10 +153,17 @@ class Remembering:
             self._pending[index] -= 1
         self._told.setdefault(index, []).append(valid_value(value))
 
+    def exclude(self, index: int) -> None:
+        """Leave out a point that has no value: it is not under way, nor asked for again."""
+        self._pending.pop(index, None)
+        self._excluded.add(index)
+
     @property
     def finished(self) -> bool:
         """Whether no further point will be returned."""
-        return not self.repeats and len(self._told) == len(self.members) and not self.pending
+        if self.repeats:
+            return not len(self.left)
+        return len(self._told.keys() | self._excluded) == len(self.members) and not self.pending
 
     # -- what is known -------------------------------------------------------------------------
 
@@ -169,9 +181,10 @@ class Remembering:
     @property
     def left(self) -> np.ndarray:
         """Points that may be asked for."""
-        if self.repeats:
+        if self.repeats and not self._excluded:
             return self.members
-        busy = self._told.keys() | set(self.pending)
+        tried = set() if self.repeats else self._told.keys() | set(self.pending)
+        busy = tried | self._excluded
         return np.array([index for index in self.members.tolist() if index not in busy], int)
 
     def value(self, index: int) -> float | None:

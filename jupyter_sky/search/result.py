@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from ..tables import Table
+    from .measured_times import MeasuredTimes
 
 Target = Literal["cost", "time"]
 
@@ -54,9 +57,17 @@ class Try:
 
     @property
     def usd(self) -> float | None:
-        """Cost of all runs together; None when that of any is not known."""
+        """Cost of all runs together, and of the machines before and after; None if not known."""
+        if (billed := self.billed) is not None:
+            return billed
         known = [run.usd for run in self.runs if run.usd is not None]
         return sum(known) if len(known) == len(self.runs) else None
+
+    @property
+    def billed(self) -> float | None:
+        """What the machines cost from launch to end (USD); None where none were launched."""
+        known = [run.billed for run in self.runs if run.billed is not None]
+        return sum(known) if known else None
 
     @property
     def error(self) -> str:
@@ -80,6 +91,11 @@ class SearchResult:
         In the order in which they ended.
     stopped : str
         Why it ended; empty while it goes on.
+    refused : tuple of Try
+        Configurations whose machines could not be had; they are not among the tries.
+    bounds : mapping
+        By arm, the value that something untried there reaches with a chance of 1 in 10, as far as
+        the optimizer has a model.
 
     Examples
     --------
@@ -92,6 +108,8 @@ class SearchResult:
     budget: int
     tries: tuple[Try, ...] = ()
     stopped: str = ""
+    refused: tuple[Try, ...] = ()
+    bounds: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     @property
     def best(self) -> Try | None:
@@ -105,6 +123,47 @@ class SearchResult:
         return min(good, key=lambda one: one.value or 0.0, default=None)
 
     @property
+    def reference(self) -> Try | None:
+        """What the workload would run on without a search: the cheapest machines that succeeded."""
+        good = [one for one in self.tries if one.value is not None and one.point.price is not None]
+        return min(good, key=lambda one: one.point.price or 0.0, default=None)
+
+    @property
+    def saved(self) -> float | None:
+        """What each run on the best saves against the reference, USD or seconds."""
+        best, reference = self.best, self.reference
+        if best is None or reference is None:
+            return None
+        return (reference.value or 0.0) - (best.value or 0.0)
+
+    @property
+    def payback_runs(self) -> int | None:
+        """Runs after which the search has paid back; None where it saves no money.
+
+        Examples
+        --------
+        >>> space = Space.of({"A": {"nodes": [1, 2]}}, price=lambda arm, values: values["nodes"])
+        >>> runs = (Measurement(30.0, 0.9, billed=1.0),), (Measurement(9.0, 0.5, billed=0.7),)
+        >>> tries = [Try(n + 1, n, space[n], runs[n][0].usd, runs[n]) for n in (0, 1)]
+        >>> SearchResult(space, "cost", 2, tuple(tries)).payback_runs
+        5
+        """
+        if self.minimize != "cost" or not self.saved or self.saved <= 0 or self.usd is None:
+            return None
+        return math.ceil(self.usd / self.saved)
+
+    def estimator(self) -> MeasuredTimes:
+        """Return what was measured as an estimator of tasks: ``task.set_time_estimator(...)``.
+
+        Examples
+        --------
+        >>> task.set_time_estimator(found.estimator())  # doctest: +SKIP
+        """
+        from .measured_times import MeasuredTimes
+
+        return MeasuredTimes.of(self)
+
+    @property
     def seconds(self) -> float:
         """Duration of all runs (seconds), failed ones too."""
         return sum(one.seconds for one in self.tries)
@@ -112,7 +171,7 @@ class SearchResult:
     @property
     def usd(self) -> float | None:
         """Cost of all runs (USD), failed ones too; None when any is not known."""
-        spent = [one.usd for one in self.tries]
+        spent = [*(one.usd for one in self.tries), *(one.billed or 0.0 for one in self.refused)]
         return None if any(usd is None for usd in spent) else sum(usd or 0.0 for usd in spent)
 
     @property
@@ -199,8 +258,22 @@ class SearchResult:
             amount = _usd(best.value) if self.minimize == "cost" else _seconds(best.value or 0.0)
             found = f"best: {best.point}, {amount}"
         tried = f"{len(self.tries)} of {self.budget} tries" + (f", {failed} failed" * bool(failed))
+        tried += f", {len(self.refused)} refused" * bool(self.refused)
         spent = f"the search took {_seconds(self.seconds)} and cost {_usd(self.usd)}"
-        return "; ".join(filter(None, [found, tried, spent, self.stopped]))
+        return "; ".join(filter(None, [found, tried, spent, self.savings, self.stopped]))
+
+    @property
+    def savings(self) -> str:
+        """Say what the best saves with each run, and when the search has paid back."""
+        best, reference, saved = self.best, self.reference, self.saved
+        if best is None or reference is None or not saved or saved <= 0:
+            return ""
+        amount = _usd(saved) if self.minimize == "cost" else _seconds(saved)
+        share = 100 * saved / (reference.value or 1.0)
+        words = f"{amount} ({share:.0f} %) a run less than {reference.point}"
+        if self.payback_runs is not None:
+            words += f": paid back after {self.payback_runs} runs"
+        return words
 
     def __str__(self) -> str:
         return str(self.table())

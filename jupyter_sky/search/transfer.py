@@ -96,6 +96,10 @@ class Transfer(FlatGP):
         self._mean, self._each, self._covariance = _prior(table[useful], kernel)
         self._rate = _success(space, history)
 
+    def arm_bounds(self) -> dict[str, float]:
+        """Return nothing: its model has a deviation for each earlier workload."""
+        return {}
+
     def _start(self, left: np.ndarray) -> np.ndarray:
         return self._mean[left] + self._offset[left]
 

@@ -13,6 +13,8 @@ does not repeat; `cb_rbf_` with the radial basis functions. `transfer_` has lear
 workloads of notebooks/data/mocca, all but the one it is asked about. `relevelled_`: the strict
 reading of cost with prices changed so that every provider wins sometimes. Without --reading the
 figures of the default method and of the transfer in the strict reading are added as `strict_`.
+
+`live_`: trials of cells on machines of emulated clouds, see `search_live`.
 """
 
 import os
@@ -24,6 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # small matrices: threads only ge
 import mocca
 import numpy as np
 from expected_regret import bandit_regret
+from search_live import live_figures
 
 from jupyter_sky.search import CloudBandit, FlatGP, Transfer, method
 
@@ -236,4 +239,5 @@ def main(
         figures |= bandits(judged, target, chosen, quick)
         if reading is None:
             figures |= models(good, earlier, target, "strict", quick, "strict_", blind=False)
-    return figures | relevelled(good, earlier, quick)
+    figures |= relevelled(good, earlier, quick)
+    return figures if quick else figures | live_figures()

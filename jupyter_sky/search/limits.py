@@ -1,0 +1,163 @@
+"""Limits of a search that rents machines: what it may cost, how long it may last, what cannot win.
+
+Pure functions of what was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import SkyUsageError
+from ..translation import _
+from .measurement import Measurement
+from .result import Target
+from .space import Point, Space
+
+CENSORED = 1.25
+"""A run that was stopped is believed to take a quarter longer than it had taken by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """Limits of a search.
+
+    Attributes
+    ----------
+    usd : float, optional
+        Most that all machines together may cost, those of failed runs too (USD).
+    seconds : float, optional
+        Time after which no run goes on.
+    refusal_seconds : float
+        Longest wait for configurations whose machines were refused, once nothing else is left.
+
+    Examples
+    --------
+    >>> SearchLimits(usd=5.0).seconds is None
+    True
+    """
+
+    usd: float | None = None
+    seconds: float | None = None
+    refusal_seconds: float = 900.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("budget", self.usd), ("deadline", self.seconds)):
+            if value is not None and not 0 < value < float("inf"):
+                raise SkyUsageError(
+                    f"{name}={value}", hint=_("give a number above 0, or None for no limit")
+                )
+
+
+def winning_seconds(
+    best: float | None, minimize: Target, point: Point, runs: Sequence[Measurement], repeats: int
+) -> float | None:
+    """Return the seconds after which a run can no longer win; None for no limit.
+
+    The mean of the repeats of a configuration must stay below the best; of others of their
+    statistics less is known, and they are not limited.
+
+    Parameters
+    ----------
+    best
+        Least value so far, USD or seconds; None before there is one.
+    point
+        The configuration.
+    runs
+        Its runs that have ended.
+    repeats
+        Runs of each configuration.
+
+    Examples
+    --------
+    >>> point = Point("aws", {"nodes": 2}, price=3.6)
+    >>> winning_seconds(0.05, "cost", point, [], 1), winning_seconds(12.0, "time", point, [], 1)
+    (50.0, 12.0)
+    """
+    if best is None:
+        return None
+    if minimize == "time":
+        return max(0.0, best * repeats - sum(run.seconds for run in runs))
+    if not point.price:
+        return None
+    left = best * repeats - sum(run.usd or 0.0 for run in runs)
+    return max(0.0, left / point.price * 3600)
+
+
+def share_of_budget(left: float | None, free: int, least: float) -> float | None:
+    """Return the USD that one more run may cost; less than `least` where it should not begin.
+
+    What is left is shared by the runs that can begin now, unless the share of each would be too
+    small: then one run has it all.
+
+    Parameters
+    ----------
+    left
+        USD that are neither spent nor promised; None for no limit.
+    free
+        Runs that can begin now.
+    least
+        What the run costs at least.
+
+    Examples
+    --------
+    >>> share_of_budget(4.0, 4, 0.5), share_of_budget(0.6, 4, 0.5), share_of_budget(0.4, 4, 0.5)
+    (1.0, 0.6, 0.4)
+    """
+    if left is None:
+        return None
+    share = left / max(1, free)
+    return share if share >= least else left
+
+
+def too_small(space: Space, failed: Point) -> list[int]:
+    """Return the points that have no more memory than one that ran out of it.
+
+    No more in all nodes together, in each node and for each vCPU: whichever of these the workload
+    needs, it does not get more.
+
+    Examples
+    --------
+    >>> space = Space.of({"A": {"vcpus": [2, 4], "memory": [4, 8], "nodes": [1]}})
+    >>> [str(space[index]) for index in too_small(space, space[2])]
+    []
+    >>> [str(space[index]) for index in too_small(space, space[1])]
+    ['A vcpus=2 memory=4 nodes=1', 'A vcpus=4 memory=4 nodes=1', 'A vcpus=4 memory=8 nodes=1']
+    """
+    limit = _memory(failed)
+    if limit is None:
+        return []
+    found = []
+    for index, point in enumerate(space.points):
+        amounts = _memory(point)
+        if point != failed and amounts is not None and bool(np.all(amounts <= limit)):
+            found.append(index)
+    return found
+
+
+def _memory(point: Point) -> np.ndarray | None:
+    """Return the memory of a node, of a vCPU and of all nodes (GiB); None where it is not known."""
+    memory, vcpus = point.values.get("memory"), point.values.get("vcpus")
+    if not isinstance(memory, int | float) or not memory:
+        return None
+    each = memory / vcpus if isinstance(vcpus, int | float) and vcpus else 0.0
+    return np.array([memory, each, memory * point.nodes])
+
+
+def censored_value(runs: Sequence[Measurement], minimize: Target) -> float | None:
+    """Return what an optimizer is told of a try whose last run was stopped; None if nothing.
+
+    The true value is above what was reached: to call it a failure would tell of a crash, and to
+    leave it out that nothing is known.
+
+    Examples
+    --------
+    >>> censored_value([Measurement(8.0, 0.1, "stopped", "stopped")], "time")
+    10.0
+    """
+    reached = [run.seconds if minimize == "time" else run.usd for run in runs]
+    if any(value is None for value in reached):
+        return None
+    return CENSORED * float(np.mean([value for value in reached if value is not None]))

@@ -1,0 +1,42 @@
+"""How many times over a run on spot machines is expected to be paid for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..offers import Offer
+from ..optimizer.assumptions import SPIN_UP_HOURS
+from ..preemption.priors import spot_lifetimes
+from ..preemption.recomputation import expected_runs
+
+
+def redone(hours: float, offer: Offer, nodes: int) -> float:
+    """Return how many times over a run is paid for, 1 or more; 1 on demand.
+
+    A trial that was not interrupted took less than the same run will take on average: what a lost
+    machine had done is done again.
+
+    Parameters
+    ----------
+    hours
+        Of a run without interruption.
+    offer
+        Machine of a node.
+    nodes
+        Machines that work together.
+
+    Examples
+    --------
+    >>> offer = Offer("aws", "us-east-1", "m5.large", 2, 8, price=0.03, spot=True)
+    >>> redone(4.0, replace(offer, spot=False), 1)
+    1.0
+    >>> 1.0 < redone(4.0, offer, 1) < redone(4.0, offer, 4)
+    True
+    """
+    if not offer.spot or hours <= 0:
+        return 1.0
+    lives = spot_lifetimes(np.array([np.nan]), np.array([float(offer.vcpus)]))
+    lives = replace(lives, nodes=np.array([float(nodes)]))
+    return float(expected_runs(np.array([hours]), lives, np.array([SPIN_UP_HOURS]))[0])
