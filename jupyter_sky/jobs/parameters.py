@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import itertools
 import json
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..cell_options.conditions import is_met, parse_condition
+from ..cell_options.conditions import condition_names, is_met, parse_condition
 from ..errors import SkyUsageError, suggest
 from ..translation import _
 
@@ -25,7 +24,7 @@ MAX_JOBS = 1_000_000
 """Jobs of a bag: more than that would be a mistake in a range."""
 _SAMPLERS = ("grid", "random", "sobol")
 _TRIES = 1000
-"""Samples that are drawn for each job that is wanted before its constraints are found too narrow."""
+"""Samples drawn for each wanted job before the constraints are found too narrow."""
 _RANGES_HINT = 'such as {"lr": (0.001, 0.1), "depth": [2, 4, 8]}'
 _FILE_KEYS = ("parameters", "constraints", "n", "seed", "sampler")
 
@@ -131,7 +130,7 @@ def _sobol(dimensions: int, seed: int) -> Iterator[Sequence[float]]:
     """Yield a scrambled Sobol sequence, whose points fill the cube evenly."""
     from scipy.stats import qmc
 
-    source = qmc.Sobol(dimensions, seed=seed)
+    source = qmc.Sobol(dimensions, seed=seed)  # pyright: ignore[reportCallIssue]
     while True:
         yield from source.random(64).tolist()
 
@@ -221,8 +220,6 @@ def _check_count(n: int | None) -> None:
 
 
 def _check_names(constraint: str, ranges: Mapping[str, Any]) -> None:
-    from ..cell_options.conditions import condition_names
-
     for name in condition_names(parse_condition(constraint, "where")):
         if name not in ranges:
             raise SkyUsageError(
@@ -244,8 +241,9 @@ def _read_range(name: str, values: Any) -> list[Any] | tuple[float, float]:
                 ),
             )
         return float(low), float(high)
-    if hasattr(values, "tolist"):  # an array
-        values = values.tolist()
+    as_list = getattr(values, "tolist", None)  # of an array
+    if as_list is not None:
+        values = as_list()
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
         values = [values]
     choices = [_plain_value(name, each) for each in values]
@@ -316,8 +314,9 @@ def read_jobs(jobs: Any, argument: str = "value") -> list[Parameters]:
             _("a bag takes a list of jobs, and one dict is given"),
             hint=_("a job for each combination of values: sky.sweep(function, {...})"),
         )
-    if hasattr(jobs, "to_dict") and hasattr(jobs, "columns"):  # a DataFrame
-        jobs = jobs.to_dict("records")
+    as_dicts = getattr(jobs, "to_dict", None)  # of a DataFrame
+    if as_dicts is not None:
+        jobs = as_dicts("records")
     if not isinstance(jobs, Iterable):
         raise SkyUsageError(
             _("a {kind} is no list of jobs").format(kind=type(jobs).__name__),
@@ -435,15 +434,3 @@ def argument_name(function: Callable[..., Any]) -> str:
         return next(iter(inspect.signature(function).parameters), "value")
     except (TypeError, ValueError):  # of some built-in functions nothing is known
         return "value"
-
-
-def job_digest(app: str, parameters: Parameters) -> str:
-    """Return the digest of a job: of its app and its parameters, whatever their order.
-
-    Examples
-    --------
-    >>> job_digest("a", {"x": 1, "y": 2}) == job_digest("a", {"y": 2, "x": 1})
-    True
-    """
-    text = json.dumps([app, parameters], sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.jobs.parameters import job_digest, make_sweep, read_file, read_jobs
+from jupyter_sky.jobs.parameters import make_sweep, read_file, read_jobs
 
 
 def test_grid_has_all_combinations_the_last_varying_first() -> None:
@@ -120,8 +120,3 @@ def test_invalid_jobs(jobs: object, message: str) -> None:
 def test_invalid_sweeps(ranges: dict, more: dict, message: str) -> None:
     with pytest.raises(SkyUsageError, match=message):
         make_sweep(ranges, **more).jobs()
-
-
-def test_digest_depends_on_app_and_values() -> None:
-    assert job_digest("a", {"x": 1}) != job_digest("b", {"x": 1})
-    assert job_digest("a", {"x": 1}) != job_digest("a", {"x": 1.5})
