@@ -327,6 +327,7 @@ class Dispatcher:
             task.losses.append(f"node {node.rank}: {why}")
         error = loss_error(task, node.rank, why)
         if error is not None:
+            error.is_at_fault = at_fault
             task.fail(error)
         else:
             task.rewind()

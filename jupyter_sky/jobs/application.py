@@ -15,9 +15,10 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import SkyUsageError
+from ..functions.lazy_calls import Function
 from ..translation import _
 
 PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_]\w*)\}")
@@ -31,6 +32,7 @@ class FunctionApp:
     """Function that is called with the parameters of a job by their names."""
 
     function: Callable[..., Any]
+    kind: ClassVar[str] = "function"
 
     @property
     def name(self) -> str:
@@ -57,6 +59,7 @@ class CommandApp:
     """
 
     command: str
+    kind: ClassVar[str] = "command"
 
     @property
     def name(self) -> str:
@@ -153,6 +156,7 @@ class CellApp:
     code: str
     outputs: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
+    kind: ClassVar[str] = "cell"
 
     @property
     def name(self) -> str:
@@ -198,6 +202,8 @@ def make_app(app: Any) -> App:
                 _("a bag with an empty command"), hint=_('such as "simulate --seed {seed}"')
             )
         return CommandApp(app.strip())
+    if isinstance(app, Function):
+        return FunctionApp(app.local)
     if not callable(app):
         raise SkyUsageError(
             _("a {kind} cannot be run by a bag").format(kind=type(app).__name__),

@@ -154,6 +154,11 @@ class JobQueue:
         )
         return BagCounts(**{row["state"]: row["count"] for row in rows})
 
+    def losses(self, name: str) -> int:
+        """Return the number of attempts that were lost with their machines."""
+        sql = "SELECT coalesce(sum(losses), 0) AS losses FROM job WHERE bag = ?"
+        return self._db.read(sql, (name,))[0]["losses"]
+
     def clusters(self, name: str) -> list[str]:
         """Return the names of the clusters that a bag has had."""
         return [

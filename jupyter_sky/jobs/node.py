@@ -38,9 +38,9 @@ def run_jobs(app: App, calls: Sequence[Call], seconds: float) -> list[JobOutcome
     >>> from .application import FunctionApp
     >>> app = FunctionApp(lambda x: {"y": 1 / x})
     >>> for outcome in run_jobs(app, [(0, 1, {"x": 2}), (1, 1, {"x": 0})], seconds=60):
-    ...     print(outcome.number, outcome.summary, outcome.error)
+    ...     print(outcome.number, outcome.summary or outcome.error)
     0 {"y": 0.5}
-    1  ZeroDivisionError: division by zero
+    1 ZeroDivisionError: division by zero
     """
     from ..engines.node.instance import instance_info
 
@@ -91,7 +91,10 @@ def _name_error(raised: BaseException, printed: _Output) -> str:
 
     if isinstance(raised, CommandFailed):  # what it has printed says more
         return str(raised)
-    printed.write("".join(traceback.format_exception(raised)))
+    own = raised.__traceback__
+    for _frame in range(2):  # of this file and of the app's caller
+        own = own.tb_next if own is not None else None
+    printed.write("".join(traceback.format_exception(type(raised), raised, own)))
     return "".join(traceback.format_exception_only(raised)).strip().splitlines()[-1]
 
 

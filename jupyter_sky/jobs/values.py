@@ -71,6 +71,8 @@ class BagSettings:
         Seconds that an attempt may take; None without a limit.
     idempotent
         Whether a job may run twice at a time, so that a straggler is raced by a copy.
+    recover
+        Whether attempts go on with what they have saved by `checkpointed`, on another machine.
     size
         Name of the parameter that jobs of more work have more of; the longest begin first.
     notebook
@@ -88,6 +90,7 @@ class BagSettings:
     retries: int = 0
     timeout: float | None = None
     idempotent: bool = True
+    recover: bool = False
     size: str = ""
     notebook: str = ""
 
@@ -210,3 +213,14 @@ class BagCounts:
     def open(self) -> int:
         """Number of jobs that have not ended."""
         return self.queued + self.running
+
+    def by_state(self) -> dict[str, int]:
+        """Return the numbers by state, without the states that no job has.
+
+        Examples
+        --------
+        >>> BagCounts(queued=1, succeeded=3).by_state()
+        {'queued': 1, 'succeeded': 3}
+        """
+        numbers = {state.value: getattr(self, state.value) for state in JobState}
+        return {state: number for state, number in numbers.items() if number}

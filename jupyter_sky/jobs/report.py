@@ -1,0 +1,239 @@
+"""Reports on bags: progress, expected end and cost, failures by their reasons, rows of jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..ledger.ledger import format_usd
+from ..resources import format_duration
+from ..tables import Table
+from ..translation import _, ngettext
+from .job_queue import JobQueue, RecordedBag
+from .values import BagCounts, BagSettings, End, JobState
+
+SHOWN_JOBS = 10
+"""Rows of the table of a bag; the others are in its frame."""
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d[\d.]*")
+_OWN_COLUMNS = ("state", "attempts", "losses", "seconds", "usd", "machine", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class BagReport:
+    """Progress of a bag at one moment.
+
+    Attributes
+    ----------
+    name, settings
+        Of the bag.
+    counts
+        Jobs in each state.
+    reason, detail
+        Why it has ended; None while it has not.
+    is_carried_out
+        Whether a process carries it out.
+    elapsed
+        Seconds since its begin, or that it took.
+    usd
+        Cost of its machines up to now.
+    losses
+        Attempts that were lost with their machines.
+    seconds_left, usd_total
+        Expected time until the end (s), and expected cost of all; None while nothing is known.
+    failures
+        Reasons of failed jobs with their numbers, the most frequent first.
+    """
+
+    name: str
+    settings: BagSettings
+    counts: BagCounts
+    reason: End | None
+    detail: str
+    is_carried_out: bool
+    elapsed: float
+    usd: float
+    losses: int
+    seconds_left: float | None
+    usd_total: float | None
+    failures: tuple[tuple[str, int], ...]
+
+    @property
+    def states(self) -> dict[str, int]:
+        """Number of jobs in each state that any of them has."""
+        return self.counts.by_state()
+
+    @property
+    def headline(self) -> str:
+        """Progress as one sentence."""
+        counts = self.counts
+        ended = counts.succeeded + counts.failed
+        text = ngettext(
+            "Bag {name}: {ended} of {total} job has ended",
+            "Bag {name}: {ended} of {total} jobs have ended",
+            counts.total,
+        ).format(name=self.name, ended=ended, total=counts.total)
+        parts = [text]
+        if counts.failed:
+            parts.append(_("{count} failed").format(count=counts.failed))
+        if counts.skipped:
+            parts.append(_("{count} not needed").format(count=counts.skipped))
+        parts.append(f"{format_duration(self.elapsed)}, {format_usd(self.usd)}")
+        return "; ".join([", ".join(parts), *filter(None, [self._outlook()])])
+
+    def _outlook(self) -> str:
+        """Return what is to come, or why nothing is, in words."""
+        if self.reason is not None:
+            text = _(_ENDS[self.reason])
+            return f"{text} ({self.detail})" if self.detail else text
+        if not self.is_carried_out:
+            return _("nothing carries it out")
+        if self.seconds_left is None:
+            return ""
+        return _("about {time} left, {usd} in all").format(
+            time=format_duration(self.seconds_left), usd=format_usd(self.usd_total or 0.0)
+        )
+
+
+_ENDS = {
+    End.DONE: "",
+    End.FAILED: "too many have failed for as many to succeed as are needed",
+    End.ALL_FAIL: "stopped early, since all of the first jobs have failed",
+    End.CANCELLED: "cancelled",
+    End.BUDGET: "the budget is used up",
+    End.DEADLINE: "the deadline has passed",
+    End.NO_MACHINES: "no machine can be had",
+}
+
+
+def make_report(
+    record: RecordedBag, jobs: JobQueue, is_carried_out: bool, now: float, usd: float
+) -> BagReport:
+    """Return the report on a bag.
+
+    Parameters
+    ----------
+    usd
+        Cost of its machines up to now.
+    """
+    counts = jobs.counts(record.name)
+    until = record.ended or now
+    elapsed = max(0.0, until - record.begun) if record.begun else 0.0
+    failed = jobs.rows(record.name, "state = 'failed'")
+    left = seconds_left(counts, elapsed) if record.reason is None else None
+    share = (elapsed + left) / elapsed if left is not None and elapsed else 1.0
+    return BagReport(
+        record.name,
+        record.settings,
+        counts,
+        record.reason,
+        record.detail,
+        is_carried_out,
+        elapsed,
+        usd,
+        jobs.losses(record.name),
+        left,
+        None if left is None else usd * share,
+        tuple(Counter(group_reason(row["reason"]) for row in failed).most_common()),
+    )
+
+
+def seconds_left(counts: BagCounts, elapsed: float) -> float | None:
+    """Return the time that the rest takes at the present rate (s); None before the first has ended.
+
+    Examples
+    --------
+    >>> seconds_left(BagCounts(queued=30, succeeded=10), elapsed=60.0)
+    180.0
+    """
+    ended = counts.succeeded + counts.failed
+    return counts.open / ended * elapsed if ended else None
+
+
+def group_reason(reason: str) -> str:
+    """Return a reason without its numbers, so that like ones are counted together.
+
+    Examples
+    --------
+    >>> group_reason("ValueError: seed 17 at 0x7f00")
+    'ValueError: seed # at #'
+    """
+    return _NUMBER.sub("#", reason)
+
+
+def job_table(report: BagReport, jobs: JobQueue) -> Table:
+    """Return the jobs that ended last, below the sentence on all."""
+    rows = jobs.rows(
+        report.name,
+        "state IN ('succeeded', 'failed', 'running') "
+        "ORDER BY state = 'running' DESC, ended DESC LIMIT ?",
+        (SHOWN_JOBS,),
+    )
+    shown = []
+    for row in rows:
+        parameters = ", ".join(
+            f"{name}={value}" for name, value in json.loads(row["parameters"]).items()
+        )
+        told = row["reason"] or row["summary"]
+        took = _clock(row, time.time())
+        shown.append((row["number"], _shorten(parameters), _(row["state"]), took, _shorten(told)))
+    columns = (_("job"), _("parameters"), _("state"), _("time"), _("result"))
+    note = "; ".join(
+        _("{count} times: {reason}").format(count=count, reason=reason)
+        for reason, count in report.failures[:3]
+    )
+    empty = _("no job has begun")
+    return Table(report.headline, columns, tuple(shown), note, empty)
+
+
+def _clock(row: Any, now: float) -> str:
+    is_running = row["state"] == JobState.RUNNING and row["begun"]
+    seconds = now - row["begun"] if is_running else row["seconds"]
+    return f"{seconds:.3g} s" if seconds < 60 else format_duration(seconds)
+
+
+def _shorten(text: str, length: int = 60) -> str:
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def job_records(jobs: JobQueue, name: str) -> Iterator[dict[str, Any]]:
+    """Yield a dict for each job: number, parameters, results, then what it took."""
+    for row in jobs.rows(name):
+        parameters = json.loads(row["parameters"])
+        found = {"job": row["number"], **parameters}
+        found |= spread_result(parameters, read_result(jobs, name, row))
+        own = {key: row[key] for key in _OWN_COLUMNS if key != "error"}
+        yield found | own | {"error": row["reason"] if row["state"] == "failed" else ""}
+
+
+def read_result(jobs: JobQueue, name: str, row: Any) -> Any:
+    """Return the result of a job; None where it has none."""
+    if row["state"] != JobState.SUCCEEDED:
+        return None
+    if row["summary"]:
+        return json.loads(row["summary"])
+    import cloudpickle
+
+    value = jobs.value(name, row["number"])
+    return None if value is None else cloudpickle.loads(value)
+
+
+def spread_result(parameters: Mapping[str, Any], result: Any) -> dict[str, Any]:
+    """Return a result as columns: of a dict each value, of anything else one.
+
+    Examples
+    --------
+    >>> spread_result({"lr": 0.1}, {"loss": 2.0, "lr": 0.05})
+    {'loss': 2.0, 'result_lr': 0.05}
+    >>> spread_result({"lr": 0.1}, 3)
+    {'result': 3}
+    """
+    if result is None:
+        return {}
+    values = result if isinstance(result, Mapping) else {"result": result}
+    taken = {*parameters, *_OWN_COLUMNS, "job"}
+    return {(f"result_{key}" if key in taken else str(key)): value for key, value in values.items()}

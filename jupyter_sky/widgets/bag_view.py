@@ -1,0 +1,81 @@
+"""View of a bag of jobs: progress, expected end and cost, failures by their reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SkyUsageError
+from ..jobs.bag_run import register_view
+from ..jobs.report import job_table
+from ..translation import _
+
+if TYPE_CHECKING:
+    from ..jobs.bag_run import BagRun
+
+LOG_CHARACTERS = 20_000
+"""Characters at the end of a job's output that the view shows."""
+
+
+def describe_bag(bag: BagRun) -> dict[str, Any]:
+    """Return a bag as its view shows it, in values of JSON.
+
+    Returns
+    -------
+    dict
+        ``name``; ``headline``, a sentence; ``states``, the number of jobs by state; ``total``;
+        ``table`` of the jobs that ended last, as HTML; ``failures``, reasons with their numbers;
+        ``events`` of machines; ``over`` and ``carried_out``.
+    """
+    report = bag.report()
+    return {
+        "name": bag.name,
+        "headline": report.headline,
+        "states": report.states,
+        "total": report.counts.total,
+        "table": bag.table()._repr_html_(),
+        "failures": [{"reason": reason, "count": count} for reason, count in report.failures],
+        "events": [{"at": at, "text": text} for at, text in bag.events()[-20:]],
+        "usd": report.usd,
+        "seconds_left": report.seconds_left,
+        "usd_total": report.usd_total,
+        "over": report.reason is not None,
+        "carried_out": report.is_carried_out,
+    }
+
+
+def describe_job(bag: BagRun, number: int) -> dict[str, Any]:
+    """Return the end of what a job has printed.
+
+    Raises
+    ------
+    SkyUsageError
+        There is no such job.
+    """
+    return {"job": number, "log": bag.logs(number)[-LOG_CHARACTERS:]}
+
+
+def act(bag: BagRun, verb: str) -> dict[str, Any]:
+    """Cancel a bag, go on with it, or try its failed jobs again.
+
+    Raises
+    ------
+    SkyUsageError
+        There is no such action.
+    """
+    actions: dict[str, Callable[[], Any]] = {
+        "cancel": bag.cancel,
+        "resume": bag.start_detached,
+        "retry": bag.retry,
+    }
+    if verb not in actions:
+        raise SkyUsageError(_("{verb}: not an action of bags").format(verb=verb))
+    actions[verb]()
+    return describe_bag(bag)
+
+
+def _show(bag: BagRun) -> Any:
+    return job_table(bag.report(), bag._queue)
+
+
+register_view(_show)
