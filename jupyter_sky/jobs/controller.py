@@ -190,8 +190,9 @@ class BagController:
     def _collect(self) -> list[_Message]:
         """Wait for messages that have ended, for a round at most."""
         ended: list[_Message] = []
+        has_to_send = self._waiting and self._fleet.slots and not self._messages
         try:
-            ended.append(self._ended.get(timeout=ROUND_SECONDS))
+            ended.append(self._ended.get(timeout=0.0 if has_to_send else ROUND_SECONDS))
             while True:
                 ended.append(self._ended.get_nowait())
         except queue.Empty:
@@ -286,7 +287,11 @@ class BagController:
         if not self._settings.idempotent:
             return []
         now = self._clock()
-        alone = [each for each in self._messages if len(each.jobs) == 1]
+        alone = [
+            each
+            for each in self._messages
+            if len(each.jobs) == 1 and each.jobs[0].number in self._open
+        ]
         numbers = [each.jobs[0].number for each in alone]
         copied = frozenset(number for number in numbers if numbers.count(number) > 1)
         running = [(each.jobs[0].number, now - each.sent) for each in alone]
