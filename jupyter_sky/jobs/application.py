@@ -105,9 +105,8 @@ class CommandApp:
             _stop(process)
             raise
         if code:
-            raise CommandFailed(
-                _("the command ended with code {code}: {last}").format(code=code, last=last)
-            )
+            text = _("the command ended with code {code}").format(code=code)
+            raise CommandFailed(f"{text}: {last}" if last else text)
         return _read_value(last)
 
 

@@ -137,17 +137,20 @@ class BagRun:
 
     def is_carried_out(self) -> bool:
         """Return whether a process carries it out: this one, or another that lives."""
+        if self._carrier() is not None:
+            return True
         return is_alive(self._queue.owner(self.name)) and self.record.reason is None
 
     def done(self) -> bool:
         """Return whether it has ended, and its machines with it."""
-        return self._ended.done() or (
-            self.record.reason is not None and not self._is_carried_out_here()
-        )
+        if (carrier := self._carrier()) is not None:
+            return carrier._ended.done()
+        return self._ended.done() or self.record.reason is not None
 
-    def _is_carried_out_here(self) -> bool:
-        path = Path(self._session.config.data_dir) / self.name
-        return _carried_out.get(path) is self and not self._ended.done()
+    def _carrier(self) -> BagRun | None:
+        """Return the handle in this process that carries the bag out; None where none does."""
+        known = _carried_out.get(Path(self._session.config.data_dir) / self.name)
+        return known if known is not None and not known._ended.done() else None
 
     def wait(self, timeout: float | None = None) -> BagRun:
         """Wait for the end; an interrupt ends the waiting and not the bag.
@@ -166,19 +169,8 @@ class BagRun:
         SkyCancelled
             It was cancelled.
         """
-        reason = self.record.reason
-        if not self._is_carried_out_here() and not self._ended.done():
-            if reason is not None:
-                self._ended.set_result(reason)
-            elif self.is_carried_out():
-                self.watch()
-            else:
-                raise SkyUsageError(
-                    _("nothing carries the bag {name} out").format(name=self.name),
-                    hint=_("go on with it: sky.bag({name!r}).start()").format(name=self.name),
-                )
         end = result_within(
-            self._ended,
+            self._outcome(),
             timeout,
             lambda: _("bag {name} has not ended after {timeout:g} s").format(
                 name=self.name, timeout=timeout
@@ -186,6 +178,29 @@ class BagRun:
         )
         self._raise_for(end)
         return self
+
+    def _outcome(self) -> Future[End]:
+        """Return the future of the end, in this process or in another.
+
+        Raises
+        ------
+        SkyUsageError
+            Nothing carries it out.
+        """
+        if (carrier := self._carrier()) is not None:
+            return carrier._ended
+        if (reason := self.record.reason) is not None:
+            known: Future[End] = Future()
+            known.set_result(reason)
+            return known
+        if self.is_carried_out():
+            self.watch()
+        elif not self._ended.done():
+            raise SkyUsageError(
+                _("nothing carries the bag {name} out").format(name=self.name),
+                hint=_("go on with it: sky.bag({name!r}).start()").format(name=self.name),
+            )
+        return self._ended
 
     def _raise_for(self, end: End) -> None:
         """Raise what a bag that has not ended well means to who waits for it."""

@@ -19,7 +19,7 @@ from .values import BagCounts, BagSettings, End, JobState
 
 SHOWN_JOBS = 10
 """Rows of the table of a bag; the others are in its frame."""
-_NUMBER = re.compile(r"0x[0-9a-f]+|\d[\d.]*")
+_NUMBER = re.compile(r"(?<!code )(?:0x[0-9a-f]+|(?<!\d)\d[\d.]*)")
 _OWN_COLUMNS = ("state", "attempts", "losses", "seconds", "usd", "machine", "error")
 
 
@@ -157,10 +157,14 @@ def seconds_left(counts: BagCounts, elapsed: float) -> float | None:
 def group_reason(reason: str) -> str:
     """Return a reason without its numbers, so that like ones are counted together.
 
+    The codes with which commands end are kept: they say why.
+
     Examples
     --------
     >>> group_reason("ValueError: seed 17 at 0x7f00")
     'ValueError: seed # at #'
+    >>> group_reason("the command ended with code 127: not found")
+    'the command ended with code 127: not found'
     """
     return _NUMBER.sub("#", reason)
 

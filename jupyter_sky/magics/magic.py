@@ -229,6 +229,13 @@ class _SessionSources:
 
         return run_names()
 
+    def bags(self) -> Iterable[str]:
+        if self._session() is None:
+            return []
+        from ..api.jobs import bag_names
+
+        return bag_names()
+
 
 def _hide_package_frames(shell: Any, error: BaseException) -> Exception:
     """Return an error of the same name that is shown without the frames of this package.

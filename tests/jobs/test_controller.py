@@ -20,6 +20,7 @@ from jupyter_sky.jobs.values import BagCounts, BagSettings, End, OpenJob
 from tests.conftest import wait_until
 from tests.jobs.thread_fleet import ThreadFleet, engine_died, machine_gone
 
+
 @pytest.fixture(autouse=True)
 def _short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller_module, "ROUND_SECONDS", 0.01)
