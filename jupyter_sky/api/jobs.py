@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..jobs.bag_run import BagRun
     from ..jobs.parameters import Where
 
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
@@ -181,6 +183,31 @@ def sweep(
     return bag(app, found, name=name, **settings)
 
 
+def read_app(text: str) -> Any:
+    """Return the function that ``module:name`` names; any other text is a command.
+
+    Raises
+    ------
+    SkyUsageError
+        There is no such function.
+
+    Examples
+    --------
+    >>> read_app("math:sqrt")(9.0), read_app("ls -l")
+    (3.0, 'ls -l')
+    """
+    if not _FUNCTION.fullmatch(text):
+        return text
+    module, __, name = text.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise SkyUsageError(
+            _("{text}: {error}").format(text=text, error=error),
+            hint=_("a function of a module of this folder, as module:name"),
+        ) from None
+
+
 def find(name: str) -> BagRun:
     """Return a bag, without going on with it.
 
@@ -295,10 +322,12 @@ def _read_need(need: int | float | None, jobs: int) -> int | None:
     """
     if need is None:
         return None
-    count = math.ceil(need * jobs - 1e-9) if isinstance(need, float) and 0 < need < 1 else need
-    if isinstance(count, bool) or count != int(count) or not 1 <= count <= jobs:
+    is_number = isinstance(need, int | float) and not isinstance(need, bool)
+    is_share = is_number and isinstance(need, float) and 0 < need < 1
+    count = math.ceil(need * jobs - 1e-9) if is_share else need
+    if not is_number or count != int(count) or not 1 <= count <= jobs:
         raise SkyUsageError(
-            _("need={need}: {jobs} jobs are there").format(need=need, jobs=jobs),
+            _("need={need!r}: {jobs} jobs are there").format(need=need, jobs=jobs),
             hint=_("a number from 1 to {jobs}, or a share such as 0.9").format(jobs=jobs),
         )
     return int(count)

@@ -228,8 +228,15 @@ class BagRun:
         self._queue.record(self.name, epoch, [], now, self.record.usd)
         self._queue.end(self.name, epoch, End.CANCELLED, "", JobState.CANCELLED, now)
 
-    def retry(self, *states: str) -> int:
+    def retry(self, *states: str, detach: bool = False) -> int:
         """Run jobs of some states again, by default those that have failed; return their number.
+
+        Parameters
+        ----------
+        *states
+            ``failed``, ``skipped``, ``cancelled``.
+        detach
+            Where nothing carries the bag out, do so in a process of its own.
 
         Examples
         --------
@@ -244,7 +251,9 @@ class BagRun:
                     _("jobs that are {state!r} cannot be tried again").format(state=state),
                     hint=suggest(state, known),
                 )
-        return self._go_on(lambda now: self._queue.retry(self.name, map(JobState, wanted), now))
+        return self._go_on(
+            lambda now: self._queue.retry(self.name, map(JobState, wanted), now), detach
+        )
 
     def more(self, jobs: Any) -> int:
         """Add jobs; return their number.
@@ -270,12 +279,12 @@ class BagRun:
             )
         return sweep.jobs(known + count)[known:]
 
-    def _go_on(self, change: Callable[[float], int]) -> int:
+    def _go_on(self, change: Callable[[float], int], detach: bool = False) -> int:
         """Change the queue, and carry the bag out again where nobody does."""
         is_carried_out = self.is_carried_out()
         count = change(time.time())
         if count and not is_carried_out:
-            self.start()
+            self.start_detached() if detach else self.start()
         return count
 
     # -- what is known -------------------------------------------------------------------------
@@ -314,6 +323,10 @@ class BagRun:
         """Return progress and the newest jobs as a table."""
         return job_table(self.report(), self._queue)
 
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield a dict for each job, as `frame` has its rows."""
+        return job_records(self._queue, self.name)
+
     def frame(self) -> DataFrame:
         """Return the jobs as a DataFrame: parameters, results, state, time, cost, machine.
 
@@ -322,8 +335,7 @@ class BagRun:
         """
         from pandas import DataFrame
 
-        records = job_records(self._queue, self.name)
-        return DataFrame.from_records(records).set_index("job")
+        return DataFrame.from_records(self.records()).set_index("job")
 
     def result(self, number: int) -> Any:
         """Return the result of a job.

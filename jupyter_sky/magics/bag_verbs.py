@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import time
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
 
 _BAG = word("NAME", "Name of the bag.", "bag")
 _NEWEST = word("[NAME]", "Name of the bag; the newest unless given.", "bag")
-_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _FOLLOW_SECONDS = 1.0
 
 
@@ -110,7 +107,7 @@ def submit_bag(
     **settings: Any,
 ) -> Any:
     """Run a command or a function for many values of its parameters."""
-    from ..api.jobs import bag
+    from ..api.jobs import bag, read_app
     from ..jobs.parameters import make_sweep
     from ..jobs.sweep_text import read_ranges
 
@@ -128,7 +125,7 @@ def submit_bag(
         )
     found = jobs or (make_sweep(ranges, where, count) if ranges else count)
     run = bag(
-        _read_app(app),
+        read_app(app),
         found,
         resources=Resources.parse(**labels),
         detach=detach,
@@ -138,20 +135,6 @@ def submit_bag(
         print(_("bag {name} goes on by itself: bag status {name} --follow").format(name=run.name))
         return None
     return _follow(run)
-
-
-def _read_app(text: str) -> Any:
-    """Return the function that ``module:name`` names; any other text is a command."""
-    if not _FUNCTION.fullmatch(text):
-        return text
-    module, __, name = text.partition(":")
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise SkyUsageError(
-            _("{text}: {error}").format(text=text, error=error),
-            hint=_("a function of a module of this folder, as module:name"),
-        ) from None
 
 
 @verb(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyUsageError
 from ..jobs.bag_run import register_view
-from ..jobs.report import job_table
 from ..translation import _
+from .plan import block
 
 if TYPE_CHECKING:
     from ..jobs.bag_run import BagRun
@@ -55,8 +55,13 @@ def describe_job(bag: BagRun, number: int) -> dict[str, Any]:
     return {"job": number, "log": bag.logs(number)[-LOG_CHARACTERS:]}
 
 
-def act(bag: BagRun, verb: str) -> dict[str, Any]:
+def act(bag: BagRun, verb: str, detach: bool = False) -> dict[str, Any]:
     """Cancel a bag, go on with it, or try its failed jobs again.
+
+    Parameters
+    ----------
+    detach
+        Go on in a process of its own.
 
     Raises
     ------
@@ -65,8 +70,8 @@ def act(bag: BagRun, verb: str) -> dict[str, Any]:
     """
     actions: dict[str, Callable[[], Any]] = {
         "cancel": bag.cancel,
-        "resume": bag.start_detached,
-        "retry": bag.retry,
+        "resume": bag.start_detached if detach else bag.start,
+        "retry": lambda: bag.retry(detach=detach),
     }
     if verb not in actions:
         raise SkyUsageError(_("{verb}: not an action of bags").format(verb=verb))
@@ -74,8 +79,23 @@ def act(bag: BagRun, verb: str) -> dict[str, Any]:
     return describe_bag(bag)
 
 
-def _show(bag: BagRun) -> Any:
-    return job_table(bag.report(), bag._queue)
+def make_view(bag: BagRun) -> Any:
+    """Return a bag as a widget, which follows it until its end."""
+    from .view import View
+
+    answers = {
+        "bag": lambda payload: describe_bag(bag),
+        "job": lambda payload: describe_job(bag, int(payload.get("job", -1))),
+        "act": lambda payload: act(bag, str(payload.get("verb", ""))),
+    }
+    return View("bag", answers, lambda: (to_html(bag), str(bag.table())), {"bag": bag.name})
 
 
-register_view(_show)
+def to_html(bag: BagRun) -> str:
+    """Return a bag as HTML without scripts, for saved notebooks."""
+    shown = describe_bag(bag)
+    failed = "".join(block(f"{one['count']} x {one['reason']}") for one in shown["failures"][:5])
+    return block(shown["headline"], "font-weight: 600") + failed + shown["table"]
+
+
+register_view(make_view)
