@@ -23,6 +23,7 @@ from ..tables import Table
 from ..translation import _
 
 if TYPE_CHECKING:
+    from ..jobs.application import App
     from ..jobs.bag_run import BagRun
     from ..jobs.parameters import Where
 
@@ -31,7 +32,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 def bag(
-    app: Callable[..., Any] | str,
+    app: Callable[..., Any] | str | App,
     jobs: Any = None,
     *,
     name: str | None = None,

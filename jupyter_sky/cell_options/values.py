@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..resources import Resources
 
@@ -75,8 +77,9 @@ class CellOptions:
     chosen after a loss, empty for the usual one and None not to go on; `checkpoint` the seconds
     between two saves, None where the schedule decides. `name` and `after` name the cell's task and
     those that it waits for in a pipeline; `maps` make several tasks of it, and `at_once` run at a
-    time. It runs if `condition` holds, empty for always; else its outputs are `defaults`. A
-    pipeline tries it `retries` times more after an error of its own.
+    time; `ranges` make it a bag of jobs, on `at_once` machines. It runs if `condition` holds, empty
+    for always; else its outputs are `defaults`. A pipeline or a bag tries it `retries` times more
+    after an error of its own.
     """
 
     resources: Resources = field(default_factory=Resources)
@@ -99,6 +102,7 @@ class CellOptions:
     name: str | None = None
     after: tuple[str, ...] = ()
     maps: tuple[CellMap, ...] = ()
+    ranges: Mapping[str, Any] = field(default_factory=dict)
     at_once: int | None = None
     condition: str = ""
     defaults: tuple[CellDefault, ...] = ()

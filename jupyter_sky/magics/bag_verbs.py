@@ -108,8 +108,8 @@ def submit_bag(
 ) -> Any:
     """Run a command or a function for many values of its parameters."""
     from ..api.jobs import bag, read_app
+    from ..cell_options.ranges import read_ranges
     from ..jobs.parameters import make_sweep
-    from ..jobs.sweep_text import read_ranges
 
     names = {each.dest for each in RESOURCES}
     labels = {name: settings.pop(name) for name in list(settings) if name in names}

@@ -88,6 +88,10 @@ class SkyMagics(Magics):
         except SyntaxError as error:
             raise _hide_package_frames(self.shell, error) from None
         try:
+            if options.ranges:
+                from .bag_cells import run_bag
+
+                return run_bag(self.shell.transform_cell(cell), options, self.shell.user_ns)
             if options.maps:
                 from .sweep_cells import run_sweep
 

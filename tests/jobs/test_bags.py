@@ -37,7 +37,7 @@ print(frame.loss.tolist(), bag.status(), bag.result(3), repr(bag.logs(0)))
         "[0.5, 1.0, 0.25, 0.5] {'succeeded': 4} {'loss': 0.5, 'path': [1, 2]} 'training 0.5\\n'",
     ]
     assert notebook.run("sky.status().rows").result == "()", "nothing is left running"
-    assert "there is a bag called one" in notebook.run("sky.bag(train, 3, name='one')").evalue
+    assert "there is a bag called one" in notebook.run("sky.bag(train, frame[['lr', 'seed']], name='one')").evalue
     assert notebook.run(
         "bag.more([{'lr': 1, 'seed': 7}]), bag.wait(120).result(4)['loss']"
     ).result == ("(1, 7)")
@@ -130,3 +130,18 @@ bag.is_carried_out()
     waited = notebook.run("bag.wait(120)")
     assert waited.ename == "SkyCancelled", waited.traceback
     assert notebook.run("c = bag.counts(); c.open, c.succeeded + c.cancelled").result == "(0, 200)"
+
+
+def test_cell_with_sweep_gathers_lists(notebook: Notebook) -> None:
+    cell = "%%sky --sweep lr=0.5,0.25 --seed 0:2 -i base -o loss --task swept\n"
+    ran = notebook.run("base = 10")
+    ran = notebook.run(cell + "print('job', lr)\nloss = base * lr + seed")
+    assert ran.status == "ok", ran.traceback
+    assert notebook.run("loss").result == "[5.0, 6.0, 2.5, 3.5]"
+    ran = notebook.run("%%sky --sweep n=0:3\nif n:\n    1 / 0")
+    assert ran.ename == "SkyBagFailed" and "ZeroDivisionError" in ran.evalue
+    ran = notebook.run("%%sky --sweep n=0:3 --map m=[1] --task swept\n1")
+    assert "--sweep and --map cannot be given together" in ran.evalue
+    ran = notebook.run("%%sky --sweep n=0:2 --bg later\nn * 2")
+    assert ran.status == "ok", ran.traceback
+    assert notebook.run("later.wait(120).results()").result == "{0: 0, 1: 2}"

@@ -6,10 +6,10 @@ import ast
 import re
 from typing import Any
 
-from ..cell_options.identifiers import check_identifier
-from ..cell_options.sweep import read_written
 from ..errors import SkyUsageError
 from ..translation import _
+from .identifiers import check_identifier
+from .sweep import read_written
 
 SWEEP_HINT = "such as --sweep lr=0.1,0.01,seed=0:5, or with -n 50 --sweep salt=0.1..0.9"
 _STEPS = re.compile(r"(-?\d+):(-?\d+)(?::(-?\d+))?")
@@ -18,7 +18,7 @@ _NAME = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)\s*=")
 
 
 def read_ranges(text: str | None, seed: str | None = None) -> dict[str, Any]:
-    """Return the ranges of parameters that options give, as `make_sweep` takes them.
+    """Return the ranges of parameters that options give.
 
     Parameters
     ----------
@@ -27,6 +27,11 @@ def read_ranges(text: str | None, seed: str | None = None) -> dict[str, Any]:
         ``first:end:step`` as a slice has them, or an interval ``low..high``.
     seed
         Value of ``--seed``: that of the parameter ``seed``.
+
+    Returns
+    -------
+    dict
+        As `jupyter_sky.jobs.parameters.make_sweep` takes it: choices as lists, intervals as tuples.
 
     Raises
     ------
