@@ -37,7 +37,10 @@ print(frame.loss.tolist(), bag.status(), bag.result(3), repr(bag.logs(0)))
         "[0.5, 1.0, 0.25, 0.5] {'succeeded': 4} {'loss': 0.5, 'path': [1, 2]} 'training 0.5\\n'",
     ]
     assert notebook.run("sky.status().rows").result == "()", "nothing is left running"
-    assert "there is a bag called one" in notebook.run("sky.bag(train, frame[['lr', 'seed']], name='one')").evalue
+    assert (
+        "there is a bag called one"
+        in notebook.run("sky.bag(train, frame[['lr', 'seed']], name='one')").evalue
+    )
     assert notebook.run(
         "bag.more([{'lr': 1, 'seed': 7}]), bag.wait(120).result(4)['loss']"
     ).result == ("(1, 7)")
