@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -26,8 +26,8 @@ from ..provider.facts import LocalFacts
 from ..provisioner.placement import decide_placement
 from ..resources import Resources
 from ..translation import _
-from .application import App
-from .node import run_jobs
+from .application import App, FunctionApp
+from .node import Call, run_jobs
 from .values import BagSettings, JobOutcome, OpenJob
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class PoolFleet:
         self._spending, self._spending_at = (0.0, 0.0), 0.0
         self._told: dict[str, str] = {}
         self._size = 0
+        self._runner: Callable[..., list[JobOutcome]] | None = None
 
     # -- begin and end -------------------------------------------------------------------------
 
@@ -190,8 +191,10 @@ class PoolFleet:
         assert self._pool is not None
         # a loss is told, and decided on by the controller, but where saves go on elsewhere
         retry = Retry(recover=True) if self._settings.recover else Retry(losses=1)
+        if self._runner is None:
+            self._runner = _make_runner(app)
         calls = [(job.number, job.attempts, job.parameters) for job in jobs]
-        return self._pool.submit(Function(run_jobs, timeout, retry)(app, calls, MESSAGE_SECONDS))
+        return self._pool.submit(Function(self._runner, timeout, retry)(calls, MESSAGE_SECONDS))
 
     def describe(self, rank: int) -> tuple[str, float]:
         """Return the place of a node, and the price of one of its slots (USD/h)."""
@@ -244,6 +247,17 @@ class PoolFleet:
             self._nodes = {}
         self._told = there
         return [*came, *left]
+
+
+def _make_runner(app: App) -> Callable[..., list[JobOutcome]]:
+    """Return the function that machines call; the modules of the app travel with it as its own."""
+
+    def run(calls: Sequence[Call], seconds: float) -> list[JobOutcome]:
+        return run_jobs(app, calls, seconds)
+
+    if isinstance(app, FunctionApp):
+        run.__module__ = getattr(app.function, "__module__", run.__module__)
+    return run
 
 
 def _is_local(resources: Resources) -> bool:
