@@ -20,6 +20,7 @@ from ..translation import _
 from .application import App
 from .controller import BagController
 from .job_queue import JobQueue, RecordedBag
+from .outlook import view_fleet
 from .parameters import Parameters, Sweep, read_jobs
 from .pool_fleet import PoolFleet
 from .report import BagReport, job_records, job_table, make_report
@@ -310,9 +311,12 @@ class BagRun:
 
     def report(self) -> BagReport:
         """Return progress, forecast and failures of this moment."""
-        return make_report(
-            self.record, self._queue, self.is_carried_out(), time.time(), self._usd()
-        )
+        now, record = time.time(), self.record
+        rows = [self._session.store.cluster(name) for name in self._queue.clusters(self.name)]
+        up = [row for row in rows if row is not None and row.state == "up"]
+        fleet = view_fleet(up, record.settings.per_machine, now)
+        is_carried_out = self.is_carried_out()
+        return make_report(record, self._queue, is_carried_out, now, self._usd(), fleet)
 
     def _usd(self) -> float:
         """Return the cost of its machines up to now."""

@@ -18,7 +18,9 @@ from typing import Protocol
 from ..errors import SkyError, SkyTaskLost
 from ..remote.processes import identity
 from .application import App
+from .fleet_plan import is_due, plan_fleet
 from .job_queue import CANCEL, RELOAD, JobQueue, RecordedBag
+from .outlook import FleetView, view_bag
 from .scheduling import (
     Spending,
     chunk_size,
@@ -76,6 +78,13 @@ class Fleet(Protocol):
         """Return what has happened to machines since it was asked last."""
         ...
 
+    def view(self, now: float) -> FleetView:
+        """Return the machines that are up, at a unix time."""
+        ...
+
+    def grow(self, slots: int) -> None:
+        """Launch machines, so that so many jobs run at a time; return at once."""
+
     def give_back(self, jobs: int) -> None:
         """End machines that so few jobs do not need, once these are idle."""
 
@@ -132,6 +141,7 @@ class BagController:
         self._seconds: deque[float] = deque(maxlen=MEASURED_JOBS)
         self._begun = bag.begun or clock()
         self._wishes: set[str] = set()
+        self._asked = 0
 
     def run(self) -> End:
         """Carry the bag out, from wherever it stands; return why it has ended.
@@ -183,7 +193,28 @@ class BagController:
             self._load()
         if not self._waiting and self._messages:
             self._fleet.give_back(len(self._messages))
+        elif changes and self._settings.machines is None:
+            self._size_fleet(spending)
         return self._end_if_over(spending)
+
+    def _size_fleet(self, spending: Spending) -> None:
+        """Launch more machines where the deadline needs them, asked at each twentieth of jobs."""
+        counts = self._counts
+        done = counts.succeeded + counts.failed
+        if not is_due(done, counts.total, self._asked):
+            return
+        self._asked = done
+        now = self._clock()
+        view = view_bag(
+            counts,
+            self._settings,
+            self._fleet.view(now),
+            self._seconds,
+            [now - message.sent for message in self._messages],
+            spending.elapsed,
+        )
+        if view is not None and view.deadline is not None:
+            self._fleet.grow(plan_fleet(view).groups)
 
     # -- what has ended ------------------------------------------------------------------------
 
@@ -367,8 +398,7 @@ class BagController:
         for message in self._messages:
             message.future.cancel()
         rest = _REST.get(end, JobState.SKIPPED)
-        usd, __ = self._fleet.spending()
-        self._wishes |= self._queue.record(self._name, self._epoch, [], self._clock(), usd)
+        self._store([], self._spending())
         if not self._wishes - {CANCEL}:
             self._wishes |= self._queue.end(
                 self._name, self._epoch, end, detail, rest, self._clock()

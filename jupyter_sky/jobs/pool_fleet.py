@@ -27,7 +27,9 @@ from ..provisioner.placement import decide_placement
 from ..resources import Resources
 from ..translation import _
 from .application import App, FunctionApp
+from .fleet_plan import FIRST_GROUPS
 from .node import Call, run_jobs
+from .outlook import FleetView, view_fleet
 from .values import BagSettings, JobOutcome, OpenJob
 
 if TYPE_CHECKING:
@@ -36,8 +38,6 @@ if TYPE_CHECKING:
 
 MESSAGE_SECONDS = 1.0
 """Time after which a machine begins no further job of a message."""
-MACHINES = 4
-"""Rented machines of a bag that says nothing of their number, nor of a deadline."""
 SPENDING_SECONDS = 1.0
 """Age of the cost that is taken for the present one."""
 _END_SECONDS = 120.0
@@ -79,8 +79,8 @@ class PoolFleet:
         self._stopped = threading.Event()
         self._nodes: dict[int, tuple[str, float]] = {}
         self._spending, self._spending_at = (0.0, 0.0), 0.0
-        self._told: dict[str, str] = {}
-        self._size = 0
+        self._told: dict[tuple[str, float], str] = {}
+        self._size, self._is_local = 0, False
         self._runner: Callable[..., list[JobOutcome]] | None = None
 
     # -- begin and end -------------------------------------------------------------------------
@@ -92,6 +92,8 @@ class PoolFleet:
                 target=self._launch, args=(jobs,), name=f"sky-{self._cluster}", daemon=True
             )
             self._thread.start()
+        elif self._pool is not None:
+            self.grow(jobs if self._settings.machines is None else self._settings.machines)
 
     def _launch(self, jobs: int) -> None:
         try:
@@ -104,7 +106,7 @@ class PoolFleet:
     def _bring_up(self, jobs: int) -> Pool:
         options = parse_cell_line(self._settings.options)
         resources = with_settings(options, Sky.load()).resources
-        is_local = _is_local(resources)
+        self._is_local = is_local = _is_local(resources)
         count = self._count_machines(jobs, is_local)
         self._size = count
         worker = Worker(self._settings.per_machine)
@@ -134,7 +136,8 @@ class PoolFleet:
         most = max(1, math.ceil(jobs / self._settings.per_machine))
         if self._settings.machines is not None:
             return min(self._settings.machines, most)
-        return min(os.cpu_count() or 1 if is_local else MACHINES, most)
+        first = math.ceil(FIRST_GROUPS / self._settings.per_machine)
+        return min(os.cpu_count() or 1 if is_local else first, most)
 
     def _check_wanted(self) -> None:
         if self._stopped.is_set():
@@ -147,6 +150,23 @@ class PoolFleet:
             if name != self._cluster and row is not None and row.state in ("up", "starting"):
                 with suppress(SkyError):
                     self._session.clusters.terminate(name)
+
+    def view(self, now: float) -> FleetView:
+        """Return the machines that are up, at a unix time."""
+        rows = [each.row for each in self._clusters()]
+        return view_fleet(rows, self._settings.per_machine, now)
+
+    def grow(self, slots: int) -> None:
+        """Launch machines, so that so many jobs run at a time; return at once.
+
+        There is but one this machine: its nodes are as many from the begin.
+        """
+        pool, wanted = self._pool, math.ceil(slots / self._settings.per_machine)
+        if pool is None or pool.closed or wanted <= self._size or self._is_local:
+            return
+        self._size = wanted
+        with suppress(SkyError):  # it goes on with those that it has
+            pool.resize(Nodes(min=1, desired=wanted))
 
     def give_back(self, jobs: int) -> None:
         """End machines that so few jobs do not need, once these are idle."""
@@ -232,16 +252,19 @@ class PoolFleet:
 
     def take_events(self) -> list[str]:
         """Return what has happened to machines since it was asked last."""
-        there = {each.row.name: describe_place(each.row) for each in self._clusters()}
+        # a machine in place of a lost one may have its cluster's name
+        there = {
+            (each.row.name, each.row.created): describe_place(each.row) for each in self._clusters()
+        }
         came = [
-            _("{name} is up: {place}").format(name=name, place=place)
-            for name, place in there.items()
-            if name not in self._told
+            _("{name} is up: {place}").format(name=key[0], place=place)
+            for key, place in there.items()
+            if key not in self._told
         ]
         left = [
-            _("{name} is gone: {place}").format(name=name, place=place)
-            for name, place in self._told.items()
-            if name not in there
+            _("{name} is gone: {place}").format(name=key[0], place=place)
+            for key, place in self._told.items()
+            if key not in there
         ]
         if came or left:
             self._nodes = {}

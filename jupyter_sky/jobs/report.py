@@ -14,7 +14,11 @@ from ..ledger.ledger import format_usd
 from ..resources import format_duration
 from ..tables import Table
 from ..translation import _, ngettext
+from .controller import MEASURED_JOBS
+from .fleet_plan import BagView, forecast_view
+from .job_forecast import ForecastRange
 from .job_queue import JobQueue, RecordedBag
+from .outlook import FleetView, view_bag
 from .values import BagCounts, BagSettings, End, JobState
 
 SHOWN_JOBS = 10
@@ -44,7 +48,8 @@ class BagReport:
     losses
         Attempts that were lost with their machines.
     seconds_left, usd_total
-        Expected time until the end (s), and expected cost of all; None while nothing is known.
+        Expected time until the end (s), and expected cost of all, each with the range that holds it
+        in 8 of 10 cases; None while nothing is known.
     failures
         Reasons of failed jobs with their numbers, the most frequent first.
     """
@@ -58,8 +63,8 @@ class BagReport:
     elapsed: float
     usd: float
     losses: int
-    seconds_left: float | None
-    usd_total: float | None
+    seconds_left: ForecastRange | None
+    usd_total: ForecastRange | None
     failures: tuple[tuple[str, int], ...]
 
     @property
@@ -94,8 +99,12 @@ class BagReport:
             return _("nothing carries it out")
         if self.seconds_left is None:
             return ""
-        return _("about {time} left, {usd} in all").format(
-            time=format_duration(self.seconds_left), usd=format_usd(self.usd_total or 0.0)
+        left, usd = self.seconds_left, self.usd_total
+        return _("about {time} left ({soon} to {late}), {usd} in all").format(
+            time=format_duration(left.mean),
+            soon=format_duration(left.low),
+            late=format_duration(left.high),
+            usd=format_usd(usd.mean if usd else 0.0),
         )
 
 
@@ -111,7 +120,12 @@ _ENDS = {
 
 
 def make_report(
-    record: RecordedBag, jobs: JobQueue, is_carried_out: bool, now: float, usd: float
+    record: RecordedBag,
+    jobs: JobQueue,
+    is_carried_out: bool,
+    now: float,
+    usd: float,
+    fleet: FleetView = FleetView(),  # noqa: B008  # it is frozen
 ) -> BagReport:
     """Return the report on a bag.
 
@@ -119,13 +133,17 @@ def make_report(
     ----------
     usd
         Cost of its machines up to now.
+    fleet
+        Its machines.
     """
     counts = jobs.counts(record.name)
     until = record.ended or now
     elapsed = max(0.0, until - record.begun) if record.begun else 0.0
     failed = jobs.rows(record.name, "state = 'failed'")
-    left = seconds_left(counts, elapsed) if record.reason is None else None
-    share = (elapsed + left) / elapsed if left is not None and elapsed else 1.0
+    left = total = None
+    if record.reason is None and counts.open:
+        view = _view(record, jobs, counts, fleet, elapsed, now)
+        left, total = forecast(view, counts, elapsed, usd)
     return BagReport(
         record.name,
         record.settings,
@@ -137,21 +155,57 @@ def make_report(
         usd,
         jobs.losses(record.name),
         left,
-        None if left is None else usd * share,
+        total,
         tuple(Counter(group_reason(row["reason"]) for row in failed).most_common()),
     )
 
 
-def seconds_left(counts: BagCounts, elapsed: float) -> float | None:
-    """Return the time that the rest takes at the present rate (s); None before the first has ended.
+def _view(
+    record: RecordedBag,
+    jobs: JobQueue,
+    counts: BagCounts,
+    fleet: FleetView,
+    elapsed: float,
+    now: float,
+) -> BagView | None:
+    newest = "state = 'succeeded' ORDER BY ended DESC LIMIT ?"
+    seconds = [row["seconds"] for row in jobs.rows(record.name, newest, (MEASURED_JOBS,))]
+    running = [now - row["begun"] for row in jobs.rows(record.name, "state = 'running'")]
+    return view_bag(counts, record.settings, fleet, seconds, running, elapsed)
+
+
+def forecast(
+    view: BagView | None, counts: BagCounts, elapsed: float, usd: float
+) -> tuple[ForecastRange | None, ForecastRange | None]:
+    """Return the time until the end (s) and the cost of all that are to be expected.
+
+    Where machines and run times are not known the rest goes on at the rate up to now; before the
+    first job has ended nothing is said.
+
+    Parameters
+    ----------
+    view
+        What is known of machines and run times.
+    elapsed, usd
+        Time (s) and cost up to now.
 
     Examples
     --------
-    >>> seconds_left(BagCounts(queued=30, succeeded=10), elapsed=60.0)
-    180.0
+    >>> left, total = forecast(None, BagCounts(queued=30, succeeded=10), elapsed=60.0, usd=1.0)
+    >>> left.mean, total.mean
+    (180.0, 4.0)
     """
+    expected = None if view is None else forecast_view(view)
+    if expected is not None:
+        hours, cost = expected.hours, expected.usd
+        left = ForecastRange(*(each * 3600 for each in (hours.mean, hours.low, hours.high)))
+        return left, ForecastRange(*(usd + each for each in (cost.mean, cost.low, cost.high)))
     ended = counts.succeeded + counts.failed
-    return counts.open / ended * elapsed if ended else None
+    if not ended or not elapsed:
+        return None, None
+    rest = counts.open / ended
+    same = ForecastRange(*[rest * elapsed] * 3)
+    return same, ForecastRange(*[usd * (1 + rest)] * 3)
 
 
 def group_reason(reason: str) -> str:

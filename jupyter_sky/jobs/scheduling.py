@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from .run_times import RunTimes
+from .stragglers import consider_copy
 from .values import BagCounts, BagSettings, End, JobChange, JobOutcome, JobState, OpenJob
 
 CHUNK_SECONDS = 0.5
@@ -17,8 +19,8 @@ MAX_DEATHS = 3
 """Processes that a job may end which ran it alone, before it seems to be their cause."""
 FAILURES_OF_ALL = 10
 """Jobs after whose failure, with no success, the others are taken to fail too."""
-TWIN_FACTOR = 1.5
-"""A job that runs for so many times the median is raced by a copy where a machine is free."""
+FEW_JOBS = 3
+"""Jobs that must have ended before others are called stragglers."""
 
 
 def judge_outcome(
@@ -238,12 +240,12 @@ def find_straggler(
     >>> find_straggler([(7, 12.0)], [10.0, 12.0, 11.0], frozenset()) is None
     True
     """
-    if len(seconds) < 3:
+    slow = [(elapsed, number) for number, elapsed in running if number not in copied]
+    if not slow or len(seconds) < FEW_JOBS:
         return None
-    median = sorted(seconds)[len(seconds) // 2]
-    slow = [
-        (elapsed, number)
-        for number, elapsed in running
-        if number not in copied and elapsed > max(TWIN_FACTOR * median, LONG_SECONDS)
-    ]
-    return max(slow)[1] if slow else None
+    elapsed, number = max(slow)
+    if elapsed < LONG_SECONDS:
+        return None
+    # those that still run would say that jobs are long, and no copy would be tried
+    times = RunTimes.of([max(each, 1e-3) / 3600 for each in seconds])
+    return number if consider_copy(elapsed / 3600, times).pays else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import SkyNoOffer, SkyUsageError, suggest
 from ..offers import Offer
@@ -323,8 +323,6 @@ def select_server(
     >>> select_server(sizes, 64, {"n16": 1.2, "n64": 1.0}).best.shape.nodes
     1
     """
-    if minimize not in ("cost", "time"):
-        raise SkyUsageError(f"minimize={minimize!r}", hint=suggest(minimize, ("cost", "time")))
     offers = list(offers)
     shapes = cluster_shapes(offers, total, resource)
     fitting = {id(shape.offer) for shape in shapes}
@@ -333,14 +331,11 @@ def select_server(
         for offer in offers
         if id(offer) not in fitting
     ]
-    ranked: list[Expectation] = []
-    for shape in shapes:
-        expectation, why = _expectation(shape, run_hours, lifetimes, formula, restart)
-        if expectation is None:
-            skipped.append((shape.offer, why))
-        else:
-            ranked.append(expectation)
-    if not ranked:
+    choice = rank_shapes(
+        shapes, run_hours, lifetimes, minimize=minimize, formula=formula, restart=restart
+    )
+    skipped += choice.skipped
+    if not choice.ranked:
         reasons = "; ".join(sorted({why for __, why in skipped})[:3]) or "no offers were given"
         raise SkyNoOffer(
             _("no cluster of exactly {total:g} {resource}: {reasons}").format(
@@ -348,6 +343,42 @@ def select_server(
             ),
             hint=_("give other offers, run times for more of them, or another total"),
         )
+    return replace(choice, skipped=tuple(skipped))
+
+
+def rank_shapes(
+    shapes: Iterable[Shape],
+    run_hours: Hours,
+    lifetimes: LifetimesBy | None = None,
+    *,
+    minimize: str = "cost",
+    formula: str = "replaced",
+    restart: float = 0.0,
+) -> Choice:
+    """Return shapes by expected cost or duration; all parameters as in `select_server`.
+
+    Returns
+    -------
+    Choice
+        The shapes, the best first; none where nothing is known of any.
+
+    Examples
+    --------
+    >>> sizes = [Offer("gcp", "r", f"n{n}", n, n, spot=True, price=n / 100) for n in (16, 64)]
+    >>> shapes = [Shape(sizes[0], 4), Shape(sizes[1], 1)]
+    >>> [one.shape.nodes for one in rank_shapes(shapes, {"n16": 1.2}).ranked]
+    [4]
+    """
+    if minimize not in ("cost", "time"):
+        raise SkyUsageError(f"minimize={minimize!r}", hint=suggest(minimize, ("cost", "time")))
+    ranked: list[Expectation] = []
+    skipped: list[tuple[Offer, str]] = []
+    for shape in shapes:
+        expectation, why = _expectation(shape, run_hours, lifetimes, formula, restart)
+        if expectation is None:
+            skipped.append((shape.offer, why))
+        else:
+            ranked.append(expectation)
     return Choice(tuple(sorted(ranked, key=_order(minimize))), tuple(skipped), minimize, formula)
 
 
@@ -356,7 +387,7 @@ def _expectation(
 ) -> tuple[Expectation | None, str]:
     """Return the expected cost of a shape, or None and the reason why there is none."""
     base, why = _base_hours(run_hours, shape)
-    model = _model(lifetimes, shape.offer)
+    model = find_lifetime(lifetimes, shape.offer)
     if shape.offer.price is None:
         why = "its price is not known"
     elif model is None:
@@ -391,7 +422,22 @@ def _base_hours(run_hours: Hours, shape: Shape) -> tuple[float | None, str]:
     return validation.check_number(hours, f"run time on {shape} (hours)", above=0), ""
 
 
-def _model(lifetimes: LifetimesBy | None, offer: Offer) -> Model | None:
+def find_lifetime(lifetimes: LifetimesBy | None, offer: Offer) -> Model | None:
+    """Return the lifetime of one machine of an offer; None where it is not among those given.
+
+    Parameters
+    ----------
+    lifetimes
+        See `LifetimesBy`. Unless given, what is assumed where nothing is known.
+    offer
+        The machine.
+
+    Examples
+    --------
+    >>> offer = Offer("gcp", "us-central1", "n1-highcpu-16", 16, 14.4, spot=True, price=0.12)
+    >>> find_lifetime({}, offer) is None
+    True
+    """
     from .priors import Beliefs
 
     if lifetimes is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyUsageError
@@ -25,7 +26,8 @@ def describe_bag(bag: BagRun) -> dict[str, Any]:
     dict
         ``name``; ``headline``, a sentence; ``states``, the number of jobs by state; ``total``;
         ``table`` of the jobs that ended last, as HTML; ``failures``, reasons with their numbers;
-        ``events`` of machines; ``over`` and ``carried_out``.
+        ``events`` of machines; ``seconds_left`` and ``usd_total``, each with ``mean``, ``low`` and
+        ``high``; ``over`` and ``carried_out``.
     """
     report = bag.report()
     return {
@@ -37,8 +39,8 @@ def describe_bag(bag: BagRun) -> dict[str, Any]:
         "failures": [{"reason": reason, "count": count} for reason, count in report.failures],
         "events": [{"at": at, "text": text} for at, text in bag.events()[-20:]],
         "usd": report.usd,
-        "seconds_left": report.seconds_left,
-        "usd_total": report.usd_total,
+        "seconds_left": report.seconds_left and asdict(report.seconds_left),
+        "usd_total": report.usd_total and asdict(report.usd_total),
         "over": report.reason is not None,
         "carried_out": report.is_carried_out,
     }

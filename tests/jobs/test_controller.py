@@ -14,9 +14,12 @@ import pytest
 from jupyter_sky.errors import SkyClusterLost, SkyError, SkyRunTaken
 from jupyter_sky.jobs import controller as controller_module
 from jupyter_sky.jobs.application import App, FunctionApp
+from jupyter_sky.jobs.backlog import MachineKind
 from jupyter_sky.jobs.controller import BagController
 from jupyter_sky.jobs.job_queue import JobQueue
-from jupyter_sky.jobs.values import BagCounts, BagSettings, End, OpenJob
+from jupyter_sky.jobs.outlook import FleetView
+from jupyter_sky.jobs.values import BagCounts, BagSettings, End, JobState, OpenJob
+from jupyter_sky.preemption.models import Exponential
 from tests.conftest import wait_until
 from tests.jobs.thread_fleet import ThreadFleet, engine_died, machine_gone
 
@@ -237,6 +240,14 @@ def test_after_the_deadline_nothing_begins(jobs: JobQueue) -> None:
     assert counts.queued == 100 - counts.succeeded
 
 
+def test_machines_are_added_where_the_deadline_needs_them(jobs: JobQueue) -> None:
+    add(jobs, 60, BagSettings("f", "function", deadline=4.0))
+    fleet = ThreadFleet()
+    fleet.machines = FleetView(MachineKind("safe", Exponential(0.0), 0.2), (0.1,))
+    controller(jobs, FunctionApp(lambda n: time.sleep(0.2)), fleet).run()
+    assert fleet.grown[0] >= 3, "60 jobs of 0.2 s, in less than 4 s"
+
+
 def test_bag_without_machines_keeps_its_queue(jobs: JobQueue) -> None:
     add(jobs, 3)
     fleet = ThreadFleet(slots=1)
@@ -285,7 +296,6 @@ def test_jobs_that_are_added_while_it_runs_are_run(jobs: JobQueue) -> None:
 def test_failed_jobs_run_again_on_demand(jobs: JobQueue) -> None:
     add(jobs, 4)
     controller(jobs, FunctionApp(fail_odd), ThreadFleet()).run()
-    from jupyter_sky.jobs.values import JobState
 
     assert jobs.retry("bag", [JobState.FAILED], time.time()) == 2
     fleet = ThreadFleet()

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from jupyter_sky.errors import SkyClusterLost, SkyError, SkyTaskLost
 from jupyter_sky.jobs.application import App
 from jupyter_sky.jobs.node import run_jobs
+from jupyter_sky.jobs.outlook import FleetView
 from jupyter_sky.jobs.values import JobOutcome, OpenJob
 
 
@@ -33,6 +34,8 @@ class ThreadFleet:
         self.sent: list[list[int]] = []
         self.lose: Callable[[Sequence[OpenJob]], SkyError | None] = lambda jobs: None
         self.is_ended = False
+        self.machines = FleetView()
+        self.grown: list[int] = []
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(slots)
 
@@ -69,6 +72,14 @@ class ThreadFleet:
     def take_events(self) -> list[str]:
         """Return no event."""
         return []
+
+    def view(self, now: float) -> FleetView:
+        """Return the machines that tests have set."""
+        return self.machines
+
+    def grow(self, slots: int) -> None:
+        """Note for how many jobs at a time there should be machines."""
+        self.grown.append(slots)
 
     def give_back(self, jobs: int) -> None:
         """Keep the threads."""
