@@ -118,6 +118,7 @@ def choose_fleet_size(
     least = max(1, sum(group.is_running for group in backlog.groups))
     most = max(least, min(backlog.jobs, most or backlog.jobs))
     by_mean = mean_groups(backlog, kind, deadline)
+    backlog = backlog.coarse(2 * by_mean)
     # the last jobs start early enough for a long one, and the mean is not quite known
     tail = min(backlog.run_times.quantile(0.995) * kind.ratio, deadline / 2)
     guess = 1.15 * by_mean * deadline / (deadline - tail) + 2
@@ -183,7 +184,7 @@ def earliest_deadline(
     >>> earliest_deadline(Backlog(8, RunTimes((1.0,), (1.0,))), kind, 4)
     2.1
     """
-    backlog = backlog.ordered()
+    backlog = backlog.ordered().coarse(groups)
     times = simulate_groups(backlog, kind, groups, seed=seed)
     hours = sorted(times.finish(groups, backlog.jobs, backlog.target).tolist())
     return float(hours[min(len(hours) - 1, math.ceil(chance * len(hours)) - 1)])

@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..preemption.models import Model
-from .backlog import Backlog, JobGroup, MachineKind
+from .backlog import MOST_JOBS, Backlog, JobGroup, MachineKind
 
 REPLICAS = (192, 1024)
 """Simulated bags, of large and of small ones: a chance near 0.95 has a standard error of 0.016, and
@@ -145,6 +145,8 @@ def simulate_groups(
     (2.0, 4.0)
     """
     least, most = REPLICAS
+    if backlog.jobs > 2 * MOST_JOBS:  # so many that they hardly vary
+        least //= 4
     count = replicas or min(most, max(least, _JOBS // max(backlog.jobs, 1)))
     return _Simulation(backlog, kind, groups, horizon, seed, count).run()
 

@@ -114,6 +114,7 @@ def forecast_bag(
     backlog = backlog.ordered()
     count = validation.check_count(groups or max(1, len(backlog.groups)), "groups")
     count = max(count, sum(group.is_running for group in backlog.groups))
+    backlog = backlog.coarse(count)
     jobs, target = backlog.jobs, backlog.target
     if target <= 0:
         nothing = ForecastRange(0.0, 0.0, 0.0)

@@ -14,7 +14,10 @@ from ..translation import _
 
 _PRIOR_SPREAD = 0.3
 _QUANTILES = (-1.28, -0.52, 0.0, 0.52, 1.28)
+_NORMAL = np.array([-1.88, -1.17, -0.77, -0.48, -0.23, 0.0, 0.23, 0.48, 0.77, 1.17, 1.88])
+"""Middles of eleven equally likely parts of a normal distribution."""
 _POINTS = 256
+_SIZES = 20
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,10 @@ class RunTimes:
 
     @classmethod
     def of(
-        cls, finished: Sequence[float], running: Sequence[float] = (), guess: float | None = None
+        cls,
+        finished: Sequence[float] | np.ndarray,
+        running: Sequence[float] | np.ndarray = (),
+        guess: float | None = None,
     ) -> RunTimes:
         """Return the distribution that jobs seen so far tell of.
 
@@ -89,6 +95,39 @@ class RunTimes:
         order = np.argsort(hours, kind="stable")
         return cls(tuple(hours[order].tolist()), tuple(weights[order].tolist()))
 
+    @classmethod
+    def by_size(
+        cls, finished: Sequence[float], sizes: Sequence[float], left: Sequence[float]
+    ) -> RunTimes:
+        """Return the distribution of jobs that are left, where work grows with a known size.
+
+        Parameters
+        ----------
+        finished, sizes
+            Run times in hours of finished jobs, and their sizes.
+        left
+            Sizes of the jobs that are left.
+
+        Returns
+        -------
+        RunTimes
+            Hours for one unit of size, times sizes that are left; as sure as the former.
+
+        Examples
+        --------
+        >>> short = RunTimes.by_size([1.0, 2.0, 4.1], [1.0, 2.0, 4.0], left=[0.5, 0.5])
+        >>> round(short.median, 2)
+        0.5
+        """
+        rates = cls.of([hours / size for hours, size in zip(finished, sizes, strict=True)])
+        some = np.asarray(left, float)
+        if len(some) > _SIZES:
+            some = np.quantile(some, (np.arange(_SIZES) + 0.5) / _SIZES)
+        hours = np.outer(rates.hours, some).ravel()
+        weights = np.repeat(np.asarray(rates.weights) / len(some), len(some))
+        order = np.argsort(hours, kind="stable")
+        return cls(tuple(hours[order].tolist()), tuple(weights[order].tolist()))
+
     @property
     def mean(self) -> float:
         """Expected run time, hours."""
@@ -119,6 +158,21 @@ class RunTimes:
         2.0
         """
         return RunTimes(self.hours, tuple(1e6 * weight for weight in self.weights))
+
+    def sums(self, count: int) -> RunTimes:
+        """Return the distribution of the time of several jobs one after the other.
+
+        It is normal, and as sure of its mean as this one.
+
+        Examples
+        --------
+        >>> round(RunTimes((1.0, 3.0), (1.0, 1.0)).sums(100).mean)
+        200
+        """
+        spread = math.sqrt(float(np.cov(self.hours, aweights=self.weights, ddof=0)) * count)
+        points = np.maximum(count * self.mean + spread * _NORMAL, 1e-9)
+        weight = sum(self.weights) / count / len(points)
+        return RunTimes(tuple(points.tolist()), (weight,) * len(points))
 
     def beyond(self, elapsed: float) -> RunTimes:
         """Return the distribution of a job that has run for `elapsed` hours and goes on.
