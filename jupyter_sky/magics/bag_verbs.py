@@ -76,7 +76,7 @@ def list_bags() -> Any:
 
 @verb(
     "bag submit",
-    'bag submit "simulate --salt {salt}" --sweep salt=0.1..0.9 -n 200',
+    "bag submit train:fit --sweep lr=0.1,0.01 --seed 0:5",
     word("APP", "Shell command with {parameters}, or a function module:name."),
     option("--sweep", "NAME=VALUES", "Values of parameters.", "--sweep lr=0.1,0.01,n=0:5"),
     option("--seed", "VALUES", "Values of the parameter seed.", "--seed 0:5"),
