@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .api.cells import cancel, handle, logs, run, wait
     from .api.clusters import check, down, extend, setup, status, up
     from .api.costs import cost, meter
+    from .api.jobs import bag, sweep
     from .api.pipelines import pipeline, read_dag, resume, write_dag
     from .api.planning import form, offers, plan, search
     from .api.settings import alias, config
@@ -75,6 +76,7 @@ _VERBS = {
     **dict.fromkeys("get put vars".split(), "api.variables"),
     **dict.fromkeys("form offers plan search".split(), "api.planning"),
     **dict.fromkeys("alias config".split(), "api.settings"),
+    **dict.fromkeys("bag sweep".split(), "api.jobs"),
     **dict.fromkeys("copy scratch".split(), "api.storage"),
     **dict.fromkeys("pipeline read_dag resume write_dag".split(), "api.pipelines"),
 }
@@ -170,6 +172,7 @@ __all__ = [
     "__version__",
     "accelerators",
     "alias",
+    "bag",
     "callbacks",
     "cancel",
     "catalog",
@@ -211,6 +214,7 @@ __all__ = [
     "status",
     "stderr",
     "stdout",
+    "sweep",
     "tracker",
     "up",
     "vars",

@@ -103,7 +103,16 @@ class SkyNodeLost(SkyEngineLost):
 
 
 class SkyTaskLost(SkyError):
-    """Nodes died while they ran a call, and it is not sent again."""
+    """Nodes died while they ran a call, and it is not sent again.
+
+    Attributes
+    ----------
+    is_at_fault : bool
+        Whether the call was alone on an engine that died while its machine went on: it may be the
+        cause.
+    """
+
+    is_at_fault: bool = False
 
 
 class SkySharedLost(SkyError):
@@ -160,6 +169,10 @@ class SkyStoreError(SkyError):
 
 class SkyRunTaken(SkyError):
     """Another controller carries a run out."""
+
+
+class SkyBagFailed(SkyError):
+    """Jobs of a bag have failed."""
 
 
 class SkyNameTaken(SkyStoreError):

@@ -78,6 +78,10 @@ def test_everything_asked():
             "--map lr=[0.1, 0.01] --map n=range(3) --at-once 2",
             {"maps": (CellMap("lr", "[0.1,0.01]"), CellMap("n", "range(3)")), "at_once": 2},
         ),
+        (
+            "--sweep lr=0.1,0.01,n=0:2 --seed 0:3 --at-once 4",
+            {"ranges": {"lr": [0.1, 0.01], "n": [0, 1], "seed": [0, 1, 2]}, "at_once": 4},
+        ),
         ("--if 'acc > .9'", {"condition": "acc > .9"}),
         (
             "--if ok -o m --default m=[1,a] --retry 2",

@@ -23,8 +23,8 @@ _LONGEST = 80
 """Characters of a value that are shown."""
 
 
-def parse_condition(text: str) -> str:
-    """Check the condition of ``--if``, and return it.
+def parse_condition(text: str, name: str = "--if") -> str:
+    """Check the condition of ``--if``, or of an option of another name, and return it.
 
     Raises
     ------
@@ -40,15 +40,18 @@ def parse_condition(text: str) -> str:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError):
         raise SkyUsageError(
-            _("--if {text}: not an expression").format(text=text), hint=IF_HINT
-        ) from (None)
+            _("{name} {text}: not an expression").format(name=name, text=text),
+            hint=IF_HINT.replace("--if", name),
+        ) from None
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED):
             raise SkyUsageError(
-                _("--if {text}: {part} is not allowed in a condition").format(
-                    text=text, part=ast.unparse(node) if isinstance(node, ast.expr) else text
+                _("{name} {text}: {part} is not allowed in a condition").format(
+                    name=name,
+                    text=text,
+                    part=ast.unparse(node) if isinstance(node, ast.expr) else text,
                 ),
-                hint=IF_HINT,
+                hint=IF_HINT.replace("--if", name),
             )
     return text.strip()
 
@@ -68,7 +71,7 @@ def condition_names(condition: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(node.id for node in names))
 
 
-def is_met(condition: str, values: Mapping[str, Any]) -> bool:
+def is_met(condition: str, values: Mapping[str, Any], name: str = "--if") -> bool:
     """Return whether a condition holds.
 
     Parameters
@@ -77,6 +80,8 @@ def is_met(condition: str, values: Mapping[str, Any]) -> bool:
         As `parse_condition` returns it.
     values
         Of its names: what JSON can hold, and numbers of NumPy.
+    name
+        Of the option, for messages.
 
     Raises
     ------
@@ -88,14 +93,14 @@ def is_met(condition: str, values: Mapping[str, Any]) -> bool:
     >>> is_met("acc > .9", {"acc": 0.93}), is_met("'loss' in row", {"row": {"acc": 1}})
     (True, False)
     """
-    code = compile(parse_condition(condition), "--if", "eval")
-    known = {name: _plain(name, values) for name in condition_names(condition)}
+    code = compile(parse_condition(condition, name), name, "eval")
+    known = {each: _plain(each, values) for each in condition_names(condition)}
     try:
         return bool(eval(code, {"__builtins__": {}}, known))
     except Exception as error:
         raise SkyUsageError(
-            _("--if {condition}: {name}: {error}").format(
-                condition=condition, name=type(error).__name__, error=error
+            _("{name} {condition}: {kind}: {error}").format(
+                name=name, condition=condition, kind=type(error).__name__, error=error
             )
         ) from None
 

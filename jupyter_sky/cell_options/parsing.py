@@ -24,6 +24,7 @@ from ..translation import _
 from .conditions import parse_condition, parse_defaults
 from .data import parse_data, parse_uploads
 from .identifiers import check_identifier, nearest_identifier
+from .ranges import read_ranges
 from .schema import BY_DEST, BY_FLAG, OPTIONS, Option
 from .sweep import parse_maps
 from .values import DATA_ENGINES, CellInput, CellOptions, CellOutput
@@ -87,6 +88,7 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         name=_run_name(given),
         after=_task_names(_names(given, "after")),
         maps=parse_maps(_names(given, "map"), {read.name for read in inputs}),
+        ranges=read_ranges(*(given.get(dest, [None])[0] for dest in ("sweep", "seed"))),
         at_once=_count(given, "at_once"),
         condition=parse_condition(given["if"][0]) if "if" in given else "",
         defaults=parse_defaults(_names(given, "default")),

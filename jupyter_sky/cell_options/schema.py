@@ -141,7 +141,15 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
             *("--map", "NAME=LIST,...", "A task for each value; -o gathers a list."),
             *("--map lr=[0.1,0.01]", ""),
         ),
-        ("--at-once", "N", "Most tasks of --map at a time; else 8.", "--at-once 4", ""),
+        (
+            *("--sweep", "NAME=VALUES", "A job for each combination, as a bag."),
+            *("--sweep lr=0.1,0.01", ""),
+        ),
+        ("--seed", "VALUES", "Values of seed, beside those of --sweep.", "--seed 0:5", ""),
+        (
+            *("--at-once", "N", "Most tasks of --map; machines of --sweep."),
+            *("--at-once 4", ""),
+        ),
         ("--if", "CONDITION", "Run only if it holds.", '--if "acc > .9"', "local-name"),
         (
             *("--default", "NAME=VALUE,...", "Values of -o if --if does not hold."),

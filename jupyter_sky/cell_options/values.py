@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..resources import Resources
 
@@ -78,11 +80,12 @@ class CellOptions:
     chosen after a loss, empty for the usual one and None not to go on; `checkpoint` the seconds
     between two saves, None where the schedule decides. `name` and `after` name the cell's task and
     those that it waits for in a pipeline; `maps` make several tasks of it, and `at_once` run at a
-    time. `engine` is a data engine on the machines of the cluster; with `sql` the cell is a
-    statement for it. It runs if `condition` holds, empty for always; else its outputs are
-    `defaults`. A pipeline tries it `retries` times more after an error of its own. `search` is
-    ``cost`` or ``time`` where machines are tried, empty elsewhere: `trials` of them at most, for
-    `budget` USD, until `deadline` seconds have passed.
+    time; `ranges` make it a bag of jobs, on `at_once` machines. `engine` is a data engine on the
+    machines of the cluster; with `sql` the cell is a statement for it. It runs if `condition`
+    holds, empty for always; else its outputs are `defaults`. A pipeline or a bag tries it `retries`
+    times more after an error of its own. `search` is ``cost`` or ``time`` where machines are tried,
+    empty elsewhere: `trials` of them at most, for `budget` USD, until `deadline` seconds have
+    passed.
     """
 
     resources: Resources = field(default_factory=Resources)
@@ -107,6 +110,7 @@ class CellOptions:
     name: str | None = None
     after: tuple[str, ...] = ()
     maps: tuple[CellMap, ...] = ()
+    ranges: Mapping[str, Any] = field(default_factory=dict)
     at_once: int | None = None
     condition: str = ""
     defaults: tuple[CellDefault, ...] = ()

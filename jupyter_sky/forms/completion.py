@@ -96,6 +96,10 @@ class CompletionContext:
         """No field asks for a run of a graph."""
         return ()
 
+    def bags(self) -> Iterable[str]:
+        """No field asks for a bag of jobs."""
+        return ()
+
 
 def complete(
     key: str,

@@ -331,6 +331,7 @@ class Dispatcher:
             task.losses.append(f"node {node.rank}: {why}")
         error = loss_error(task, node.rank, why)
         if error is not None:
+            error.is_at_fault = at_fault
             task.fail(error)
         elif not self.groups.restart(task, node.rank):
             task.rewind()

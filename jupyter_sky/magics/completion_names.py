@@ -49,6 +49,10 @@ class CompletionSources(Protocol):
         """Names of runs of graphs."""
         ...
 
+    def bags(self) -> Iterable[str]:
+        """Names of bags of jobs."""
+        ...
+
 
 class LiveSources(CompletionSources, Protocol):
     """Names that a line of a notebook asks for, too."""
@@ -67,6 +71,7 @@ def _names_of_kind(kind: str, sources: CompletionSources) -> list[tuple[str, str
     known: dict[str, Callable[[], Iterable[str]]] = {
         "alias": sources.aliases,
         "arch": lambda: ARCHES,
+        "bag": sources.bags,
         "cloud": known_names,
         "cluster": sources.clusters,
         "cpu-vendor": lambda: VENDORS,

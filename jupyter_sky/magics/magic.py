@@ -103,6 +103,10 @@ class SkyMagics(Magics):
         except SyntaxError as error:
             raise _hide_package_frames(self.shell, error) from None
         try:
+            if options.ranges:
+                from .bag_cells import run_bag
+
+                return run_bag(self.shell.transform_cell(cell), options, self.shell.user_ns)
             if options.maps:
                 from .sweep_cells import run_sweep
 
@@ -243,6 +247,13 @@ class _SessionSources:
         from ..api.pipelines import run_names
 
         return run_names()
+
+    def bags(self) -> Iterable[str]:
+        if self._session() is None:
+            return []
+        from ..api.jobs import bag_names
+
+        return bag_names()
 
 
 def _hide_package_frames(shell: Any, error: BaseException) -> Exception:

@@ -11,6 +11,7 @@ from ..errors import SkyUsageError, suggest
 from ..quantities import join_durations
 from ..translation import _
 from . import (  # noqa: F401 (each declares its verbs)
+    bag_verbs,
     catalog_verbs,
     cell_verbs,
     cluster_verbs,

@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..config.layers import as_environment
 from ..errors import SkyError
-from ..runs.journal import RunJournal
 from ..translation import _
 
 if TYPE_CHECKING:
@@ -23,7 +23,15 @@ BEGIN_SECONDS = 60.0
 """Longest wait until the process has taken its run over."""
 
 
-def start_detached(config: Sky, journal: RunJournal, name: str) -> None:
+class Owned(Protocol):
+    """Journal that says which process carries each of its runs out."""
+
+    def owner(self, name: str) -> Mapping[str, Any]:
+        """Return the process that carries a run out, or was the last to; empty before any."""
+        ...
+
+
+def start_detached(config: Sky, journal: Owned, name: str, verb: str = "pipeline") -> None:
     """Carry a stored run out in a process of its own; return once it has taken the run over.
 
     The process has the settings and the working folder of this one, and goes on when this one, its
@@ -37,19 +45,22 @@ def start_detached(config: Sky, journal: RunJournal, name: str) -> None:
         With the run.
     name
         Of the run.
+    verb
+        Whose command ``resume`` carries it out.
 
     Raises
     ------
     SkyError
         The process has not begun; the message has what it printed.
     """
-    path = Path(config.data_dir) / LOGS / f"{name}.log"
+    log_name = name if verb == "pipeline" else f"{verb}-{name}"
+    path = Path(config.data_dir) / LOGS / f"{log_name}.log"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     before = journal.owner(name)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "jupyter_sky.cli", "pipeline", "resume", name],
+            [sys.executable, "-m", "jupyter_sky.cli", verb, "resume", name],
             env={**os.environ, **as_environment(config)},
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -66,6 +77,6 @@ def start_detached(config: Sky, journal: RunJournal, name: str) -> None:
                 _("the process of run {name} has not begun: {printed}").format(
                     name=name, printed=printed or _("it printed nothing")
                 ),
-                hint=_("carry it out here: %sky pipeline resume {name}").format(name=name),
+                hint=_("carry it out here: %sky {verb} resume {name}").format(verb=verb, name=name),
             )
         time.sleep(0.05)

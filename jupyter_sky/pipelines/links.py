@@ -131,6 +131,7 @@ def link_cells(cells: Sequence[PipelineCell]) -> Pipeline:
     for index, cell in enumerate(cells):
         if cell.kind in _TASKS:
             links |= dict.fromkeys(_links_of(cells, index, order))
+            findings += _find_bag(cell)
             findings += _find_unknown_tasks(cells, cell)
             findings += _find_missing(cells, index, order)
             findings += _find_lost_changes(cells, index)
@@ -217,6 +218,17 @@ def _keeper(cells: Sequence[PipelineCell], cell: PipelineCell, name: str) -> Pip
     cluster = cell.options.cluster if cell.options else None
     earlier = (o for o in reversed(cells) if o.options and o.options.cluster == cluster)
     return next((other for other in earlier if name in other.makes), None)
+
+
+def _find_bag(cell: PipelineCell) -> Iterator[Finding]:
+    """Find a cell that is a bag of jobs, which has a queue of its own."""
+    if cell.options and cell.options.ranges:
+        yield Finding(
+            cell.number,
+            _("cell {cell} with --sweep is a bag of jobs, and no task").format(cell=cell.name),
+            _("--map makes a task of each value"),
+            is_error=True,
+        )
 
 
 def _find_unknown_tasks(cells: Sequence[PipelineCell], cell: PipelineCell) -> Iterator[Finding]:

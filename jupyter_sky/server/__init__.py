@@ -18,7 +18,18 @@ def load(server_app: Any) -> None:
     """Add the handlers to a Jupyter server."""
     from jupyter_server.utils import url_path_join
 
-    from . import clusters, cost, files, form, notebook_runs, offers, overview, pipelines, runs
+    from . import (
+        bags,
+        clusters,
+        cost,
+        files,
+        form,
+        notebook_runs,
+        offers,
+        overview,
+        pipelines,
+        runs,
+    )
     from .poller import SCHEMA
     from .service import SkyService
 
@@ -29,7 +40,7 @@ def load(server_app: Any) -> None:
     web.settings["jupyter_sky"] = service = SkyService(server_app, logger)
     cost.enforce_budget(service)
     base = web.settings["base_url"]
-    modules = (overview, clusters, files, runs, notebook_runs, pipelines, offers, form, cost)
+    modules = (overview, clusters, files, runs, notebook_runs, pipelines, bags, offers, form, cost)
     web.add_handlers(
         ".*$",
         [

@@ -127,11 +127,11 @@ export interface IOffers {
   notes: string[];
 }
 
-/** Run of a graph of tasks, such as that of a notebook. */
-export interface IPipelineRun {
+/** Run of a graph of tasks, such as that of a notebook, or a bag of jobs. */
+export interface IListedRun {
   name: string;
   made: number;
-  states: Record<string, number>; // number of tasks in each
+  states: Record<string, number>; // number of tasks or jobs in each
   usd: number;
   over: boolean;
   carried_out: boolean; // by a process that lives
@@ -242,8 +242,13 @@ export class Api {
   }
 
   /** The newest runs of graphs, and the number of older ones. */
-  pipelines(): Promise<{ runs: IPipelineRun[]; more: number }> {
+  pipelines(): Promise<{ runs: IListedRun[]; more: number }> {
     return this.get('pipelines');
+  }
+
+  /** The newest bags of jobs, and the number of older ones. */
+  bags(): Promise<{ runs: IListedRun[]; more: number }> {
+    return this.get('bags');
   }
 
   offers(query: {

@@ -1,5 +1,6 @@
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
+import { bags } from './bags';
 import { card } from './card';
 import { cost } from './cost';
 import { form } from './form';
@@ -9,6 +10,6 @@ import { pipelines } from './pipelines';
 import { views } from './views';
 
 // Each part of the face is one plugin in a file of its own.
-const plugins: JupyterFrontEndPlugin<any>[] = [shell, views, form, card, logs, pipelines, cost];
+const plugins: JupyterFrontEndPlugin<any>[] = [shell, views, form, card, logs, pipelines, bags, cost];
 
 export default plugins;

@@ -1,7 +1,7 @@
 /** Runs of graphs as the server tells them, and the list of them. */
 
 import { h } from '../../jupyter_sky/widgets/static/base.js';
-import type { Api, IPipelineRun } from './api';
+import type { Api, IListedRun } from './api';
 import { money, Translate, when } from './format';
 
 const PERIOD = 3000;
@@ -17,27 +17,45 @@ export function askServer(api: Api, name: string): (kind: string, payload?: any)
 }
 
 /** State of a run in words: the numbers of its tasks by state. */
-export function states(run: IPipelineRun, _: Translate): string {
+export function states(run: IListedRun, _: Translate): string {
   const counts = Object.entries(run.states).map(([state, count]) => `${count} ${_(state)}`);
   const stands = run.over || run.carried_out ? [] : [_('its process has ended')];
   return [...counts, ...stands].join(', ');
 }
 
-/** Shows the list of runs, renewed while it is open. */
-export function mountList(host: HTMLElement, sky: { api: Pick<Api, 'pipelines'>; _: Translate }, open: (name: string) => void): () => void {
-  const { api, _ } = sky;
-  const list: HTMLElement = h('ul', { class: 'jsky-Panel-list', 'aria-label': _('Pipelines') });
+/** What a list of runs is of, in words, and where it is read. */
+export interface IListKind {
+  label: string;
+  title: string; // what a click on one does
+  none: string; // said above `example` while there is none
+  example: string;
+  read: () => Promise<{ runs: IListedRun[]; more: number }>;
+}
+
+export function pipelineKind(api: Pick<Api, 'pipelines'>, _: Translate): IListKind {
+  return {
+    label: _('Pipelines'),
+    title: _('Click to see its graph'),
+    none: _('No graph has been run yet. This runs the cells of a notebook as one:'),
+    example: '%sky pipeline run train.ipynb',
+    read: () => api.pipelines()
+  };
+}
+
+/** Shows a list of runs, renewed while it is open. */
+export function mountList(host: HTMLElement, _: Translate, kind: IListKind, open: (name: string) => void): () => void {
+  const list: HTMLElement = h('ul', { class: 'jsky-Panel-list', 'aria-label': kind.label });
   const note = h('p', { class: 'jsky-Panel-quiet' }, _('reading…'));
   const trouble = h('p', { role: 'alert' });
   host.append(list, note, trouble);
   let timer: ReturnType<typeof setTimeout>;
   let over = false;
   let shown = '';
-  const row = (run: IPipelineRun) => {
+  const row = (run: IListedRun) => {
     const facts = [states(run, _), when(run.made, Date.now() / 1000)].join(' · ');
     const name = h('b', { text: run.name });
     const line = h('button', { type: 'button', class: 'jsky-Row-line jsky-Run-cell' }, name);
-    const title = [run.name, facts, _('Click to see its graph')].join('\n');
+    const title = [run.name, facts, kind.title].join('\n');
     return h(
       'li',
       { class: 'jsky-Row jsky-Run', title, 'data-jsky-pipeline': run.name, on: { click: () => open(run.name) } },
@@ -48,7 +66,7 @@ export function mountList(host: HTMLElement, sky: { api: Pick<Api, 'pipelines'>;
   };
   const turn = async () => {
     try {
-      const { runs, more } = await api.pipelines();
+      const { runs, more } = await kind.read();
       if (over) return;
       trouble.textContent = '';
       const now = JSON.stringify(runs);
@@ -58,9 +76,8 @@ export function mountList(host: HTMLElement, sky: { api: Pick<Api, 'pipelines'>;
         if (focused) list.querySelector<HTMLElement>(`[data-jsky-pipeline="${CSS.escape(focused)}"] button`)?.focus();
         shown = now;
       }
-      const none = _('No graph has been run yet. This runs the cells of a notebook as one:');
       note.replaceChildren(
-        ...(runs.length ? (more ? [_('and %1 older ones', more)] : []) : [none, h('pre', { text: '%sky pipeline run train.ipynb' })])
+        ...(runs.length ? (more ? [_('and %1 older ones', more)] : []) : [kind.none, h('pre', { text: kind.example })])
       );
     } catch (error: any) {
       if (over) return;

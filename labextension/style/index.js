@@ -4,6 +4,7 @@ import '../../jupyter_sky/widgets/static/cost.css';
 import '../../jupyter_sky/widgets/static/card.css';
 import '../../jupyter_sky/widgets/static/logs.css';
 import '../../jupyter_sky/widgets/static/run.css';
+import '../../jupyter_sky/widgets/static/bag.css';
 import './runs.css';
 import './files.css';
 import '../../jupyter_sky/widgets/static/form.css';

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { render } from '../../jupyter_sky/widgets/static/run.js';
-import { mountList } from '../src/pipelineList';
+import { mountList, pipelineKind } from '../src/pipelineList';
 
 function told(change: Record<string, any> = {}): any {
   return {
@@ -112,7 +112,7 @@ describe('the list of runs', () => {
     let runs: any[] = [];
     const api: any = { pipelines: async () => ({ runs, more: 0 }) };
     const _ = (text: string) => text;
-    const dispose = mountList(host, { api, _ }, name => opened.push(name));
+    const dispose = mountList(host, _, pipelineKind(api, _), name => opened.push(name));
     await vi.advanceTimersByTimeAsync(10);
     expect(host.textContent).toContain('%sky pipeline run');
     const rest = { made: 0, usd: 0.5, over: false };

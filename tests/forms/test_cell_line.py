@@ -48,6 +48,8 @@ VALUES: dict[str, st.SearchStrategy] = {
     "pip": st.sampled_from(["torch>=2,<3", "numpy, pandas", "torch==2.*"]),
     "env": NAMES.map(str.upper),
     "map": st.sampled_from(["lr=[0.1, 0.01]", "n=range(3), kind=[a, b]"]),
+    "sweep": st.sampled_from(["lr=0.1,0.01,n=0:5", "kind=adam"]),
+    "seed": st.sampled_from(["0:5", "1,2"]),
     "if": st.sampled_from(["acc > .9", "'x' in rows and not done"]),
     "default": st.sampled_from(["m=None", "n=[1, a], k=2"]),
     "retry": st.sampled_from(["0", "3"]),

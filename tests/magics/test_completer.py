@@ -45,6 +45,9 @@ class Sources:
     def graph_runs(self):
         return ["nightly"]
 
+    def bags(self):
+        return ["ions"]
+
 
 @pytest.fixture
 def complete():
@@ -110,6 +113,8 @@ def complete():
         ("%sky pipeline status --f", ["--follow"]),
         ("%sky pipeline logs nightly f", ["fit"]),
         ("%sky pipeline export ni", ["nightly"]),
+        ("%sky bag status i", ["ions"]),
+        ("%sky bag logs i", ["ions"]),
         ("%sky vars te", ["test"]),
         ("%sky put d", ["data", "df"]),
         (

@@ -80,7 +80,7 @@ def test_a_run_is_followed_in_its_cell_and_in_the_panel(book: Notebook, lab: Lab
     row.wait_for()
     assert "1 failed" in row.inner_text() and "process" not in row.inner_text()
     row.locator("button").click()
-    tab = page.locator(".jsky-PipelineTab")
+    tab = page.locator(".jsky-RunTab")
     _task(tab, "fit").filter(has_text="running").wait_for()
     page.screenshot(path=ARTIFACTS / "pipeline-tab.png")
     tab.get_by_role("button", name="Pause").click()

@@ -1,0 +1,52 @@
+"""Ranges of parameters as options of cells and verbs write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_sky.cell_options.ranges import read_ranges
+from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.pipelines.cells import read_cells
+from jupyter_sky.pipelines.links import link_cells
+
+
+@pytest.mark.parametrize(
+    ("text", "seed", "ranges"),
+    [
+        ("lr=0.1,0.01", None, {"lr": [0.1, 0.01]}),
+        (
+            "lr=0.1,0.01,kind=adam,sgd",
+            "0:2",
+            {"lr": [0.1, 0.01], "kind": ["adam", "sgd"], "seed": [0, 1]},
+        ),
+        ("n=0:10:5", None, {"n": [0, 5]}),
+        ("salt=-0.5..1e3", None, {"salt": (-0.5, 1000.0)}),
+        ("layers=[1,2],[3]", None, {"layers": [[1, 2], [3]]}),
+        (None, "7", {"seed": [7]}),
+    ],
+)
+def test_ranges_are_read(text: str | None, seed: str | None, ranges: dict) -> None:
+    assert read_ranges(text, seed) == ranges
+
+
+@pytest.mark.parametrize(
+    ("text", "seed", "message"),
+    [
+        ("0.1,0.2", None, "--sweep 0.1,0.2: not a name with values"),
+        ("lr=", None, "--sweep lr=: not understood"),
+        ("lr=f(1)", None, "not understood"),
+        ("lr=1,lr=2", None, "lr is given twice"),
+        ("seed=1", "0:3", "seed is given twice"),
+        ("class=1", None, "class"),
+    ],
+)
+def test_invalid_ranges(text: str, seed: str | None, message: str) -> None:
+    with pytest.raises(SkyUsageError, match=message):
+        read_ranges(text, seed)
+
+
+def test_bag_in_a_pipeline_is_refused() -> None:
+    cell = {"cell_type": "code", "source": "%%sky --sweep n=0:3 --task fit\nn", "metadata": {}}
+    (finding,) = link_cells(read_cells({"cells": [cell]})).findings
+    assert finding.is_error
+    assert "cell fit with --sweep is a bag of jobs" in finding.text
