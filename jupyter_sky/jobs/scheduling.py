@@ -224,6 +224,9 @@ def find_straggler(
 ) -> int | None:
     """Return the number of the job that a free machine races with a copy; None for none.
 
+    A copy is expected to end first and to save more machine time than it takes: a job that takes
+    long because others like it do is left alone (`stragglers`).
+
     Parameters
     ----------
     running
