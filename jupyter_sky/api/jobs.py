@@ -171,6 +171,11 @@ def sweep(
     name, **settings
         As `bag` has them.
 
+    Returns
+    -------
+    BagRun
+        The bag, which runs.
+
     Examples
     --------
     >>> sky.sweep(train, {"lr": [0.1, 0.01], "seed": range(5)}).wait()  # doctest: +SKIP

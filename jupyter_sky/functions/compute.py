@@ -315,7 +315,12 @@ class Compute(CallTarget):
             from .image_bootstrap import prepare_nodes
 
             prepare_nodes(self._resolved_image, pool, ranks)
-        self._node_volumes.bring(self._volumes(self._chosen), pool, ranks)
+        nodes = {each: pool.members.nodes_of(each) for each in pool.clusters}
+        wanted = [
+            (cluster, [node.cluster_rank for node in of_cluster if node.rank in ranks])
+            for cluster, of_cluster in nodes.items()
+        ]
+        self._node_volumes.bring(self._volumes(self._chosen), wanted)
 
     # -- choice of machines ------------------------------------------------------------------------
 

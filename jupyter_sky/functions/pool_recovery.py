@@ -21,7 +21,7 @@ from ..provider.register import find_facts
 from ..translation import _
 from .nodes import PoolNode
 from .replacement import is_replaceable, ranks_to_replace, retry_delay
-from .shared.state_keeper import StateKeeper
+from .shared.state_replica import StateReplica
 from .spot_watch import SpotWatch
 from .topology import shared_state_endpoint
 
@@ -79,7 +79,7 @@ class PoolRecovery:
         self._threads: list[threading.Thread] = []
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._serial = 0
-        self._shared = StateKeeper(pool)
+        self._shared = StateReplica(pool)
         self._spot = SpotWatch(pool, launcher, self.return_to_spot)
 
     def begin(self) -> None:

@@ -11,7 +11,6 @@ from ..accelerators import accelerator as known_accelerator
 from ..errors import SkyUsageError, suggest
 from ..resources import Resources, parse_duration
 from ..translation import _
-from .timeouts import CANCEL_GRACE_SECONDS
 from .volumes import Volume, checked_volumes
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ AllocationStrategy, SelectionStrategy = Allocation, Selection
 WorkerExecutor = Literal["auto", "thread", "process"]
 EXECUTORS = ("auto", "thread", "process")
 CONSOLES = ("rich", "minimal", "log", "silent")
+CANCEL_GRACE_SECONDS = 60.0
+"""Time that a call may take to stop when another call of its group has failed."""
 
 
 @dataclass(frozen=True, slots=True)

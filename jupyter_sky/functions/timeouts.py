@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import SkyError
+from .specs import CANCEL_GRACE_SECONDS
 
 if TYPE_CHECKING:
     from .sent_batch import SentBatch
@@ -21,8 +22,6 @@ SLACK_SECONDS = 0.45
 """Delay after a call's limit within which its engine must report: half a second in all."""
 STOP_TIMEOUT_SECONDS = {"timeout": 0.6, "cancel": 1.5, "close": 12.0}
 """Time that an engine may take to report that it has stopped a call, by reason."""
-CANCEL_GRACE_SECONDS = 60.0
-"""Time that a call may take to stop when another call of its group has failed."""
 
 
 class TimeoutMonitor:

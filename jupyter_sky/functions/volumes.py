@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ..executor.cluster import ClusterHandle
     from ..executor.datasets import CellDataset
     from ..storage.uri import StorageUri
-    from .pool import Pool
 
 SYSTEM_FOLDERS = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/opt", "/proc", "/root", "/run")
 SYSTEM_FOLDERS += ("/sbin", "/sys", "/tmp", "/usr", "/var")
@@ -146,8 +145,15 @@ class NodeVolumes:
         if cloud is not None:
             check_paths([self._listed[each] for each in volumes], cloud)
 
-    def bring(self, volumes: Sequence[Volume], pool: Pool, ranks: Sequence[int]) -> None:
-        """Bring volumes to nodes of a pool; a machine that has them gets nothing.
+    def bring(
+        self, volumes: Sequence[Volume], nodes: Iterable[tuple[ClusterHandle, Sequence[int]]]
+    ) -> None:
+        """Bring volumes to nodes; a machine that has them gets nothing.
+
+        Parameters
+        ----------
+        nodes
+            Clusters with ranks in them.
 
         Raises
         ------
@@ -158,9 +164,8 @@ class NodeVolumes:
             return
         self.check(volumes, None)
         listed = [self._listed[each] for each in volumes]
-        for cluster in pool.clusters:
-            nodes = pool.members.nodes_of(cluster)
-            bring_to_nodes(listed, cluster, [n.cluster_rank for n in nodes if n.rank in ranks])
+        for cluster, ranks in nodes:
+            bring_to_nodes(listed, cluster, ranks)
 
 
 def bring_to_nodes(

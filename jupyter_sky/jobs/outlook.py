@@ -1,4 +1,4 @@
-"""What is known of a bag, as the decisions on its machines and its forecast take it."""
+"""View of a bag that the decisions on its machines and its forecast take."""
 
 from __future__ import annotations
 

@@ -186,8 +186,8 @@ def _make_task(
     earlier = place - _at_once(pipeline, cell)
     links = [link for link in pipeline.links if link.consumer == cell.name]
     kept = [link.producer for link in links if link.kind.is_of_one_cluster]
-    lane = {task.name for task in pipeline.tasks if task.options is None}
-    stays = lane if cell.name in lane else set()
+    local_cells = {task.name for task in pipeline.tasks if task.options is None}
+    stays = local_cells if cell.name in local_cells else set()
     reads = {
         link.name: _producers(pipeline, link.producer, expanded)
         for link in links

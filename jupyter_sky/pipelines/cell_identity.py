@@ -227,8 +227,8 @@ def _left_variables(pipeline: Pipeline, cell: PipelineCell, sent: Container[str]
         and (link.kind is LinkKind.KEPT or (link.kind is LinkKind.DATA and link.name in cell.sent))
     }
     if cell.options is None:
-        lane = [task for task in pipeline.tasks if task.options is None]
-        for one in lane[: lane.index(cell)]:
+        local_cells = [task for task in pipeline.tasks if task.options is None]
+        for one in local_cells[: local_cells.index(cell)]:
             if changed := sorted(one.changes) or _process_settings(one):
                 left[f"{one.name}: {', '.join(changed)}"] = one.name
     return left

@@ -151,13 +151,13 @@ def _links_of(cells: Sequence[PipelineCell], index: int, order: _Before) -> Iter
         if name in tasks:
             yield Link(name, cell.name, kind=LinkKind.AFTER)
     if cell.options is None:
-        lane = [other for other in before if other.kind in (Kind.HERE, Kind.SHOW)]
-        if lane:
-            yield Link(lane[-1].name, cell.name, kind=LinkKind.ORDER)
+        local_cells = [other for other in before if other.kind in (Kind.HERE, Kind.SHOW)]
+        if local_cells:
+            yield Link(local_cells[-1].name, cell.name, kind=LinkKind.ORDER)
         return
     sent = cell.sent if cell.options.inputs else ()
     for name in sorted(cell.reads.difference(sent)):
-        if _nearest(before, name) is None and (other := _keeper(before, cell, name)):
+        if _nearest(before, name) is None and (other := _cell_with(before, cell, name)):
             yield Link(other.name, cell.name, name, LinkKind.KEPT)
 
 
@@ -213,7 +213,7 @@ def _nearest(cells: Sequence[PipelineCell], name: str) -> PipelineCell | None:
     return next((cell for cell in reversed(cells) if name in cell.outputs), None)
 
 
-def _keeper(cells: Sequence[PipelineCell], cell: PipelineCell, name: str) -> PipelineCell | None:
+def _cell_with(cells: Sequence[PipelineCell], cell: PipelineCell, name: str) -> PipelineCell | None:
     """Return the nearest earlier cell that leaves a variable on the cluster of another."""
     cluster = cell.options.cluster if cell.options else None
     earlier = (o for o in reversed(cells) if o.options and o.options.cluster == cluster)

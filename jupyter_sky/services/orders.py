@@ -1,4 +1,4 @@
-"""What a controller tells the nodes of a cluster to run, and what they report."""
+"""Orders of a controller to the nodes of a cluster, and their reports."""
 
 from __future__ import annotations
 

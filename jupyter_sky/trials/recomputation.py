@@ -1,4 +1,4 @@
-"""How many times over a run on spot machines is expected to be paid for."""
+"""Expected hours of a run on spot machines, over those without a loss."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.clouds import lease_watch, power_off_note
-from jupyter_sky.clouds.lease_watch import SILENT_SECONDS, LeaseWatch
+from jupyter_sky.clouds.lease_watcher import SILENT_SECONDS, LeaseWatch
 from jupyter_sky.provider.values import Machine
 
 NOW = 1000.0

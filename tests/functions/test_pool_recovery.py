@@ -18,7 +18,7 @@ from jupyter_sky.api.clusters import provision_log
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyTaskLost
 from jupyter_sky.functions.pool import Pool
-from jupyter_sky.functions.shared.state_keeper import StateKeeper
+from jupyter_sky.functions.shared.state_replica import StateReplica
 from tests.conftest import processes_of, wait_until
 from tests.emulators.hosts import USABLE
 from tests.emulators.loopback import Loopback, loopback
@@ -61,13 +61,13 @@ def test_a_pool_whose_machine_dies_begins_anew(data: Path) -> None:
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Revisions of the copies of shared state that this notebook has made."""
     revisions: list[int] = []
-    copy = StateKeeper.copy
+    copy = StateReplica.copy
 
-    def record(keeper: StateKeeper, *arguments: Any, **options: Any) -> None:
-        copy(keeper, *arguments, **options)
-        revisions.append(keeper._revision)
+    def record(replica: StateReplica, *arguments: Any, **options: Any) -> None:
+        copy(replica, *arguments, **options)
+        revisions.append(replica._revision)
 
-    monkeypatch.setattr(StateKeeper, "copy", record)
+    monkeypatch.setattr(StateReplica, "copy", record)
     return revisions
 
 

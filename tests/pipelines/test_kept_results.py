@@ -138,8 +138,8 @@ LANE = (
 
 
 def test_cells_of_the_kernel_run_with_those_whose_variables_they_need(runs: KeptRuns) -> None:
-    lane = ["cell2", "cell3", "cell4", "fit", "cell6", "cell7"]
-    assert runs.cells(*LANE) == lane
+    local_cells = ["cell2", "cell3", "cell4", "fit", "cell6", "cell7"]
+    assert runs.cells(*LANE) == local_cells
     assert runs.cells(*LANE) == []
     edited = [cell.replace("print(model)", "print(model, 1)") for cell in LANE]
     assert runs.cells(*edited) == ["cell2", "cell3", "cell6"], "and not cell4"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 REPLY_SECONDS = 10.0
 
 
-class StateKeeper:
-    """Keeper of a copy of a pool's shared state.
+class StateReplica:
+    """Replica of a pool's shared state.
 
     It asks while calls run, and nothing before the first of them shares something.
 

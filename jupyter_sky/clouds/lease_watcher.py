@@ -1,0 +1,101 @@
+"""Ends of machines that go on being billed when they have powered themselves off.
+
+On some clouds only a request ends a machine: `CloudFacts.power_off_cost` is ``full``. A process of
+this user sends it, when a machine no longer answers or its lease is over; it goes on when the
+notebook ends, and ends with the last of these machines. Where this machine is switched off
+meanwhile, the next notebook that is opened reaps.
+
+Run it as ``python -m jupyter_sky.clouds.lease_watcher``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ..config.settings import Sky
+from ..errors import SkyError
+from ..provider.values import Machine
+from . import cloud_provider
+from .launch_records import is_launching
+from .lease_watch import needs_watch
+from .machine_records import launch_records
+
+CHECK_SECONDS = 30.0
+SILENT_SECONDS = 150.0
+"""A machine whose SSH server has answered once, and has not for so long, counts as off."""
+_CONNECT_SECONDS = 5.0
+_LOCK = "lease-watch.lock"
+
+
+class LeaseWatch:
+    """Watch of all machines of this user that a request alone ends."""
+
+    def __init__(self) -> None:
+        self._answered: dict[str, float] = {}
+
+    def check(self, now: float) -> float | None:
+        """Terminate what is over; return the seconds until the next check, None with none left."""
+        wait = None
+        for token, record in list(_watched_records()):
+            wait = min(wait or CHECK_SECONDS, max(record["lease_end"] - now, 0.5))
+            with suppress(SkyError):  # it is asked again
+                provider = cloud_provider(record["cloud"])
+                machines = provider.call(lambda p=provider, t=token: p.driver.machines(token=t))
+                if over := [machine.id for machine in machines if self.is_over(machine, now)]:
+                    provider.terminate(over)
+                elif not machines and not is_launching(record):
+                    provider.close_ended_records()
+        return wait
+
+    def is_over(self, machine: Machine, now: float) -> bool:
+        """Whether the lease of a machine is over, or it no longer answers."""
+        if machine.lease_end is not None and machine.lease_end <= now:
+            return True
+        if _answers(machine):
+            self._answered[machine.id] = now
+        return now - self._answered.get(machine.id, now) > SILENT_SECONDS
+
+
+def _watched_records() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    return (one for one in launch_records().list_unfinished() if needs_watch(one[1]["cloud"]))
+
+
+def _answers(machine: Machine) -> bool:
+    address = (machine.address, machine.port or Sky.load().ssh_port)
+    with suppress(OSError), socket.create_connection(address, _CONNECT_SECONDS):
+        return True
+    return False
+
+
+@contextmanager
+def _only_one(folder: Path) -> Iterator[bool]:
+    """Yield whether no other process of this user watches."""
+    with (folder / _LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
+def main() -> None:
+    """Watch until no machine is left."""
+    watch = LeaseWatch()
+    while any(_watched_records()):
+        with _only_one(launch_records().root) as is_only:
+            if not is_only:
+                return
+            while (wait := watch.check(time.time())) is not None:
+                time.sleep(wait)
+        # what another process launched just now has found the lock taken: look again
+
+
+if __name__ == "__main__":
+    main()
