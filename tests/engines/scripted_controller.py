@@ -17,7 +17,7 @@ import pytest
 from jupyter_sky.engines.controller.cluster_engines import ClusterEngines, EngineRecord
 from jupyter_sky.engines.controller.controller import ClusterController
 from jupyter_sky.engines.node.current_cell import CurrentCellFile
-from jupyter_sky.remote.supervisor import ENGINE_VARIABLE
+from jupyter_sky.remote.supervisor import ENGINE_VARIABLE, kill_all, processes_with_env
 from tests.conftest import wait_until
 
 BUSY_SCRIPT = """
@@ -63,11 +63,12 @@ class ScriptedController:
         return self.controller.engines.by_rank[0]
 
     def close(self) -> None:
-        """Kill all engines, each together with its children: it may just be forking one."""
+        """Kill all engines, then the children that they have begun, in other sessions too."""
         for process in self.spawned:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        kill_all(processes_with_env(f"{ENGINE_VARIABLE}={self.log.parent}", ""))
 
     def send(self, run: str, rank: int = 0, lives: bool = True, **facts: Any) -> None:
         text = json.dumps({"run": run, "rank": rank, "ranks": [0], **facts})
