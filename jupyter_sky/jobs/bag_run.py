@@ -212,9 +212,12 @@ class BagRun:
         if (end is End.DONE and not report.counts.failed) or is_enough:
             return
         first = "; ".join(f"{reason} ({count})" for reason, count in report.failures[:3])
+        failed = self._queue.rows(self.name, "state = 'failed' ORDER BY number LIMIT 1")
         raise SkyBagFailed(
             f"{report.headline}{f': {first}' if first else ''}",
-            hint=_("its jobs: bag.frame(); what one has printed: bag.logs(0)"),
+            hint=_("its jobs: bag.frame(); what one has printed: bag.logs({number})").format(
+                number=failed[0]["number"] if failed else 0
+            ),
         )
 
     # -- what users do -------------------------------------------------------------------------

@@ -251,7 +251,7 @@ def job_table(report: BagReport, jobs: JobQueue) -> Table:
 def _clock(row: Any, now: float) -> str:
     is_running = row["state"] == JobState.RUNNING and row["begun"]
     seconds = now - row["begun"] if is_running else row["seconds"]
-    return f"{seconds:.3g} s" if seconds < 60 else format_duration(seconds)
+    return f"{seconds:.2g} s" if seconds < 60 else format_duration(seconds)
 
 
 def _shorten(text: str, length: int = 60) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyUsageError
@@ -35,7 +35,7 @@ def describe_bag(bag: BagRun) -> dict[str, Any]:
         "headline": report.headline,
         "states": report.states,
         "total": report.counts.total,
-        "table": bag.table()._repr_html_(),
+        "table": replace(bag.table(), title="", note="")._repr_html_(),  # both stand above it
         "failures": [{"reason": reason, "count": count} for reason, count in report.failures],
         "events": [{"at": at, "text": text} for at, text in bag.events()[-20:]],
         "usd": report.usd,

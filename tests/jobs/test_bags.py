@@ -82,6 +82,7 @@ except sky.SkyBagFailed as error:
 bag.status(), bag.results()
 """)
     assert ran.result == "({'succeeded': 3, 'failed': 1}, {0: 0, 1: 1, 3: 3})", ran.traceback
+    assert "bag.logs(2)" in ran.stdout, "the hint names a job that has failed"
 
 
 def test_command_has_parameters_and_its_index(notebook: Notebook) -> None:
