@@ -236,7 +236,7 @@ def job_table(report: BagReport, jobs: JobQueue) -> Table:
         parameters = ", ".join(
             f"{name}={value}" for name, value in json.loads(row["parameters"]).items()
         )
-        told = row["reason"] or row["summary"]
+        told = row["reason"] or ("" if row["summary"] == "null" else row["summary"])
         took = _clock(row, time.time())
         shown.append((row["number"], _shorten(parameters), _(row["state"]), took, _shorten(told)))
     columns = (_("job"), _("parameters"), _("state"), _("time"), _("result"))
@@ -251,7 +251,7 @@ def job_table(report: BagReport, jobs: JobQueue) -> Table:
 def _clock(row: Any, now: float) -> str:
     is_running = row["state"] == JobState.RUNNING and row["begun"]
     seconds = now - row["begun"] if is_running else row["seconds"]
-    return f"{seconds:.2g} s" if seconds < 60 else format_duration(seconds)
+    return f"{seconds:.{2 if seconds < 10 else 0}f} s" if seconds < 60 else format_duration(seconds)
 
 
 def _shorten(text: str, length: int = 60) -> str:
