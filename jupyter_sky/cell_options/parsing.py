@@ -253,7 +253,7 @@ def check_engine(name: str, option: str) -> str:
         return name
     raise SkyUsageError(
         _("{option} {name}: there is no such data engine").format(option=option, name=name),
-        hint=_("such as {example}").format(example="--engine spark"),
+        hint=_("such as {example}").format(example=" ".join((option, DATA_ENGINES[0]))),
     )
 
 

@@ -14,6 +14,7 @@ import re
 import secrets
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -192,7 +193,7 @@ def _create_installation_id(path: Path) -> None:
 
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     user = re.sub(r"[^a-z0-9]+", "-", getpass.getuser().lower()).strip("-")[:24] or "user"
-    partial = path.with_name(f"identity.{os.getpid()}")
+    partial = path.with_name(f"identity.{os.getpid()}-{threading.get_ident()}")
     try:
         partial.write_text(f"{user}-{secrets.token_hex(4)}")
         os.link(partial, path)  # the first of several at once decides

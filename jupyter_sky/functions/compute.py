@@ -240,6 +240,8 @@ class Compute(CallTarget):
             for cluster in clusters:
                 start.end(cluster)
             raise
+        if not self.options.cluster:
+            pool.facts[STANDALONE] = True
         try:
             for cluster in clusters[1:]:
                 pool.members.join(cluster)
@@ -258,8 +260,6 @@ class Compute(CallTarget):
             raise
         pool.limit, pool.shows_progress = self.options.timeout, self.options.shows_progress
         pool.cancel_grace = self.options.cancel_grace
-        if not self.options.cluster:
-            pool.facts[STANDALONE] = True
         self._pool = pool
         return pool
 

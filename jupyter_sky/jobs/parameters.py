@@ -26,6 +26,8 @@ _SAMPLERS = ("grid", "random", "sobol")
 _TRIES = 1000
 """Samples drawn for each wanted job before the constraints are found too narrow."""
 _RANGES_HINT = 'such as {"lr": (0.001, 0.1), "depth": [2, 4, 8]}'
+FILE_EXAMPLE = '{"parameters": {"lr": {"min": 0, "max": 1, "step": 0.5}}}'
+RANGE_EXAMPLE = '{"min": 0, "max": 1, "step": 0.5}, {"min": 0, "max": 1}, {"values": [1, 2]}'
 _FILE_KEYS = ("parameters", "constraints", "n", "seed", "sampler")
 
 
@@ -387,7 +389,7 @@ def read_file(path: Path) -> Sweep:
     if not isinstance(data, dict) or not isinstance(data.get("parameters"), dict):
         raise SkyUsageError(
             _("{path}: it has no parameters").format(path=path),
-            hint='{"parameters": {"lr": {"min": 0, "max": 1, "step": 0.5}}}',
+            hint=FILE_EXAMPLE,
         )
     for key in data:
         if key not in _FILE_KEYS:
@@ -410,7 +412,7 @@ def _read_file_range(name: str, found: Any) -> Any:
     except KeyError as error:
         raise SkyUsageError(
             _("parameter {name}: {key} is missing").format(name=name, key=error),
-            hint='{"min": 0, "max": 1, "step": 0.5}, {"min": 0, "max": 1}, {"values": [1, 2]}',
+            hint=RANGE_EXAMPLE,
         ) from None
     if step is None:
         return (low, high)

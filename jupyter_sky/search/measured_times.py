@@ -14,6 +14,7 @@ from ..translation import _
 if TYPE_CHECKING:
     from .result import SearchResult
 
+LABELS_EXAMPLE = "{'cpus': '4+'}"
 SPEEDUP = 0.22
 """Fall of the logarithm of a time with each doubling of vCPUs, for machines that were not tried."""
 
@@ -52,7 +53,7 @@ class MeasuredTimes:
         if best is None or best.point.offer is None:
             raise SkyUsageError(
                 _("nothing was measured on machines that a plan knows"),
-                hint=_("search over labels, such as {example}").format(example="{'cpus': '4+'}"),
+                hint=_("search over labels, such as {example}").format(example=LABELS_EXAMPLE),
             )
         hours, sizes = {}, {}
         for one in found.tries:

@@ -18,6 +18,7 @@ from ..quantities import parse_duration
 from ..resources import Resources
 from ..search.api import search
 from ..search.limits import SearchLimits
+from ..search.measured_times import LABELS_EXAMPLE
 from ..search.offers import on_sale
 from ..search.result import SearchResult, Target
 from ..search.space import Space
@@ -139,7 +140,7 @@ def launchable(space: Space) -> Space:
             hint=_(
                 "give labels such as {example}, or give measure=f, where f(workload, configuration)"
                 " runs it and returns seconds"
-            ).format(example="{'cpus': '4+'}"),
+            ).format(example=LABELS_EXAMPLE),
         )
     obstacles: dict[str, int] = {}
     points = []

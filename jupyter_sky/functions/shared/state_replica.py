@@ -67,7 +67,10 @@ class StateReplica:
         with self._lock, suppress(SkyError, OSError):  # a lost one leaves the copy before
             if cluster.connection.is_lost:
                 return
-            if not cluster.connection.ask_controller("shared_state")["is_used"]:
+            answer = cluster.connection.ask_controller(
+                "shared_state", timeout=REPLY_SECONDS, wait_reconnect=False
+            )
+            if not answer["is_used"]:
                 return
             order = {"kind": "pool", "name": "", "op": "copy", "since": self._revision}
             __, frames = self._client(cluster).ask({**order, "move": move}, ())
