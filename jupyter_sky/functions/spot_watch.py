@@ -50,6 +50,9 @@ class SpotWatch:
 
     def _run(self) -> None:
         while not self._stopped.wait(TICK_SECONDS):
+            self._pool.check_nodes()
+            if self._pool.closed:
+                return
             for cluster in self._pool.clusters:
                 with suppress(SkyError):  # of the store or the catalog: next time, then
                     self.look(cluster, time.time())
