@@ -29,6 +29,8 @@ from .machine_records import launch_records
 CHECK_SECONDS = 30.0
 SILENT_SECONDS = 150.0
 """A machine whose SSH server has answered once, and has not for so long, counts as off."""
+GIVE_UP_SECONDS = 86400.0
+"""A cloud that has not answered for so long after the end of a lease is not asked any more."""
 _CONNECT_SECONDS = 5.0
 _LOCK = "lease-watch.lock"
 
@@ -63,7 +65,10 @@ class LeaseWatch:
 
 
 def _watched_records() -> Iterator[tuple[str, Mapping[str, Any]]]:
-    return (one for one in launch_records().list_unfinished() if needs_watch(one[1]["cloud"]))
+    oldest = time.time() - GIVE_UP_SECONDS
+    for token, record in launch_records().list_unfinished():
+        if needs_watch(record["cloud"]) and record["lease_end"] > oldest:
+            yield token, record
 
 
 def _answers(machine: Machine) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
+
+import psutil
 
 from jupyter_sky.provider.values import ErrorCause
 from jupyter_sky.testing import Operation, World
@@ -62,7 +65,12 @@ class LambdaWorld(World):
         self.api.reset()
 
     def close(self) -> None:
-        """End the machines and their cloud."""
+        """End the machines, their cloud, and the process that watches them."""
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                watches = "jupyter_sky.clouds.lease_watcher" in process.cmdline()
+                if watches and self.api.url in process.environ().get("SKY_PROVIDERS", ""):
+                    process.kill()
         self.api.close()
         self.fleet.close()
         self._folder.cleanup()
