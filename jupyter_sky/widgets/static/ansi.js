@@ -25,6 +25,9 @@ export function written(text) {
   return layers[layers.length - 1] ?? '';
 }
 
+/** A log without colours, lines as they were at last. @param {string} text */
+export const readable = (text) => text.split('\n').map((line) => plain(written(line))).join('\n');
+
 /**
  * Cuts a line into stretches of one style each. `style` is a list of class words (`bold`, `fg-1` of
  * the 16 colours of a theme); `colour` is a CSS colour of the 256 or the 16 million others.

@@ -1,10 +1,9 @@
 // @ts-check
 /** Bag of jobs: progress by state, expected end and cost, failures, what each job has printed. */
-import { plain, written } from './ansi.js';
+import { readable } from './ansi.js';
 import { english, h, liveRegion, widget } from './base.js';
+import { followUpdates, sentence } from './updates.js';
 
-const PERIOD = 1000;
-const SLOWEST = 15_000;
 const STATES = ['succeeded', 'running', 'failed', 'queued', 'skipped', 'cancelled'];
 
 /**
@@ -23,13 +22,9 @@ export function render({ el, ask, _ = english }) {
   /** @type {any} */
   let bag = null;
   let shownJob = '';
-  let wait = PERIOD;
-  /** @type {any} */
-  let timer;
-  let over = false;
 
   const press = (/** @type {string} */ text, /** @type {string} */ label, /** @type {string} */ verb) =>
-    h('button', { class: 'jsky-Button', title: label, type: 'button', on: { click: () => act(verb) } }, text);
+    h('button', { class: 'jsky-Button', title: label, type: 'button', on: { click: () => updates.act(verb) } }, text);
   const headline = h('div', { class: 'jsky-Bag-headline', role: 'status' });
   const cancel = press(_('Cancel'), _('Stop what runs and end its machines; results are kept'), 'cancel');
   const resume = press(_('Resume'), _('Go on with the jobs that have not run'), 'resume');
@@ -106,12 +101,12 @@ export function render({ el, ask, _ = english }) {
 
   async function showJob() {
     const job = shownJob;
-    if (!job || over) {
+    if (!job || updates.stopped) {
       return;
     }
     try {
       const told = await ask('job', { job: Number(job) });
-      if (job !== shownJob || over) {
+      if (job !== shownJob || updates.stopped) {
         return;
       }
       const log = h('pre', { class: 'jsky-Bag-log', tabindex: '0', 'aria-label': _('Log of %1', job), text: readable(told.log) });
@@ -126,7 +121,7 @@ export function render({ el, ask, _ = english }) {
         close.focus();
       }
     } catch (error) {
-      trouble.textContent = said(error);
+      trouble.textContent = sentence(error);
     }
   }
 
@@ -137,57 +132,23 @@ export function render({ el, ask, _ = english }) {
     void showJob();
   }
 
-  async function act(/** @type {string} */ verb) {
-    try {
-      bag = await ask('act', { verb });
-      trouble.textContent = '';
+  const updates = followUpdates({
+    el,
+    ask,
+    question: 'bag',
+    show: (answer) => {
+      bag = answer;
       draw();
-      live.say(_('Asked for: %1', verb));
-      clearTimeout(timer);
-      timer = setTimeout(turn, PERIOD);
-    } catch (error) {
-      trouble.textContent = said(error);
-    }
-  }
-
-  async function turn() {
-    const before = bag;
-    try {
-      if (el.ownerDocument.visibilityState !== 'hidden' || !bag) {
-        bag = await ask('bag');
-        if (over) {
-          return;
-        }
-        [wait, trouble.textContent] = [PERIOD, ''];
-        draw();
-        void showJob();
-      }
-    } catch (error) {
-      if (over) {
-        return;
-      }
-      wait = Math.min(SLOWEST, wait * 2);
-      trouble.textContent = [said(error), _('It is tried again.')].join(' ');
-    }
-    if (bag?.over && before?.over) {
-      live.say(bag.headline); // once more after the end: the last figures come with it
-      return;
-    }
-    timer = setTimeout(turn, wait);
-  }
-
-  turn();
+    },
+    refresh: () => void showJob(),
+    trouble,
+    live,
+    _
+  });
   return () => {
-    over = true;
-    clearTimeout(timer);
+    updates.dispose();
     root.remove();
   };
 }
-
-/** A log without colours, lines as they were at last. @param {string} text */
-const readable = (text) => text.split('\n').map((line) => plain(written(line))).join('\n');
-
-/** @param {any} error */
-const said = (error) => [error?.message ?? String(error), error?.hint].filter(Boolean).join('; ') + '.';
 
 export default widget(render);

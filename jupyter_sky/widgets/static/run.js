@@ -1,10 +1,8 @@
 // @ts-check
 /** Run of a graph of tasks: its graph with states, its time chart, what each task has printed. */
-import { plain, written } from './ansi.js';
+import { readable } from './ansi.js';
 import { debounce, english, h, liveRegion, widget } from './base.js';
-
-const PERIOD = 1000;
-const SLOWEST = 15_000;
+import { followUpdates, sentence } from './updates.js';
 
 /**
  * Draws a run into an element and keeps it up to date until it has ended.
@@ -22,13 +20,9 @@ export function render({ el, ask, _ = english }) {
   /** @type {any} */
   let run = null;
   let shownTask = '';
-  let wait = PERIOD;
-  /** @type {any} */
-  let timer;
-  let over = false;
 
   const press = (/** @type {string} */ text, /** @type {string} */ label, /** @type {string} */ verb) =>
-    h('button', { class: 'jsky-Button', title: label, type: 'button', on: { click: () => act(verb) } }, text);
+    h('button', { class: 'jsky-Button', title: label, type: 'button', on: { click: () => updates.act(verb) } }, text);
   const headline = h('div', { class: 'jsky-RunGraph-headline', role: 'status' });
   const pause = press(_('Pause'), _('Begin nothing new; what runs goes on'), 'pause');
   const resume = press(_('Resume'), _('Begin new tasks again'), 'resume');
@@ -111,12 +105,12 @@ export function render({ el, ask, _ = english }) {
 
   const showTask = debounce(async () => {
     const task = shownTask;
-    if (!task || over) {
+    if (!task || updates.stopped) {
       return;
     }
     try {
       const told = await ask('task', { task });
-      if (task !== shownTask || over) {
+      if (task !== shownTask || updates.stopped) {
         return;
       }
       const facts = told.facts.map((/** @type {any} */ one) => h('li', null, h('b', { text: one.name }), ` ${one.words}`));
@@ -132,7 +126,7 @@ export function render({ el, ask, _ = english }) {
         close.focus();
       }
     } catch (error) {
-      trouble.textContent = said(error);
+      trouble.textContent = sentence(error);
     }
   }, 10);
 
@@ -170,56 +164,24 @@ export function render({ el, ask, _ = english }) {
 
   // -- asking -----------------------------------------------------------------------------
 
-  async function act(/** @type {string} */ verb) {
-    try {
-      run = await ask('act', { verb });
-      trouble.textContent = '';
+  const updates = followUpdates({
+    el,
+    ask,
+    question: 'run',
+    show: (answer) => {
+      run = answer;
       draw();
-      live.say(_('Asked for: %1', verb));
-    } catch (error) {
-      trouble.textContent = said(error);
-    }
-  }
-
-  async function turn() {
-    const before = run;
-    try {
-      if (el.ownerDocument.visibilityState !== 'hidden' || !run) {
-        run = await ask('run');
-        if (over) {
-          return;
-        }
-        [wait, trouble.textContent] = [PERIOD, ''];
-        draw();
-        showTask();
-      }
-    } catch (error) {
-      if (over) {
-        return;
-      }
-      wait = Math.min(SLOWEST, wait * 2);
-      trouble.textContent = [said(error), _('It is tried again.')].join(' ');
-    }
-    if (run?.over && before?.over) {
-      live.say(run.headline); // once more after the end: the last figures come with it
-      return;
-    }
-    timer = setTimeout(turn, wait);
-  }
-
-  turn();
+    },
+    refresh: showTask,
+    trouble,
+    live,
+    _
+  });
   return () => {
-    over = true;
-    clearTimeout(timer);
+    updates.dispose();
     showTask.cancel();
     root.remove();
   };
 }
-
-/** A log without colours, lines as they were at last. @param {string} text */
-const readable = (text) => text.split('\n').map((line) => plain(written(line))).join('\n');
-
-/** @param {any} error */
-const said = (error) => [error?.message ?? String(error), error?.hint].filter(Boolean).join('; ') + '.';
 
 export default widget(render);
