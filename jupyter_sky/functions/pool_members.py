@@ -89,6 +89,7 @@ class PoolMembers:
                 )
             self.clusters.append(cluster)
             cluster.connection.use.pools.append(self._use)
+            cluster.connection.on_lost.append(self._dispatcher.dispatch)  # it may be idle
         cluster.notices.listeners.append(lambda notices: self._set_aside(cluster, notices))
         if prepare is not None:
             try:
@@ -145,8 +146,10 @@ class PoolMembers:
 
     def forget_use(self, cluster: ClusterHandle) -> None:
         """Let a cluster end whatever this pool does."""
-        if self._use in cluster.connection.use.pools:
-            cluster.connection.use.pools.remove(self._use)
+        connection = cluster.connection
+        with contextlib.suppress(ValueError):  # done before
+            connection.use.pools.remove(self._use)
+            connection.on_lost.remove(self._dispatcher.dispatch)
 
     def drain(self, cluster: ClusterHandle) -> None:
         """Send no more calls to the nodes of a cluster; those that run there go on."""

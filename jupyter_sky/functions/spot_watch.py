@@ -50,7 +50,6 @@ class SpotWatch:
 
     def _run(self) -> None:
         while not self._stopped.wait(TICK_SECONDS):
-            self._pool.check_nodes()
             if self._pool.closed:
                 return
             for cluster in self._pool.clusters:

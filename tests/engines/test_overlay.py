@@ -36,6 +36,14 @@ def test_installed_packages_are_imported_first_and_scripts_found(overlay: Packag
     assert os.environ["PATH"].startswith(str(Path(overlay.python).parent))
 
 
+def test_engines_that_make_it_at_the_same_time_install_nothing(overlay: PackageOverlay) -> None:
+    overlay.activate()
+    for path in (Path(overlay.home, "pyvenv.cfg"), *overlay.home.rglob("engine.pth")):
+        path.unlink()
+    PackageOverlay(overlay.home).create()
+    assert not overlay.refresh()
+
+
 def test_environments_of_other_clusters_do_not_see_it(overlay: PackageOverlay) -> None:
     before = shared_package_folders()
     overlay.activate()

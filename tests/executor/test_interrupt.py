@@ -64,7 +64,7 @@ def test_stopping_restarts_no_engine_before_it_is_asked_for_again(
     body = f"print('begun {how}', flush=True)\nsum(range(10**12))"
     assert notebook.run("%%sky\nprecious = 1").status == "ok"
     assert notebook.run(f"%%sky --bg held\n{body}").status == "ok"
-    wait_until(lambda: bool(store.runs(status="running")))
+    wait_until(lambda: "begun" in notebook.run("held.logs()").result)  # it listened before
     [row] = store.runs(status="running")
 
     def stop() -> None:

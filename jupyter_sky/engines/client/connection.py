@@ -71,6 +71,8 @@ class ClusterConnection:
         self.lost_reason = ""
         """Sentence that the cluster is lost, and why; empty until it is declared so."""
         self._loss: tuple[type[SkyError], str | None, bool] = (SkyClusterLost, None, False)
+        self.on_lost: list[Callable[[], None]] = []
+        """Called when the cluster has been declared lost."""
         self._waiting: set[Future] = set()
         self._verified_outputs: set[bytes] = set()
         self.disconnections = DisconnectionMonitor(self.client)
@@ -371,6 +373,8 @@ class ClusterConnection:
         for future in list(self._waiting):
             if not future.done():
                 future.set_exception(error)
+        for function in list(self.on_lost):
+            function()
 
     def lost_error(self) -> SkyError:
         """Return the error that the cluster is lost."""

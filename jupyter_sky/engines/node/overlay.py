@@ -20,6 +20,8 @@ NOTE = (
     "%%sky --pip NAME the next cluster has it, too."
 )
 FOLDER = "packages"
+PATHS_FILE = "engine.pth"
+OWN_FILES = (PATHS_FILE, "__pycache__")
 CONDA_MAGICS = ("conda", "mamba", "micromamba")
 _active: list[str] = []
 
@@ -59,7 +61,7 @@ class PackageOverlay:
         base = {"base": str(home), "platbase": str(home)}
         self._scripts = sysconfig.get_path("scripts", scheme, vars=base)
         self._site_packages = Path(sysconfig.get_path("purelib", scheme, vars=base))
-        self._seen = 0
+        self._seen: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def python(self) -> str:
@@ -76,7 +78,7 @@ class PackageOverlay:
         venv.EnvBuilder(with_pip=False, symlinks=os.name != "nt").create(self.home)
         # with their own .pth files, by which packages under development are found
         lines = [f"import site; site.addsitedir({path!r})" for path in shared_package_folders()]
-        (self._site_packages / "engine.pth").write_text("\n".join(lines) + "\n")
+        (self._site_packages / PATHS_FILE).write_text("\n".join(lines) + "\n")
 
     def activate(self) -> None:
         """Have installers of this process and its children work on it, and import from it."""
@@ -96,10 +98,7 @@ class PackageOverlay:
         state = self._state()
         if state == self._seen:
             return False
-        is_created_only = self._seen == 0 and not self._has_packages()
         self._seen = state
-        if is_created_only:
-            return False
         self._use()
         return True
 
@@ -113,8 +112,11 @@ class PackageOverlay:
     def _has_packages(self) -> bool:
         return any(self._site_packages.glob("*.dist-info"))
 
-    def _state(self) -> int:
+    def _state(self) -> frozenset[tuple[str, int]]:
+        """Return what is installed, with times: other engines make the folder at the same time."""
         try:
-            return self._site_packages.stat().st_mtime_ns
+            with os.scandir(self._site_packages) as entries:
+                installed = [entry for entry in entries if entry.name not in OWN_FILES]
+                return frozenset((entry.name, entry.stat().st_mtime_ns) for entry in installed)
         except OSError:
-            return 0
+            return frozenset()

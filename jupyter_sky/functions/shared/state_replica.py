@@ -49,7 +49,6 @@ class StateReplica:
     def _run(self) -> None:
         was_used = True
         while not self._stopped.wait(COPY_SECONDS):
-            self._pool.check_nodes()
             if self._pool.closed:  # its cluster may have been ended by its name
                 return
             is_used = bool(self._pool.use())
