@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
-from ..config.layers import as_environment
+from ..config.background_process import start_background_process
 from ..config.settings import Sky
 from ..provider.register import find_facts
 from .base import LaunchRequest
@@ -20,11 +16,4 @@ def needs_watch(cloud: str) -> bool:
 def start_watch(order: LaunchRequest) -> None:
     """Watch the machines of an order in a process of its own, if its cloud needs that."""
     if needs_watch(order.offer.cloud):
-        subprocess.Popen(
-            [sys.executable, "-P", "-m", f"{__package__}.lease_watcher"],
-            env={**os.environ, **as_environment(Sky.load())},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        start_background_process(["-P", "-m", f"{__package__}.lease_watcher"], Sky.load())

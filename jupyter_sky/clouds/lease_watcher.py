@@ -25,6 +25,7 @@ from . import cloud_provider
 from .launch_records import is_launching
 from .lease_watch import needs_watch
 from .machine_records import launch_records
+from .provider import CloudProvider
 
 CHECK_SECONDS = 30.0
 SILENT_SECONDS = 150.0
@@ -44,16 +45,26 @@ class LeaseWatch:
     def check(self, now: float) -> float | None:
         """Terminate what is over; return the seconds until the next check, None with none left."""
         wait = None
-        for token, record in list(_watched_records()):
+        orders: dict[str, dict[str, Mapping[str, Any]]] = {}
+        for token, record in _watched_records():
             wait = min(wait or CHECK_SECONDS, max(record["lease_end"] - now, 0.5))
+            orders.setdefault(record["cloud"], {})[token] = record
+        for cloud, records in orders.items():
             with suppress(SkyError):  # it is asked again
-                provider = cloud_provider(record["cloud"])
-                machines = provider.call(lambda p=provider, t=token: p.driver.machines(token=t))
-                if over := [machine.id for machine in machines if self.is_over(machine, now)]:
-                    provider.terminate(over)
-                elif not machines and not is_launching(record):
-                    provider.close_ended_records()
+                self._check_cloud(cloud_provider(cloud), records, now)
         return wait
+
+    def _check_cloud(
+        self, provider: CloudProvider, records: Mapping[str, Mapping[str, Any]], now: float
+    ) -> None:
+        """Terminate what is over of one cloud's orders, given by their tokens."""
+        listed = provider.call(lambda: provider.driver.machines())
+        machines = [machine for machine in listed if machine.token in records]
+        if over := [machine.id for machine in machines if self.is_over(machine, now)]:
+            provider.terminate(over)
+        gone = records.keys() - {machine.token for machine in machines}
+        if any(not is_launching(records[token]) for token in gone):
+            provider.close_ended_records()
 
     def is_over(self, machine: Machine, now: float) -> bool:
         """Whether the lease of a machine is over, or it no longer answers."""

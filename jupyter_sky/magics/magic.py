@@ -331,26 +331,16 @@ def _show_plans(shell: Any) -> None:
 
 def _reap_in_background(settings: Sky) -> None:
     """Reap in a process of its own where the record of a launch is unfinished."""
-    import os
-    import subprocess
-    import sys
     from pathlib import Path
 
     records = Path(settings.data_dir) / "machines"
     if not records.is_dir():
         return
     from ..clouds.launch_records import LaunchRecords
+    from ..config.background_process import start_background_process
 
     if any(LaunchRecords(records).list_unfinished()):
-        quiet = subprocess.DEVNULL
-        subprocess.Popen(
-            [sys.executable, "-P", "-m", "jupyter_sky.cli", "reap", "--here"],
-            env={**os.environ, "SKY_DATA_DIR": settings.data_dir},
-            stdin=quiet,
-            stdout=quiet,
-            stderr=quiet,
-            start_new_session=True,
-        )
+        start_background_process(["-P", "-m", "jupyter_sky.cli", "reap", "--here"], settings)
 
 
 def unload(shell: Any) -> None:

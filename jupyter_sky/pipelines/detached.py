@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..config.layers import as_environment
+from ..config.background_process import start_background_process
 from ..errors import SkyError
 from ..translation import _
 
@@ -59,14 +57,8 @@ def start_detached(config: Sky, journal: Owned, name: str, verb: str = "pipeline
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     before = journal.owner(name)
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "jupyter_sky.cli", verb, "resume", name],
-            env={**os.environ, **as_environment(config)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        arguments = ["-m", "jupyter_sky.cli", verb, "resume", name]
+        process = start_background_process(arguments, config, log)
     finally:
         os.close(log)
     deadline = time.monotonic() + BEGIN_SECONDS

@@ -64,9 +64,9 @@ describe('the view of a bag', () => {
     button('4').click();
     await pass(50);
     expect(asked.some(([kind, payload]) => kind === 'job' && payload.job === 4)).toBe(true);
-    expect(one('.jsky-Bag-log').textContent).toBe('loss 3\n20 %');
+    expect(one('.jsky-Live-log').textContent).toBe('loss 3\n20 %');
     button('Close').click();
-    expect(one('.jsky-Bag-detail').hidden).toBe(true);
+    expect(one('.jsky-Live-detail').hidden).toBe(true);
   });
 
   it('offers what can be done, and does it', async () => {

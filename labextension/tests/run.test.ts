@@ -54,12 +54,12 @@ describe('the view of a run', () => {
     expect(one('svg').getAttribute('role')).toBe('group');
     task.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true }));
     await pass(50);
-    expect(one('.jsky-RunGraph-log').textContent).toBe('loss\n20 %');
+    expect(one('.jsky-Live-log').textContent).toBe('loss\n20 %');
     const before = asked.filter(([kind]) => kind === 'task').length;
     await pass(3000);
     expect(asked.filter(([kind]) => kind === 'task').length).toBeGreaterThan(before);
     one('[data-task="fit"]').dispatchEvent(new MouseEvent('click', { bubbles: true }));
-    expect(one('.jsky-RunGraph-detail').hidden).toBe(true);
+    expect(one('.jsky-Live-detail').hidden).toBe(true);
   });
 
   it('asks for what its buttons say', async () => {
@@ -88,10 +88,10 @@ describe('the view of a run', () => {
     expect(one('.jsky-RunGraph-note').textContent).toContain('%sky pipeline resume nightly');
     answer = new Error('the server does not answer');
     await pass();
-    expect(one('.jsky-RunGraph-trouble').textContent).toContain('does not answer');
+    expect(one('.jsky-Live-trouble').textContent).toContain('does not answer');
     answer = told();
     await pass(20_000);
-    expect(one('.jsky-RunGraph-trouble').textContent).toBe('');
+    expect(one('.jsky-Live-trouble').textContent).toBe('');
   });
 
   it('asks no more once the run is over', async () => {

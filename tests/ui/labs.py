@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -113,6 +114,13 @@ class Notebook:
         page.wait_for_timeout(500)  # the page lays itself out anew and says nothing when done
         page.screenshot(path=path)
         return path
+
+
+def run_cell(page: Any, cell: int) -> Any:
+    """Begin to run a cell of the notebook in a page; return the locator of its outputs."""
+    page.evaluate(f"window.panel.content.activeCellIndex = {cell}; 0")
+    page.evaluate(f"() => {{ {COMMANDS}.execute('notebook:run-cell'); }}")
+    return page.locator(".jp-Notebook-cell").nth(cell).locator(".jp-OutputArea").first
 
 
 def write_notebook(path: Path, *cells: str) -> Path:

@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.benchmarks.installed import install
 from tests.emulators.loopback import loopback
-from tests.ui.labs import COMMANDS, FLAGS, ROOT, Lab, change_theme, serve, write_notebook
+from tests.ui.labs import COMMANDS, FLAGS, ROOT, Lab, change_theme, run_cell, serve, write_notebook
 
 IMAGES = ROOT / ".github/images"
 SCALE = 1.5  # device pixels per CSS pixel
@@ -82,9 +82,7 @@ class Book:
 
     def start(self, cell: int) -> Any:
         """Begin to run a cell; return the locator of its output."""
-        self.page.evaluate(f"window.panel.content.activeCellIndex = {cell}; 0")
-        self.page.evaluate(f"() => {{ {COMMANDS}.execute('notebook:run-cell'); }}")
-        return self.page.locator(".jp-Notebook-cell").nth(cell).locator(".jp-OutputArea").first
+        return run_cell(self.page, cell)
 
     def run(self, cell: int, until: str = "") -> None:
         """Run a cell until its output has a text, or until the kernel is idle."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.labs import ARTIFACTS, Lab, Notebook, axe, change_theme, opened
+from tests.ui.labs import ARTIFACTS, Lab, Notebook, axe, change_theme, opened, run_cell
 
 pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -35,21 +35,15 @@ def book(lab: Lab, browser: Any, tmp_path_factory: pytest.TempPathFactory) -> It
         yield notebook
 
 
-def _run(book: Notebook, cell: int) -> None:
-    page: Any = book.page
-    page.evaluate(f"window.panel.content.activeCellIndex = {cell}; 0")
-    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-cell'); }")
-
-
 def test_a_bag_is_followed_in_its_cell_and_in_the_panel(book: Notebook) -> None:
     page: Any = book.page
     for cell in range(3):
-        _run(book, cell)
+        run_cell(book.page, cell)
     view = page.locator(".jp-Notebook-cell").nth(2).locator(".jsky-Bag")
-    view.locator(".jsky-Bag-headline", has_text="3 of 4 jobs have ended").wait_for(timeout=60_000)
+    view.locator(".jsky-Live-headline", has_text="3 of 4 jobs have ended").wait_for(timeout=60_000)
     view.locator(".jsky-Bag-failures", has_text="1 × ValueError: job # is broken").wait_for()
     view.locator('[data-job="1"]').click()
-    view.locator(".jsky-Bag-log", has_text="working on 1").wait_for()
+    view.locator(".jsky-Live-log", has_text="working on 1").wait_for()
     for theme in ("Light", "Dark"):
         change_theme(page, theme)
         assert axe(page, ".jsky-Bag") == []
@@ -63,11 +57,11 @@ def test_a_bag_is_followed_in_its_cell_and_in_the_panel(book: Notebook) -> None:
     assert "1 failed" in row.inner_text() and "process" not in row.inner_text()
     row.locator("button").click()
     tab = page.locator(".jsky-RunTab .jsky-Bag")
-    tab.locator(".jsky-Bag-headline", has_text="3 of 4 jobs have ended").wait_for()
+    tab.locator(".jsky-Live-headline", has_text="3 of 4 jobs have ended").wait_for()
     page.screenshot(path=ARTIFACTS / "bag-tab.png")
     page.evaluate("() => { window.jupyterapp.shell.activateById(window.panel.id); }")
-    _run(book, 3)
-    view.locator(".jsky-Bag-headline", has_text="4 of 4 jobs have ended").wait_for(timeout=60_000)
+    run_cell(book.page, 3)
+    view.locator(".jsky-Live-headline", has_text="4 of 4 jobs have ended").wait_for(timeout=60_000)
     view.get_by_role("button", name="Cancel").wait_for(state="hidden")
     page.locator("[data-jsky-pipeline]", has_text="3 succeeded").wait_for()
 
@@ -78,6 +72,6 @@ def test_a_reopened_notebook_shows_it_without_a_kernel(book: Notebook) -> None:
     page.evaluate("window.panel.sessionContext.shutdown().then(() => true)")
     page.reload()
     view = page.locator(".jp-Notebook .jsky-Bag")
-    view.locator(".jsky-Bag-headline", has_text="4 of 4 jobs have ended").wait_for(timeout=30_000)
+    view.locator(".jsky-Live-headline", has_text="4 of 4 jobs have ended").wait_for(timeout=30_000)
     view.locator('[data-job="3"]').click()
-    view.locator(".jsky-Bag-log", has_text="working on 3").wait_for()
+    view.locator(".jsky-Live-log", has_text="working on 3").wait_for()

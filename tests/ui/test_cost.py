@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ui.labs import ARTIFACTS, COMMANDS, Notebook, axe, change_theme, write_notebook
+from tests.ui.labs import ARTIFACTS, axe, change_theme, run_cell, write_notebook
 
 pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -23,13 +23,6 @@ CELLS = (
 )
 PANEL = ".jsky-Panel .jsky-Cost"
 STATUS = ".jsky-StatusItem-button"
-
-
-def run(notebook: Notebook, cell: int):
-    """Run one cell; its outputs."""
-    notebook.page.evaluate(f"window.panel.content.activeCellIndex = {cell}; 0")
-    notebook.page.evaluate(f"() => {{ {COMMANDS}.execute('notebook:run-cell'); }}")
-    return notebook.page.locator(".jp-Notebook-cell").nth(cell).locator(".jp-OutputArea")
 
 
 def give_a_price(home: Path, usd: float) -> None:
@@ -57,10 +50,10 @@ def test_costs_tick_and_a_passed_budget_stops_clusters(lab, page, tmp_path):
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     notebook = lab.open(page, write_notebook(tmp_path / "cost.ipynb", *CELLS))
-    run(notebook, 0)
-    run(notebook, 1).get_by_text("done").first.wait_for()
+    run_cell(notebook.page, 0)
+    run_cell(notebook.page, 1).get_by_text("done").first.wait_for()
     give_a_price(lab.home, 1800.0)
-    shown = run(notebook, 2)
+    shown = run_cell(notebook.page, 2)
     shown.locator(".jsky-Cost tbody tr", has_text="dear").wait_for()
 
     page.locator(STATUS).click()
@@ -74,7 +67,7 @@ def test_costs_tick_and_a_passed_budget_stops_clusters(lab, page, tmp_path):
     assert amount(today.inner_text()) > before + 0.5, "it does not tick"
     assert "est." in today.inner_text()
 
-    stopped = run(notebook, 3)
+    stopped = run_cell(notebook.page, 3)
     stopped.get_by_text("running").first.wait_for()
     # the kernel is busy: all that follows is the server's
     page.get_by_label("By", exact=True).first.select_option("day")
@@ -108,7 +101,7 @@ def test_costs_tick_and_a_passed_budget_stops_clusters(lab, page, tmp_path):
     page.locator(PANEL).get_by_role("button", name="No daily budget").click()
     page.locator(PANEL).get_by_text("No daily budget.").wait_for()
     page.locator(".Toastify__toast").first.wait_for(state="detached")
-    run(notebook, 4).get_by_text("'after'").wait_for()
+    run_cell(notebook.page, 4).get_by_text("'after'").wait_for()
     page.set_viewport_size({"width": 480, "height": 800})
     beyond = page.locator(PANEL).evaluate("one => one.scrollWidth - one.clientWidth")
     page.screenshot(path=ARTIFACTS / "cost-narrow.png")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.translation import SETTING
-from tests.ui.labs import ARTIFACTS, COMMANDS, Lab, opened, serve
+from tests.ui.labs import ARTIFACTS, Lab, opened, run_cell, serve
 
 pytestmark = [
     pytest.mark.ui,
@@ -45,8 +45,7 @@ def test_panel_form_and_kernel_speak_german(german_lab: Lab, browser: Any, tmp_p
         notebook.run_all()
         outputs = page.locator(".jp-OutputArea")
         outputs.get_by_text("ist keine Option von %%sky").first.wait_for()
-        page.evaluate("window.panel.content.activeCellIndex = 2; 0")
-        page.evaluate(f"() => {{ {COMMANDS}.execute('notebook:run-cell'); }}")
+        run_cell(page, 2)
         outputs.get_by_text("Probelauf von --cpus 1").first.wait_for()
         page.evaluate("window.panel.content.activate(); 0")
         page.keyboard.press("Alt+Shift+S")

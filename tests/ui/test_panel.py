@@ -16,6 +16,7 @@ from tests.ui.labs import (
     axe,
     change_theme,
     opened,
+    run_cell,
     serve,
     write_notebook,
 )
@@ -42,9 +43,7 @@ def notebook(lab, browser, tmp_path_factory):
 
 def run(notebook: Notebook, cell: int, until: str) -> None:
     """Run one cell, and wait for a word in its outputs."""
-    notebook.page.evaluate(f"window.panel.content.activeCellIndex = {cell}; 0")
-    notebook.page.evaluate(f"() => {{ {COMMANDS}.execute('notebook:run-cell'); }}")
-    output = notebook.page.locator(".jp-Notebook-cell").nth(cell).locator(".jp-OutputArea")
+    output = run_cell(notebook.page, cell)
     if until:
         output.get_by_text(until).first.wait_for()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.labs import ARTIFACTS, Lab, Notebook, axe, change_theme, opened
+from tests.ui.labs import ARTIFACTS, Lab, Notebook, axe, change_theme, opened, run_cell
 
 pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -41,12 +41,6 @@ def book(lab: Lab, browser: Any, tmp_path_factory: pytest.TempPathFactory) -> It
         yield notebook
 
 
-def _run(book: Notebook, cell: int) -> None:
-    page: Any = book.page
-    page.evaluate(f"window.panel.content.activeCellIndex = {cell}; 0")
-    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-cell'); }")
-
-
 def _task(view: Any, name: str) -> Any:
     return view.locator(f'.jsky-RunGraph-picture [data-task="{name}"][tabindex="0"]')
 
@@ -54,7 +48,7 @@ def _task(view: Any, name: str) -> Any:
 def test_a_run_is_followed_in_its_cell_and_in_the_panel(book: Notebook, lab: Lab) -> None:
     page: Any = book.page
     for cell in range(3):
-        _run(book, cell)
+        run_cell(book.page, cell)
     view = page.locator(".jp-Notebook-cell").nth(2).locator(".jsky-RunGraph")
     _task(view, "fit").filter(has_text="running").wait_for(timeout=60_000)
     _task(view, "check").filter(has_text="failed").wait_for(timeout=60_000)
@@ -62,12 +56,12 @@ def test_a_run_is_followed_in_its_cell_and_in_the_panel(book: Notebook, lab: Lab
     assert "Run first: " in view.inner_text()
     # a click, and a key press, show what a task has printed
     _task(view, "fit").click()
-    view.locator(".jsky-RunGraph-log", has_text="training on [3, 4]").wait_for()
+    view.locator(".jsky-Live-log", has_text="training on [3, 4]").wait_for()
     view.page.keyboard.press("Escape")
-    assert not view.locator(".jsky-RunGraph-detail").is_visible()
+    assert not view.locator(".jsky-Live-detail").is_visible()
     _task(view, "check").focus()
     page.keyboard.press("Enter")
-    view.locator(".jsky-RunGraph-detail", has_text="ZeroDivisionError").wait_for()
+    view.locator(".jsky-Live-detail", has_text="ZeroDivisionError").wait_for()
     for theme in ("Light", "Dark"):
         change_theme(page, theme)
         assert axe(page, ".jsky-RunGraph") == []
@@ -87,7 +81,7 @@ def test_a_run_is_followed_in_its_cell_and_in_the_panel(book: Notebook, lab: Lab
     tab.get_by_role("button", name="Resume").click()
     tab.get_by_role("button", name="Pause").wait_for()
     page.evaluate("() => { window.jupyterapp.shell.activateById(window.panel.id); }")
-    _run(book, 3)
+    run_cell(book.page, 3)
     _task(view, "fit").filter(has_text="succeeded").wait_for(timeout=60_000)
     view.get_by_role("button", name="Cancel").wait_for(state="hidden")
     page.locator("[data-jsky-pipeline]", has_text="2 succeeded").wait_for()
@@ -102,4 +96,4 @@ def test_a_reopened_notebook_shows_it_without_a_kernel(book: Notebook) -> None:
     view = page.locator(".jp-Notebook .jsky-RunGraph")
     _task(view, "fit").filter(has_text="succeeded").wait_for(timeout=30_000)
     _task(view, "fit").click()
-    view.locator(".jsky-RunGraph-log", has_text="training on").wait_for()
+    view.locator(".jsky-Live-log", has_text="training on").wait_for()

@@ -14,7 +14,16 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.ui.labs import ARTIFACTS, COMMANDS, Lab, Notebook, axe, change_theme, write_notebook
+from tests.ui.labs import (
+    ARTIFACTS,
+    COMMANDS,
+    Lab,
+    Notebook,
+    axe,
+    change_theme,
+    run_cell,
+    write_notebook,
+)
 
 pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -49,8 +58,7 @@ class Runs:
 
     def run(self, cell: int) -> None:
         """Begin to run a cell."""
-        self.page.evaluate(f"window.panel.content.activeCellIndex = {cell}; 0")
-        self.page.evaluate(f"() => {{ {COMMANDS}.execute('notebook:run-cell'); }}")
+        run_cell(self.page, cell)
 
     def load(self) -> None:
         """Load the magics."""

@@ -1,8 +1,8 @@
 // @ts-check
 /** Bag of jobs: progress by state, expected end and cost, failures, what each job has printed. */
 import { readable } from './ansi.js';
-import { english, h, liveRegion, widget } from './base.js';
-import { followUpdates, sentence } from './updates.js';
+import { english, errorText, h, liveRegion, widget } from './base.js';
+import { followUpdates } from './updates.js';
 
 const STATES = ['succeeded', 'running', 'failed', 'queued', 'skipped', 'cancelled'];
 
@@ -25,22 +25,22 @@ export function render({ el, ask, _ = english }) {
 
   const press = (/** @type {string} */ text, /** @type {string} */ label, /** @type {string} */ verb) =>
     h('button', { class: 'jsky-Button', title: label, type: 'button', on: { click: () => updates.act(verb) } }, text);
-  const headline = h('div', { class: 'jsky-Bag-headline', role: 'status' });
+  const headline = h('div', { class: 'jsky-Live-headline', role: 'status' });
   const cancel = press(_('Cancel'), _('Stop what runs and end its machines; results are kept'), 'cancel');
   const resume = press(_('Resume'), _('Go on with the jobs that have not run'), 'resume');
   const retry = press(_('Retry Failed'), _('Run the jobs that have failed again'), 'retry');
   const bar = h('div', { class: 'jsky-Bag-progress', role: 'img' });
-  const trouble = h('div', { class: 'jsky-Bag-trouble', role: 'alert' });
+  const trouble = h('div', { class: 'jsky-Live-trouble', role: 'alert' });
   const failures = h('ul', { class: 'jsky-Bag-failures', 'aria-label': _('Reasons of failures') });
-  const table = h('div', { class: 'jsky-Bag-table' });
-  const detail = h('section', { class: 'jsky-Bag-detail', 'aria-label': _('Job') });
+  const table = h('div', { class: 'jsky-Live-table' });
+  const detail = h('section', { class: 'jsky-Live-detail', 'aria-label': _('Job') });
   detail.hidden = true;
   const events = h('ul', { class: 'jsky-Bag-events' });
   const machines = h('details', null, h('summary', { text: _('Machines') }), events);
   const root = h(
     'div',
-    { class: 'jsky-View jsky-Bag', 'data-lm-suppress-shortcuts': 'true' },
-    h('div', { class: 'jsky-Bag-bar' }, headline, h('span', { class: 'jsky-Bag-actions' }, retry, resume, cancel)),
+    { class: 'jsky-View jsky-Live jsky-Bag', 'data-lm-suppress-shortcuts': 'true' },
+    h('div', { class: 'jsky-Live-bar' }, headline, h('span', { class: 'jsky-Live-actions' }, retry, resume, cancel)),
     bar,
     trouble,
     failures,
@@ -109,19 +109,19 @@ export function render({ el, ask, _ = english }) {
       if (job !== shownJob || updates.stopped) {
         return;
       }
-      const log = h('pre', { class: 'jsky-Bag-log', tabindex: '0', 'aria-label': _('Log of %1', job), text: readable(told.log) });
+      const log = h('pre', { class: 'jsky-Live-log', tabindex: '0', 'aria-label': _('Log of %1', job), text: readable(told.log) });
       const close = h('button', { class: 'jsky-Button', type: 'button', on: { click: () => choose('') } }, _('Close'));
       const hasFocus = detail.contains(document.activeElement);
       const title = h('b', { text: _('Job %1', job) });
       detail.replaceChildren(
-        h('div', { class: 'jsky-Bag-bar' }, title, close),
+        h('div', { class: 'jsky-Live-bar' }, title, close),
         told.log ? log : h('div', { text: _('It has printed nothing.') })
       );
       if (hasFocus) {
         close.focus();
       }
     } catch (error) {
-      trouble.textContent = sentence(error);
+      trouble.textContent = `${errorText(error)}.`;
     }
   }
 

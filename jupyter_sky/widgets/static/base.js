@@ -30,6 +30,9 @@ export class RequestError extends Error {
   }
 }
 
+/** An error with its hint, without the full stop. @param {any} error */
+export const errorText = (error) => [error?.message ?? String(error), error?.hint].filter(Boolean).join('; ');
+
 /** @type {Translate} English as it stands. */
 export const english = (text, ...values) =>
   text.replace(/%(\d)/g, (whole, place) => String(values[place - 1] ?? whole));

@@ -6,7 +6,7 @@
  * Kernel and server send the same data (`to_card`). Time and cost count on between two messages;
  * after a while without any the card says so and stops.
  */
-import { durations, english, h, money, timeOf } from './base.js';
+import { durations, english, errorText, h, money, timeOf } from './base.js';
 
 /**
  * State of a run, as `to_card` returns it.
@@ -117,14 +117,14 @@ export function drawCard({ el, ask, _ = english, now = () => Date.now() / 1000 }
       said.textContent = answer?.message ?? '';
     } catch (error) {
       stopping = false;
-      said.textContent = _('It could not be stopped: %1', words(error));
+      said.textContent = _('It could not be stopped: %1', errorText(error));
     }
     draw();
   });
   const log = button(_('Log'), _('Open the log of this cell'), () => {
     if (ask && card) {
       ask('log', { run_id: card.run_id }).catch((error) => {
-        said.textContent = words(error);
+        said.textContent = errorText(error);
       });
     }
   });
@@ -191,11 +191,6 @@ export function drawCard({ el, ask, _ = english, now = () => Date.now() / 1000 }
       line.remove();
     }
   };
-}
-
-/** @param {any} error */
-function words(error) {
-  return [error?.message ?? String(error), error?.hint].filter(Boolean).join('; ');
 }
 
 /** Writes a text only if it differs, so that a selection is kept. @param {any} node @param {string} text */

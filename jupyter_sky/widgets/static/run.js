@@ -1,8 +1,8 @@
 // @ts-check
 /** Run of a graph of tasks: its graph with states, its time chart, what each task has printed. */
 import { readable } from './ansi.js';
-import { debounce, english, h, liveRegion, widget } from './base.js';
-import { followUpdates, sentence } from './updates.js';
+import { debounce, english, errorText, h, liveRegion, widget } from './base.js';
+import { followUpdates } from './updates.js';
 
 /**
  * Draws a run into an element and keeps it up to date until it has ended.
@@ -23,22 +23,22 @@ export function render({ el, ask, _ = english }) {
 
   const press = (/** @type {string} */ text, /** @type {string} */ label, /** @type {string} */ verb) =>
     h('button', { class: 'jsky-Button', title: label, type: 'button', on: { click: () => updates.act(verb) } }, text);
-  const headline = h('div', { class: 'jsky-RunGraph-headline', role: 'status' });
+  const headline = h('div', { class: 'jsky-Live-headline', role: 'status' });
   const pause = press(_('Pause'), _('Begin nothing new; what runs goes on'), 'pause');
   const resume = press(_('Resume'), _('Begin new tasks again'), 'resume');
   const cancel = press(_('Cancel'), _('Stop what runs and end its clusters; results are kept'), 'cancel');
   const note = h('div', { class: 'jsky-RunGraph-note' });
-  const trouble = h('div', { class: 'jsky-RunGraph-trouble', role: 'alert' });
+  const trouble = h('div', { class: 'jsky-Live-trouble', role: 'alert' });
   const graph = h('div', { class: 'jsky-RunGraph-picture' });
   const chart = h('div', { class: 'jsky-RunGraph-picture' });
-  const tableBody = h('div', { class: 'jsky-RunGraph-table' });
+  const tableBody = h('div', { class: 'jsky-Live-table' });
   const table = h('details', null, h('summary', { text: _('Tasks') }), tableBody);
-  const detail = h('section', { class: 'jsky-RunGraph-detail', 'aria-label': _('Task') });
+  const detail = h('section', { class: 'jsky-Live-detail', 'aria-label': _('Task') });
   detail.hidden = true;
   const root = h(
     'div',
-    { class: 'jsky-View jsky-RunGraph', 'data-lm-suppress-shortcuts': 'true' },
-    h('div', { class: 'jsky-RunGraph-bar' }, headline, h('span', { class: 'jsky-RunGraph-actions' }, pause, resume, cancel)),
+    { class: 'jsky-View jsky-Live jsky-RunGraph', 'data-lm-suppress-shortcuts': 'true' },
+    h('div', { class: 'jsky-Live-bar' }, headline, h('span', { class: 'jsky-Live-actions' }, pause, resume, cancel)),
     note,
     trouble,
     graph,
@@ -114,19 +114,19 @@ export function render({ el, ask, _ = english }) {
         return;
       }
       const facts = told.facts.map((/** @type {any} */ one) => h('li', null, h('b', { text: one.name }), ` ${one.words}`));
-      const log = h('pre', { class: 'jsky-RunGraph-log', tabindex: '0', 'aria-label': _('Log of %1', task), text: readable(told.log) });
+      const log = h('pre', { class: 'jsky-Live-log', tabindex: '0', 'aria-label': _('Log of %1', task), text: readable(told.log) });
       const close = h('button', { class: 'jsky-Button', type: 'button', on: { click: () => choose('') } }, _('Close'));
       const hasFocus = detail.contains(document.activeElement);
       const old = detail.querySelector('pre');
       const atEnd = !old || old.scrollTop + old.clientHeight >= old.scrollHeight - 4;
       const top = old?.scrollTop ?? 0;
-      detail.replaceChildren(h('div', { class: 'jsky-RunGraph-bar' }, h('ul', null, ...facts), close), told.log ? log : h('div', { text: _('It has printed nothing.') }));
+      detail.replaceChildren(h('div', { class: 'jsky-Live-bar' }, h('ul', null, ...facts), close), told.log ? log : h('div', { text: _('It has printed nothing.') }));
       log.scrollTop = atEnd ? log.scrollHeight : top;
       if (hasFocus) {
         close.focus();
       }
     } catch (error) {
-      trouble.textContent = sentence(error);
+      trouble.textContent = `${errorText(error)}.`;
     }
   }, 10);
 

@@ -1,5 +1,6 @@
 // @ts-check
 /** Updates of a view that is followed until what it shows has ended, and that can be acted on. */
+import { errorText } from './base.js';
 
 const PERIOD = 1000;
 const SLOWEST = 15_000;
@@ -38,7 +39,7 @@ export function followUpdates({ el, ask, question, show, refresh, trouble, live,
         clearTimeout(timer);
         timer = setTimeout(turn, PERIOD);
       } catch (error) {
-        trouble.textContent = sentence(error);
+        trouble.textContent = `${errorText(error)}.`;
       }
     },
 
@@ -65,7 +66,7 @@ export function followUpdates({ el, ask, question, show, refresh, trouble, live,
         return;
       }
       wait = Math.min(SLOWEST, wait * 2);
-      trouble.textContent = [sentence(error), _('It is tried again.')].join(' ');
+      trouble.textContent = [`${errorText(error)}.`, _('It is tried again.')].join(' ');
     }
     if (answer?.over && before?.over) {
       live.say(answer.headline); // once more after the end: the last figures come with it
@@ -78,6 +79,3 @@ export function followUpdates({ el, ask, question, show, refresh, trouble, live,
   turn();
   return updates;
 }
-
-/** An error with its hint, as a sentence. @param {any} error */
-export const sentence = (error) => [error?.message ?? String(error), error?.hint].filter(Boolean).join('; ') + '.';

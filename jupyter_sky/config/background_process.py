@@ -1,0 +1,38 @@
+"""Python processes that go on when the notebook, terminal or server that began them ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .layers import as_environment
+
+if TYPE_CHECKING:
+    from .settings import Sky
+
+
+def start_background_process(
+    arguments: Sequence[str], settings: Sky, output: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Start Python, with these settings and in the working folder of this process.
+
+    Parameters
+    ----------
+    arguments
+        Of the interpreter: with ``-P``, modules of the working folder are not imported.
+    settings
+        Settings of the process.
+    output
+        File descriptor of what it prints.
+    """
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        env={**os.environ, **as_environment(settings)},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
