@@ -116,11 +116,11 @@ class SkyTaskLost(SkyError):
 
 
 class SkySharedLost(SkyError):
-    """Changes of what a pool shares are lost with the process or the machine that kept it."""
+    """Changes of the shared state of a pool are lost with the process or machine that kept it."""
 
 
 class SkySharedMoved(SkySharedLost):
-    """What a pool shares has moved to another machine, and this task is to run there."""
+    """The shared state of a pool has moved to another machine, where this task is to run."""
 
 
 class SkyWorldChanged(SkyError):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .nodes import PoolNode
 
 GroupKind = Literal["calls", "processes"]
-"""What begins again: the calls, or the processes too, where a group is for life."""
+"""Part that begins again: the calls, or the processes too, where a group is for life."""
 
 KINDS: tuple[GroupKind, ...] = ("processes", "calls")
 LOSS_SECONDS = 5.0

@@ -30,7 +30,7 @@ class MakePlan:
 
     @property
     def residual(self) -> Residual:
-        """What is left to be planned; an action that is under way already never asks for it."""
+        """The rest that is to be planned; an action that is under way already never asks for it."""
         return residual(self.state, self.now)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_sky.clouds import machine_lease
 from jupyter_sky.clouds.machine_setup import MachineSetup
 from jupyter_sky.remote import ssh
 from tests.emulators.fleet import Fleet, Host, isolation_works
@@ -108,3 +109,11 @@ except urllib.error.HTTPError as error:
     answer = error
 print(json.dumps([answer.status, answer.read().decode()]))
 """
+
+
+def lease_files(
+    user: str, lease: float = 3600.0, heartbeat_timeout: float = 3.0, ending: str = ""
+) -> list[dict[str, Any]]:
+    """Files of the lease of a machine without keys."""
+    setup = MachineSetup(user, "", "", "", lease, heartbeat_timeout, ending)
+    return machine_lease.lease_files(setup)

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import queue
 import re
-import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds import cloud_init, machine_lease, ssh_slot
-from jupyter_sky.clouds.machine_setup import MachineSetup
-from jupyter_sky.clouds.ssh_slot import Slot
-from jupyter_sky.remote import ssh
-from jupyter_sky.remote.ssh_address import runtime_dir
-from tests.clouds.launched_machine import OPEN, WAIT, Keys, LaunchedMachine, needs_isolation, until
-from tests.emulators.fleet import Fleet, Host
-from tests.emulators.hosts import USABLE, keygen
+from jupyter_sky.clouds import machine_lease
+from tests.clouds.launched_machine import (
+    WAIT,
+    lease_files,
+    until,
+)
 
-needs_ssh = pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
 HEARTBEAT_TIMEOUT, LEASE = 300, 7200
-
-
-def _lease_files(
-    user: str, lease: float = 3600.0, heartbeat_timeout: float = 3.0, ending: str = ""
-) -> list[dict[str, Any]]:
-    """Files of the lease of a machine without keys."""
-    setup = MachineSetup(user, "", "", "", lease, heartbeat_timeout, ending)
-    return machine_lease.lease_files(setup)
 
 
 class Script:
@@ -43,7 +28,7 @@ class Script:
         self.folder = folder
         self.process: subprocess.Popen[str] | None = None
         self.set(up=20, clock=1_000_000)
-        (file, *_) = _lease_files("root", lease, HEARTBEAT_TIMEOUT, ending)
+        (file, *_) = lease_files("root", lease, HEARTBEAT_TIMEOUT, ending)
         text = file["content"]
         for there, here in {
             "/run/": f"{folder}/run/",
@@ -295,172 +280,9 @@ def test_emulated_machines_hide_no_module_of_a_cloud() -> None:
 def test_emulated_machines_write_nothing_of_this_machine() -> None:
     from tests.emulators import machine
 
-    files = _lease_files("root") + _lease_files("ada")
+    files = lease_files("root") + lease_files("ada")
     text = "\n".join(f"{file['path']}\n{file['content']}" for file in files)
     mapped = machine._ELSEWHERE.sub("BELOW/", text)
     assert "BELOW/etc/ssh/ssh_host_ed25519_key" in mapped
     left = set(re.findall(r"(?<![\w.}-])/[a-z][\w./-]*", mapped.replace("BELOW/", "BELOW")))
     assert left <= {"/bin/sh", "/dev/null", "/dev/console", "/proc/uptime"}, left
-
-
-# -- machines that are restarted -----------------------------------------------------------------
-
-RENEW = 'cd "${JUPYTER_SKY_KEEPALIVE:-/run/jupyter-sky}" && cut -d. -f1 /proc/uptime >renewed'
-Rented = Callable[..., tuple[Host, ssh.Address, "queue.Queue[str]"]]
-
-
-@pytest.fixture
-def fleet() -> Iterator[Fleet]:
-    """Yield machines that are isolated where they can be: the lease is the same on both kinds."""
-    with Fleet() as fleet:
-        yield fleet
-
-
-@pytest.fixture
-def rented(fleet: Fleet, keys: Keys) -> Rented:
-    """Rent a machine as a cloud does, with a lease of its own."""
-
-    def rent(lease: float = 3600.0, heartbeat_timeout: float = 3.0, ending: str = "") -> object:
-        user, ends = fleet.user or "ada", queue.Queue[str]()
-        setup = keys.setup(user, heartbeat_timeout, lease=lease, ending=ending)
-        text = cloud_init.render_user_data(setup)
-        host = fleet.launch("n", text, ingress=OPEN, on_end=ends.put)
-        assert host.booted(WAIT), host.console()
-        return host, keys.address(host, user), ends
-
-    return rent  # type: ignore[return-value]
-
-
-def _begin(host: Host, address: ssh.Address) -> None:
-    until(lambda: ssh.run(address, RENEW).code == 0)
-    until(lambda: bool(ssh.run(address, f"ls {_kept(host)}/begun").text))
-
-
-def _kept(host: Host) -> str:
-    """Return the folder of the lease that outlasts restarts."""
-    return f"{host.folder or ''}/var/lib/jupyter-sky"
-
-
-@needs_ssh
-@pytest.mark.slow
-def test_restarted_machine_ends_within_heartbeat_timeout(rented: Rented) -> None:
-    host, address, ends = rented()
-    _begin(host, address)
-    before = {process.pid for process in host.processes()}
-    host.reboot()
-    assert not before & {process.pid for process in host.processes()}, "nothing has survived"
-    begun = time.monotonic()
-    assert ssh.run(address, "true").code == 0, "it is up again, with the same keys"
-    assert ends.get(timeout=WAIT) == "shutdown", host.console()
-    assert time.monotonic() - begun < WAIT / 2, "long before its lease ends"
-
-
-@needs_ssh
-@pytest.mark.slow
-def test_restarted_machine_keeps_its_lease(rented: Rented) -> None:
-    host, address, _ = rented(lease=600.0, heartbeat_timeout=600.0)
-
-    def noted() -> list[int]:
-        """Return the end of the lease, and when it was written, in seconds of the day's clock."""
-        return [int(word) for word in ssh.run(address, f"cat {_kept(host)}/lease").text.split()]
-
-    until(lambda: len(noted()) == 2)
-    end, written = noted()
-    for _ in range(2):
-        time.sleep(3)
-        host.reboot()
-    until(lambda: any(at >= written + 6 for at in noted()[1:]))
-    assert abs(noted()[0] - end) <= 2, "it has not begun anew"
-
-
-@needs_ssh
-@pytest.mark.slow
-def test_lease_that_is_killed_is_started_again(rented: Rented) -> None:
-    host, address, ends = rented()
-    _begin(host, address)
-
-    def script() -> list[int]:
-        return [
-            each.pid
-            for each in host.processes()
-            if machine_lease.SCRIPT in shlex.join(each.cmdline())
-        ]
-
-    (first,) = script()
-    host.root(f"kill -9 {first}" if host.folder else "pkill -9 -f sbin/jupyter-sky-leas[e]")
-    until(lambda: bool(script()) and script() != [first])
-    assert ends.get(timeout=WAIT) == "shutdown"
-
-
-@needs_ssh
-@pytest.mark.slow
-def test_host_key_of_user_data_is_of_no_use_later(
-    rented: Rented, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host, first, _ = rented(lease=1e6, heartbeat_timeout=600.0)
-    for name in ("host", cloud_init.NEXT_HOST_KEY):
-        keygen(tmp_path / name)
-    public = " ".join(ssh.read_known_hosts(first, Path(first.known_hosts)).split()[:3]) + "\n"
-    (tmp_path / "host.pub").write_text(public.partition(" ")[2])
-    known = tmp_path / "known_hosts"
-    address = replace(first, known_hosts=str(known))
-    known.write_text(
-        public + cloud_init._known_hosts_line(first, tmp_path / cloud_init.NEXT_HOST_KEY)
-    )
-    secret = cloud_init.read_next_host_key(tmp_path)
-    node = ssh_slot.acquire_slot(Slot(0, "t.0", "n", address), {}, secret)
-    monkeypatch.setattr(cloud_init, "KEY_ROTATION_SECONDS", WAIT)
-    assert cloud_init.await_host_key_rotation(tmp_path, [address]), host.console()
-    assert known.read_text() == cloud_init._known_hosts_line(
-        first, tmp_path / cloud_init.NEXT_HOST_KEY
-    )
-    assert cloud_init.read_next_host_key(tmp_path) == "", "it is the machine's alone"
-    assert ssh.run(replace(address, port=address.port), ":").code == 0
-    runtime = [path for path in runtime_dir().glob("c-*")]
-    for path in runtime:  # connections that were made with the first key
-        subprocess.run(["ssh", "-O", "exit", "-o", f"ControlPath={path}", "x"], capture_output=True)
-    with pytest.raises(ssh.SkyUnreachable, match="another host key"):
-        ssh.run(first, ":")
-    assert not ssh.run(address, f"ls {node.base}/host_key").text, "nor is a copy left"
-    host.reboot()
-    assert ssh.run(address, ":", patience=10).code == 0, "it is kept over a restart"
-
-
-@needs_ssh
-@pytest.mark.slow
-def test_odd_host_key_is_not_installed(rented: Rented) -> None:
-    host, address, _ = rented(heartbeat_timeout=600.0)
-    ssh_slot.acquire_slot(Slot(0, "t.0", "n", address), {}, "no key at all")
-    base = "$HOME/.cache/jupyter_sky/host_key"
-    until(lambda: ssh.run(address, f"[ -e {base} ]").code == 1)
-    host.reboot()
-    assert ssh.run(address, ":", patience=10).code == 0
-
-
-@needs_isolation
-@pytest.mark.slow
-def test_machine_without_systemd_starts_its_lease_at_each_boot(isolated: Fleet, keys: Keys) -> None:
-    files = _lease_files("ada")
-    document = {"write_files": files, "bootcmd": ["rm -f /usr/bin/systemctl /usr/sbin/systemctl"]}
-    born = LaunchedMachine(isolated, keys, document=document)
-    assert born.host.booted(WAIT)
-    assert "cannot" not in born.host.console()
-    until(lambda: ssh.run(born.address, RENEW).code == 0)
-    until(lambda: bool(born.sh("ls /var/lib/jupyter-sky/begun || true")))
-    born.host.reboot()
-    assert born.ends.get(timeout=WAIT) == "shutdown"
-
-
-@needs_isolation
-@pytest.mark.slow
-def test_restart_from_within_ends_machine(rented: Rented, fleet: Fleet) -> None:
-    if not fleet.isolated:
-        pytest.skip("its user is not root there")
-    host, address, ends = rented()
-    _begin(host, address)
-    old = ssh.run(address, "cat /proc/sys/kernel/random/boot_id").text
-    assert re.fullmatch(r"[0-9a-f-]{36}\n", old)
-    host.root("reboot")
-    until(lambda: "Restarted." in host.console())
-    assert ssh.run(address, "cat /proc/sys/kernel/random/boot_id").text != old
-    assert ends.get(timeout=WAIT) == "shutdown"

@@ -105,7 +105,7 @@ class AgentServer:
         self.notices: dict[int, list[NoticeRecord]] = {}
         """Notices of the cloud about other nodes, by rank."""
         self.spark_states: dict[int, Content] = {}
-        """How far Spark is on other nodes, by rank."""
+        """Progress of the start of Spark on other nodes, by rank."""
 
     def spawn(self, rank: int, serial: int) -> RemoteEngine:
         """Request that an engine is started on its node."""

@@ -28,7 +28,7 @@ class Jax:
     cuda: str | None = None
 
     group: ClassVar[GroupKind] = "processes"
-    """What JAX knows of the other processes is for the life of this one."""
+    """JAX knows the other processes for the life of this one."""
     world: ClassVar[list[str]] = []
     """The set of processes that this one is in, by the broadcast that made it."""
 
