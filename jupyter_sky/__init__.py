@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .checkpoints.leaving import leaving
     from .checkpoints.resumable import resumable
     from .checkpoints.state import checkpoint, checkpointed
+    from .dag.analytics import AnalyticsService
     from .dag.dag import Dag
     from .dag.task import Task
     from .engines.node.instance import InstanceInfo, instance_info, is_head
@@ -85,6 +86,7 @@ _PROVIDERS = (
     "AWS Azure Container GCP Hyperstack Lambda Local Nebius RunPod SSH VastAI Verda".split()
 )
 _NAMES = {
+    "AnalyticsService": "dag.analytics",
     "Dag": "dag.dag",
     "Resources": "resources",
     "Storage": "storage.data",
@@ -140,6 +142,7 @@ __all__ = [
     "GB",
     "GCP",
     "SSH",
+    "AnalyticsService",
     "Azure",
     "CallbackWriter",
     "Compute",
