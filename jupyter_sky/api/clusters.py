@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..clouds.launch_support import runs_here
 from ..errors import SkyUsageError, suggest
 from ..executor import session as _sessions
 from ..ledger.ledger import format_rate, format_usd
@@ -233,7 +234,7 @@ def ssh_command(cluster: str | None = None) -> str:
     from ..provisioner.ssh_launch import shell_command
 
     row = _sessions.current().clusters.find_row(cluster)
-    if row.cloud == "local":
+    if runs_here(row.cloud):
         raise SkyUsageError(
             _("cluster {name} is on this machine: {parents}").format(
                 name=row.name, parents=Path(row.connection["file"]).parents[1]

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Collection
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import SkyError, SkyUsageError, suggest
 from ..offers import Offer
-from ..provider.facts import BUILT_IN
+from ..provider.facts import BUILT_IN, MANAGED
 from ..provider.register import find_provider, installed_names, is_known
 from ..translation import _
 from .base import Cloud, ControllerHost, Credentials, LaunchRequest, Machine, OnPremisesCloud
@@ -21,8 +21,10 @@ from .launch_support import (
     is_service_launchable,
     launch_obstacle,
     launchable,
+    launcher_name,
     permanent_obstacle,
     power_off_note,
+    runs_here,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from .provider import CloudProvider
 
 log = logging.getLogger(__name__)
+_SERVICE_CLOUD = "jupyter_sky.services.service_cloud:ServiceCloud"
+"""Cloud of sessions of a managed service, whose cells run on this machine."""
 
 __all__ = [
     "ON_PREMISES",
@@ -48,10 +52,13 @@ __all__ = [
     "is_service_launchable",
     "launch_obstacle",
     "launchable",
+    "launcher_name",
+    "launcher_names",
     "on_premises_cloud",
     "permanent_obstacle",
     "power_off_note",
     "reachable_names",
+    "runs_here",
 ]
 
 
@@ -81,15 +88,23 @@ def get(name: str) -> Cloud:
     """
     if name in ON_PREMISES:
         return import_module(f".{name}", __name__).cloud
+    if name in MANAGED:
+        return _load(_SERVICE_CLOUD)(_driver_class(name)())
     from .provider import CloudProvider
 
     return CloudProvider(_driver_class(name)())
 
 
+def _load(path: str) -> Any:
+    """Return a class by ``module:name``; its floor may be above this one's."""
+    module, __, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
 def _driver_class(name: str) -> type[Provider]:
-    if name in BUILT_IN and BUILT_IN[name].driver:
-        module, __, driver = BUILT_IN[name].driver.partition(":")
-        return getattr(import_module(module), driver)
+    facts = BUILT_IN.get(name) or MANAGED.get(name)
+    if facts is not None and facts.driver:
+        return _load(facts.driver)
     if name in BUILT_IN or not is_known(name):
         hint = suggest(name, launchable())
         raise SkyUsageError(
@@ -127,3 +142,8 @@ def external_offers(names: Collection[str]) -> list[Offer]:
 def reachable_names() -> tuple[str, ...]:
     """Return the names of all clouds that may have machines, those of other packages too."""
     return (*launchable(), *installed_names())
+
+
+def launcher_names() -> tuple[str, ...]:
+    """Return the names of all that may have launched something: clouds, and managed services."""
+    return (*reachable_names(), *MANAGED)

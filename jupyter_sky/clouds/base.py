@@ -37,6 +37,7 @@ __all__ = [
     "OnPremisesCloud",
     "RefusalScope",
     "SameMachineCloud",
+    "SessionCloud",
     "SshAccessibleCloud",
     "StatusCallback",
     "Tick",
@@ -143,6 +144,29 @@ class SameMachineCloud(OnPremisesCloud, Protocol):
 
     def host(self, machines: Sequence[Machine]) -> ControllerHost:
         """Return the head node of a cluster."""
+        ...
+
+
+@runtime_checkable
+class SessionCloud(Protocol):
+    """A managed service: its queries run there, its cells on this machine."""
+
+    def await_ready(
+        self, order: LaunchRequest, machines: Sequence[Machine], say: StatusCallback
+    ) -> None:
+        """Wait until a session can be used."""
+        ...
+
+    def host(self, machines: Sequence[Machine]) -> ControllerHost:
+        """Return this machine as the head node of a cluster."""
+        ...
+
+    def start_keeper(self, machines: Sequence[Machine]) -> None:
+        """Start the process that ends a session with its engine."""
+        ...
+
+    def note_started(self, machines: Sequence[Machine]) -> None:
+        """Note that the engine of a session has started."""
         ...
 
 

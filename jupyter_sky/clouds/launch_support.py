@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..geography import OWN_SPARK, requirement_name, split_requirements
 from ..offers import Offer
-from ..provider.facts import BUILT_IN
+from ..provider.facts import BUILT_IN, MANAGED, LocalFacts
 from ..provider.register import find_driver_problem, find_facts
 from ..resources import Resources
 from ..translation import _
@@ -39,10 +39,32 @@ def is_service_launchable(name: str) -> bool:
 
     Examples
     --------
-    >>> is_service_launchable("own-spark"), is_service_launchable("hdinsight")
+    >>> is_service_launchable("emr-serverless"), is_service_launchable("hdinsight")
     (True, False)
     """
-    return name == OWN_SPARK
+    return name in MANAGED or name == OWN_SPARK
+
+
+def launcher_name(offer: Offer) -> str:
+    """Return the name of what launches an offer: a managed service, or its cloud.
+
+    Examples
+    --------
+    >>> launcher_name(Offer("aws", "us-east-1", "emr-serverless", 4, 16, service="emr-serverless"))
+    'emr-serverless'
+    """
+    return offer.service if offer.service in MANAGED else offer.cloud
+
+
+def runs_here(name: str) -> bool:
+    """Whether cells of what a name launches run on this machine.
+
+    Examples
+    --------
+    >>> runs_here("local"), runs_here("emr-serverless"), runs_here("aws")
+    (True, True, False)
+    """
+    return name == LocalFacts.name or name in MANAGED
 
 
 def launch_obstacle(offer: Offer) -> str:
@@ -55,7 +77,9 @@ def launch_obstacle(offer: Offer) -> str:
     >>> launch_obstacle(Offer("gcp", "us-central1", "tpu-v3-8", 0, 0, gpu="tpu-v3-8"))
     'slices of TPUs cannot be launched from here yet'
     """
-    if offer.service and not is_service_launchable(offer.service):
+    if offer.service in MANAGED:
+        return ""
+    if offer.service and offer.service != OWN_SPARK:
         return f"{offer.service} can be planned and priced, not launched from here"
     if not is_launchable(offer.cloud):
         words = f"machines of {offer.cloud} cannot be launched from here yet"
@@ -99,7 +123,6 @@ def permanent_obstacle(need: Resources) -> str:
     'emr can be planned and priced, not launched from here'
     """
     named = [requirement_name(each) for each in split_requirements(need.service)[0]]
-    refused = named if not any(map(is_service_launchable, named)) else []
     probe = Offer(
         cloud=next(iter(need.clouds), "") if len(need.clouds) == 1 else PROVIDERS[0],
         region="",
@@ -107,6 +130,8 @@ def permanent_obstacle(need: Resources) -> str:
         vcpus=0,
         memory=0,
         gpu=need.gpu,
-        service=next(iter(refused), ""),
+        service=next((name for name in named if not is_service_launchable(name)), "")
+        if named and not any(map(is_service_launchable, named))
+        else "",
     )
     return launch_obstacle(probe)

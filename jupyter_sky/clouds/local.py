@@ -90,6 +90,15 @@ class LocalHost:
         _reap_child(process)
         write_private(self.directory / "supervisor.json", processes.identity(process.pid))
 
+    @property
+    def has_started(self) -> bool:
+        """Whether a supervisor was started here, running or not."""
+        return (self.directory / "supervisor.json").exists()
+
+    def is_running(self) -> bool:
+        """Whether the supervisor lives."""
+        return _is_cluster_running(self.directory)
+
     def await_connection(self, timeout: float, alive: Callable[[], None]) -> Path:
         """Wait for the controller's client file."""
         path, deadline = self.directory / "security" / "client.json", time.monotonic() + timeout
@@ -195,36 +204,9 @@ class LocalCloud:
         SkyUnreachable
             A cluster runs on another machine or in another container, which shares this folder.
         """
-        supervisors, elsewhere = [], list[str]()
-        directories = [_root() / token for token in dict.fromkeys(i.partition("/")[0] for i in ids)]
-        for directory in directories:
-            identity = _read(directory / "supervisor.json")
-            if processes.liveness(identity) == "foreign" and _is_cluster_running(directory):
-                elsewhere.append(f"{directory.name} on {identity.get('host') or 'another machine'}")
-            elif _is_supervisor_alive(
-                identity
-            ):  # only this process may be signalled: PIDs are used again
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(identity["pid"], signal.SIGTERM)
-                    supervisors.append(identity)
-        deadline = time.monotonic() + supervisor.GRACE_SECONDS + 5.0
-        while (
-            any(_is_supervisor_alive(identity) for identity in supervisors)
-            and time.monotonic() < deadline
-        ):
-            time.sleep(0.02)
-        for identity in filter(_is_supervisor_alive, supervisors):  # it is frozen, perhaps
-            supervisor.kill_all([*supervisor.descendants(identity["pid"]), identity["pid"]])
-        for directory in directories:
-            supervisor.unmount_below(directory)
-        if elsewhere:
-            raise SkyUnreachable(
-                _(
-                    "what runs in another machine or container cannot be ended from here: "
-                    "{elsewhere}"
-                ).format(elsewhere=", ".join(elsewhere)),
-                hint=_("end it there: %sky down; unused it ends by itself"),
-            )
+        end_supervisors(
+            [_root() / token for token in dict.fromkeys(i.partition("/")[0] for i in ids)]
+        )
 
     def list_mine(self, everywhere: bool = False) -> list[Machine]:
         """List the machines whose supervisors live."""
@@ -256,6 +238,44 @@ class LocalCloud:
             )
             for rank in range(record.get("nodes", 1))
         ]
+
+
+def end_supervisors(directories: Sequence[Path]) -> None:
+    """Tell the supervisors of clusters to end, and wait until they have.
+
+    Raises
+    ------
+    SkyUnreachable
+        A cluster runs on another machine or in another container, which shares this folder.
+    """
+    supervisors, elsewhere = [], list[str]()
+    for directory in directories:
+        identity = _read(directory / "supervisor.json")
+        if processes.liveness(identity) == "foreign" and _is_cluster_running(directory):
+            elsewhere.append(f"{directory.name} on {identity.get('host') or 'another machine'}")
+        elif _is_supervisor_alive(
+            identity
+        ):  # only this process may be signalled: PIDs are used again
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(identity["pid"], signal.SIGTERM)
+                supervisors.append(identity)
+    deadline = time.monotonic() + supervisor.GRACE_SECONDS + 5.0
+    while (
+        any(_is_supervisor_alive(identity) for identity in supervisors)
+        and time.monotonic() < deadline
+    ):
+        time.sleep(0.02)
+    for identity in filter(_is_supervisor_alive, supervisors):  # it is frozen, perhaps
+        supervisor.kill_all([*supervisor.descendants(identity["pid"]), identity["pid"]])
+    for directory in directories:
+        supervisor.unmount_below(directory)
+    if elsewhere:
+        raise SkyUnreachable(
+            _(
+                "what runs in another machine or container cannot be ended from here: {elsewhere}"
+            ).format(elsewhere=", ".join(elsewhere)),
+            hint=_("end it there: %sky down; unused it ends by itself"),
+        )
 
 
 cloud = LocalCloud()

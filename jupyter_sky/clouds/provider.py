@@ -17,6 +17,7 @@ from ..translation import _
 from . import cloud_init, lease_watch, machine_lease
 from .base import Credentials, LaunchRequest, Machine, StatusCallback, Tick, no_tick
 from .launch_records import installation_id, is_launching, translate_write_errors
+from .launch_support import launcher_name
 from .machine_records import (
     MachineNotes,
     assume_running,
@@ -259,13 +260,14 @@ def _new_record(order: LaunchRequest) -> dict[str, Any]:
     """Return what is noted of an order before it is sent."""
     now = time.time()
     return {
-        "cloud": order.offer.cloud,
+        "cloud": launcher_name(order.offer),
         "region": order.offer.region,
         "cluster": order.cluster,
         "offer": asdict(order.offer),
         "owner": order.owner,
         "notebook": order.notebook,
         "started": now,
+        "idle": order.idle,
         "lease_end": now + order.lease,
         "machines": [],
     }

@@ -129,7 +129,12 @@ class ClusterHandle:
         SkyError
             A machine does not answer, or has no room.
         """
-        if isinstance(self.cloud, SshAccessibleCloud) and not self._has_installer.is_set():
+        is_remote = not clouds.runs_here(self.row.cloud)
+        if (
+            isinstance(self.cloud, SshAccessibleCloud)
+            and is_remote
+            and not (self._has_installer.is_set())
+        ):
             nodes = self.cloud.await_slots(self.machines)
             run_parallel([partial(ensure_uv, node) for node in nodes])
         self._has_installer.set()

@@ -256,20 +256,23 @@ def _billing_start(machines: Iterable[Machine]) -> float:
 def _new_row(order: LaunchRequest, named: bool) -> ClusterRow:
     """Return the row of a cluster before its launch."""
     offer, nodes, now = order.offer, order.resources.nodes, time.time()
-    disk = order.resources.disk
+    disk, launcher = order.resources.disk, clouds.launcher_name(offer)
+    connection = {"named": named, "token": order.token, "launcher": processes.identity()}
+    if offer.service == launcher:  # a session has one engine, on this machine
+        connection["session_nodes"] = nodes
     return ClusterRow(
         name=order.cluster,
         state="starting",
-        cloud=offer.cloud,
+        cloud=launcher,
         region=offer.region,
         instance_type=offer.instance_type,
         spot=offer.spot,
         price=cluster_price(offer.price, offer.cloud, nodes, disk.value if disk else 0.0),
-        nodes=nodes,
+        nodes=1 if offer.service == launcher else nodes,
         resources=order.resources.command_line(),
         offer=asdict(offer),
         machines=[],
-        connection={"named": named, "token": order.token, "launcher": processes.identity()},
+        connection=connection,
         notebook=order.notebook,
         created=now,
         idle=order.idle,

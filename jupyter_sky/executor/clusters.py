@@ -13,9 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .. import clouds
 from ..config.settings import Sky
 from ..errors import SkyClusterLost, SkyError, SkyNameTaken, SkyUsageError, suggest
 from ..offers import Offer
+from ..provider.facts import MANAGED
 from ..provisioner import Report
 from ..quantities import format_vcpus
 from ..resources import Resources
@@ -261,7 +263,7 @@ class ClusterRegistry:
         with contextlib.suppress(SkyError, OSError, ValueError, KeyError):
             if live is not None and not live.connection.is_lost:
                 return live.connection.ask_controller("use", timeout=2.0, wait_reconnect=False)
-            if row.cloud == "local":
+            if clouds.runs_here(row.cloud):
                 return _ask_local_controller(row, "use")
         return None
 
@@ -307,7 +309,7 @@ class ClusterRegistry:
     def _connect_launched(self, engine: str | None, row: ClusterRow) -> ClusterHandle:
         """Connect to a cluster that has just been launched, and start its data engine."""
         live = self.connect(row)
-        if engine is not None:  # while its own engines start
+        if engine is not None and row.cloud not in MANAGED:  # while its own engines start
             start_engine(live.connection.ask_controller)
         return live
 

@@ -6,6 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..cell_options.values import CellOptions
+from ..clouds.launch_support import runs_here
+from ..provider.facts import MANAGED
 from ..provisioner import Report
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ def await_data_engine(cluster: ClusterHandle, options: CellOptions, report: Repo
         return
     from ..services.requests import await_engine, check_client
 
-    if cluster.row.cloud == "local":
+    if runs_here(cluster.row.cloud):
         check_client()
+    if cluster.row.cloud in MANAGED:  # its session was waited for as it was launched
+        return
     await_engine(cluster.connection.ask_controller, partial(report, "booting"))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cell_options.data import with_plain_path
 from ..cell_options.values import CellData
+from ..clouds.launch_support import runs_here
 from ..errors import SkyUsageError
 from ..provider.register import find_facts
 from ..quantities import Amount, format_objects
@@ -213,7 +214,7 @@ def bring_data(
 def delegate_data(data: CellDataset, cloud: str) -> Store | None:
     """Return the store by whose requests a machine gets the data; None to send it the bytes."""
     uri = data.manifest.uri
-    if cloud == "local" and uri.scheme != "ssh":
+    if runs_here(cloud) and uri.scheme != "ssh":
         return data.store
     return delegate(data.store, uri, Access.READ)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cell_options.data import with_plain_path
 from ..cell_options.values import CellData
+from ..clouds.launch_support import runs_here
 from ..errors import SkyError, SkyTimeout, SkyTransferError, SkyUsageError
 from ..storage.errors import SkyStorageError
 from ..storage.machine_data import request_to_json
@@ -65,7 +66,7 @@ class CellMounts:
         """
         cloud = placement.row.cloud
         for path, uri in self.linked:
-            if cloud != "local":
+            if not runs_here(cloud):
                 raise _not_streamed(path, uri, _("only stores are streamed to other machines"))
             for rank in placement.ranks:
                 placement.cluster.connection.ask_engine(

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from ..clouds.launch_support import runs_here
 from ..engines.node.file_cache import FileTree
 from ..engines.node.platforms import Platform
 from ..engines.wire.values import CHUNK_BYTES
@@ -48,7 +49,7 @@ class PackageTransfer:
 
     def install_named(self, packages: Sequence[str]) -> None:
         """Install packages that a user names; send those that are private to this machine."""
-        if self.cluster.row.cloud == "local":  # engines have this machine's packages and settings
+        if runs_here(self.cluster.row.cloud):  # engines have this machine's packages and settings
             asked, here = split_requirements(packages, IndexSettings())
             if here:
                 self.reporter.note(f"--pip {', '.join(here)}: there as installed here")

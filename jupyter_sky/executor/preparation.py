@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..clouds.launch_support import runs_here
 from ..errors import SkyUsageError
 from ..services.requests import client_packages
 from ..translation import _
@@ -44,9 +45,9 @@ def prepare_engines(
         files = reporter.progress("files")
         for note in transfer.sync_files(cluster, ranks, root, options.sync, files):
             reporter.note(note)
-    sync_packages = sync_packages and cluster.row.cloud != "local"
+    sync_packages = sync_packages and not runs_here(cluster.row.cloud)
     pip = options.pip
-    if cluster.row.cloud != "local":
+    if not runs_here(cluster.row.cloud):
         pip += client_packages(options.engine)
     if pip or sync_packages:
         from .package_transfer import PackageTransfer

@@ -40,7 +40,7 @@ def reap_machines(records: ClusterRecords, everywhere: bool = True) -> list[Reap
     found = run_parallel([partial(_end_abandoned, row, records) for row in left])
     records.close_unsent_runs()
     records.reconcile()
-    names = clouds.reachable_names()
+    names = clouds.launcher_names()
     found += run_parallel([partial(_reap_cloud, name, records, everywhere) for name in names])
     return [*(each for several in found for each in several), *_reap_scratch()]
 

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ..cell_options.values import CellUpload
+from ..clouds.launch_support import runs_here
 from ..errors import SkyUsageError
 from ..quantities import format_size
 from ..storage.access import Access
@@ -115,7 +116,7 @@ def upload_new_files(
             if found["machine"] in seen:
                 continue
             seen.add(found["machine"])
-            several = len(placement.ranks) > 1 and placement.row.cloud != "local"
+            several = len(placement.ranks) > 1 and not runs_here(placement.row.cloud)
             _upload(target, placement, rank, found, f"{rank}/" if several else "", reporter)
 
 
@@ -215,7 +216,7 @@ def choose_worker(
 
     It is the engine's machine where a request grants nothing outside of the target.
     """
-    link, is_local = placement.cluster.connection, placement.row.cloud == "local"
+    link, is_local = placement.cluster.connection, runs_here(placement.row.cloud)
     store = target.store
     if not (is_local and target.uri.scheme != "ssh"):
         delegated = delegate(store, target.uri, Access.WRITE)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import SkyUsageError, suggest
 from ..translation import _
-from .facts import API_VERSION, BUILT_IN, LONGEST_BILLING_UNIT, CloudFacts
+from .facts import API_VERSION, BUILT_IN, LONGEST_BILLING_UNIT, MANAGED, CloudFacts
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -156,7 +156,7 @@ def find_facts(name: str) -> type[CloudFacts]:
     >>> find_facts("aws").billing, find_facts("nowhere").billing
     ((1.0, 60.0), (0.0, 0.0))
     """
-    if facts := BUILT_IN.get(name):
+    if facts := BUILT_IN.get(name) or MANAGED.get(name):
         return facts
     return _installed_facts(name) if name and name in _entry_points() else CloudFacts
 

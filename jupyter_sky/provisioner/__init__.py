@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import clouds, tracker
 from ..clouds import Cloud, LaunchRequest, Machine
-from ..clouds.base import SshAccessibleCloud
+from ..clouds.base import SessionCloud, SshAccessibleCloud
 from ..clouds.launch_records import translate_disk_errors
 from ..errors import (
     SkyCancelled,
@@ -148,7 +148,7 @@ def record_observation(kind: str, where: Offer | Place, **seen: Any) -> None:
 
 
 def _bring_up(order: LaunchRequest, report: Report, launched: OnLaunched) -> Lease:
-    cloud, begun = clouds.get(order.offer.cloud), time.monotonic()
+    cloud, begun = clouds.get(clouds.launcher_name(order.offer)), time.monotonic()
     since = time.time()
     machines: list[Machine] = []
 
@@ -162,7 +162,7 @@ def _bring_up(order: LaunchRequest, report: Report, launched: OnLaunched) -> Lea
         machines.extend(cloud.launch(order, tick))
         launched(machines)
 
-    if isinstance(cloud, SshAccessibleCloud):
+    if isinstance(cloud, SshAccessibleCloud) and not isinstance(cloud, SessionCloud):
         prebuild()  # while they boot
     with HeldInterrupts():
         try:
@@ -191,6 +191,8 @@ def _start_controller(
         "gpus": [order.offer.gpu or "", order.offer.gpu_count],
         "notice_service": _notice_service(order.offer),
     }
+    if isinstance(cloud, SessionCloud):
+        return _start_beside_session(cloud, order, machines, config, report)
     if isinstance(cloud, SshAccessibleCloud):
         return _start_over_ssh(cloud, machines, config, report, since)
     return _start_locally(cloud, machines, config, report)
@@ -214,6 +216,22 @@ def _start_over_ssh(
     stages.record("machines", since)
     nodes = cloud.await_slots(machines, stages.report_callback(report))
     return start_cluster(nodes, config | cloud.limits(machines), folder, report, stages)
+
+
+def _start_beside_session(
+    cloud: Any,
+    order: LaunchRequest,
+    machines: list[Machine],
+    config: dict[str, Any],
+    report: Report,
+) -> Path:
+    """Start the controller on this machine once a session can be used."""
+    cloud.start_keeper(machines)
+    cloud.await_ready(order, machines, lambda __: report("booting", order.offer.service))
+    # its engine is the client of the session: one, whatever the size of the session is
+    path = _start_locally(cloud, machines, config | {"nodes": 1, "gpus": ["", 0]}, report)
+    cloud.note_started(machines)
+    return path
 
 
 def _start_locally(

@@ -21,6 +21,7 @@ from ..errors import SkyError
 from ..quantities import format_size
 from ..remote.supervisor import ENGINE_VARIABLE
 from ..translation import _, ngettext
+from .managed_channel import session_channel
 from .orders import ENDPOINT, FOLDER
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ MAX_RETRIES, MAX_BACKOFF_MS = 6, 2000
 """Tries of a request, some 6 s in all: the server is on this machine, and is there or is not."""
 PROGRESS_SECONDS = 0.5
 """Shortest time between two reports of progress."""
+
+_IDENTITY = ("host", "port", "session", "token")
+"""Fields of an endpoint that differ for another server; tokens of managed services are renewed."""
 
 _lock = threading.RLock()
 
@@ -84,17 +88,19 @@ def spark() -> SparkSession:
     """
     global _connection
     with _lock:
-        endpoint = _read_endpoint()
-        if not has_session() or _connection is None or _connection.endpoint != endpoint:
-            _connection = _Connection(endpoint, _begin(endpoint))
+        path, endpoint = _read_endpoint()
+        identity = {key: endpoint[key] for key in _IDENTITY if key in endpoint}
+        if not has_session() or _connection is None or _connection.endpoint != identity:
+            _connection = _Connection(identity, _begin(path, endpoint))
         return _connection.session
 
 
-def _read_endpoint() -> dict[str, Any]:
-    """Return the address of the Connect server, from the folder of this engine's cluster."""
+def _read_endpoint() -> tuple[Path, dict[str, Any]]:
+    """Return the file with the address of the Connect server of this cluster, and the address."""
     folder = os.environ.get(ENGINE_VARIABLE, "").rpartition(":")[0]
+    path = Path(folder) / FOLDER / ENDPOINT
     try:
-        return json.loads((Path(folder) / FOLDER / ENDPOINT).read_text())
+        return path, json.loads(path.read_text())
     except (OSError, ValueError):
         pass
     info = instance_info()
@@ -111,8 +117,8 @@ def _read_endpoint() -> dict[str, Any]:
     )
 
 
-def _begin(endpoint: dict[str, Any]) -> SparkSession:
-    """Connect to the Connect server."""
+def _begin(path: Path, endpoint: dict[str, Any]) -> SparkSession:
+    """Connect to the Connect server that a file describes."""
     if find_spec("pyspark") is None:
         raise SkyError(
             _("pyspark is not installed on this node"),
@@ -125,9 +131,13 @@ def _begin(endpoint: dict[str, Any]) -> SparkSession:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    # the only host name for which the client sends a token without TLS is `localhost`
-    url = f"sc://localhost:{endpoint['port']}/;token={endpoint['token']}"
-    session: Any = SparkSession.builder.remote(url).create()
+    session: Any
+    if "headers" in endpoint:
+        session = SparkSession.builder.channelBuilder(session_channel(path)).create()
+    else:
+        # the only host name for which the client sends a token without TLS is `localhost`
+        url = f"sc://localhost:{endpoint['port']}/;token={endpoint['token']}"
+        session = SparkSession.builder.remote(url).create()
     # it would print each error of a query a second time, as one line of JSON
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     # IPython asks an exception for its lines by this name
@@ -171,12 +181,14 @@ class LazySpark:
         return dir(spark()) if has_session() else [*object.__dir__(self), "read", "sql", "stop"]
 
     def __repr__(self) -> str:
-        endpoint = _read_endpoint()
+        __, endpoint = _read_endpoint()
         nodes, version = endpoint["nodes"], endpoint["version"]
         text = ngettext(
             "<Spark {version} on {nodes} node", "<Spark {version} on {nodes} nodes", nodes
         )
         shown = text.format(version=version, nodes=nodes)
+        if service := endpoint.get("service"):
+            shown = _("<Spark {version} of {service}").format(version=version, service=service)
         return f"{shown}>" if has_session() else _("{shown}, no session yet>").format(shown=shown)
 
 

@@ -1,0 +1,416 @@
+"""Amazon EMR Serverless: sessions of Spark Connect by boto3.
+
+An order is an application of its own with one session. The size of the request is the capacity that
+the application may reach. A session that nobody uses ends by itself, and the application stops a
+minute later; neither costs anything then.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from threading import Event
+from typing import Any
+from urllib.parse import urlsplit
+
+from ...config.settings import Sky
+from ...offers import Offer
+from ...provider.classification import ErrorTable, Meaning, ProviderError, Refinement
+from ...provider.facts import AwsFacts, EmrServerlessFacts
+from ...provider.naming import CLUSTER, OWNER, TOKEN, fit_name, tagged_machine
+from ...provider.parallel_requests import pause
+from ...provider.values import LaunchRequest, Machine, MachineConfig, MachineState
+from ..session_provider import SessionEndpoint, SessionProvider
+from . import clients, errors
+from .driver import client_token
+from .network import error_code
+
+ROLE = "jupyter-sky-emr-serverless"
+"""Name of the role that sessions run with, unless the settings name another."""
+AUTH_HEADER = "x-aws-proxy-auth"
+"""Metadata of a request that has the token of a session."""
+NAME_PREFIX = "jupyter-sky-"
+LIVE_STATES = ("SUBMITTED", "STARTING", "STARTED", "IDLE", "BUSY")
+"""States of a session that costs, or is about to."""
+IDLE_MARGIN = 60.0
+"""A session that ended so soon after its idle time, seconds, has ended for that."""
+POLL_SECONDS = 0.5
+REMOVE_SECONDS = 40.0
+"""Longest wait until an application has stopped and can be deleted."""
+ABANDONED_SECONDS = 900.0
+"""An application without a session that is older is no launch in progress."""
+MIN_CPUS, MIN_MEMORY = 2.0, 4.0
+"""vCPUs and GiB of the smallest session: one driver and one executor."""
+_OVERHEAD = 1.1
+_FAILED = "SessionFailed"
+_TRUST = (
+    '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":'
+    '"emr-serverless.amazonaws.com"},"Action":"sts:AssumeRole"}]}'
+)
+_CREATE_ROLE = (
+    f"aws iam create-role --role-name {ROLE} --assume-role-policy-document '{_TRUST}'; give it the "
+    "rights on your data; or set providers.aws.emr_serverless_role"
+)
+_QUOTA = "see the limit, and ask for more: aws service-quotas list-service-quotas --service-code "
+_QUOTA += "emr-serverless"
+_POLICY = "ask for emr-serverless:*, and iam:PassRole on the role of the sessions"
+
+_ERRORS: ErrorTable = {
+    **errors.TABLE,
+    "ServiceQuotaExceededException": ("quota", "zone", _QUOTA),
+    "AccessDeniedException": ("permission", "region", _POLICY),
+    _FAILED: ("transient", "zone", ""),
+}
+_REFINEMENTS = (
+    Refinement(
+        f"ValidationException AccessDeniedException ResourceNotFoundException {_FAILED}",
+        r"(?i)\brole\b",
+        "permission",
+        "region",
+        _CREATE_ROLE,
+    ),
+    Refinement(_FAILED, r"(?i)quota|limit|exceeded", "quota", "zone", _QUOTA),
+    Refinement(_FAILED, r"(?i)capacity|insufficient", "capacity", "zone"),
+    *errors.REFINEMENTS,
+)
+
+
+class EmrServerless(EmrServerlessFacts, SessionProvider):
+    """EMR Serverless; an ID is ``region/application/session``.
+
+    Examples
+    --------
+    >>> EmrServerless().name
+    'emr-serverless'
+    """
+
+    login = "aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    errors = _ERRORS
+    refinements = _REFINEMENTS
+
+    def __init__(self) -> None:
+        self._access = clients.AwsClients()
+
+    def configured(self) -> str:
+        """Return in words which credentials boto3 would take, empty without any; asks nobody."""
+        return clients.configured()
+
+    def read_error(self, error: Exception) -> ProviderError | None:
+        """Read code, HTTP status and message out of an error of boto3; None for any other."""
+        return errors.read_error(error)
+
+    @classmethod
+    def find_meaning(cls, code: str, status: int) -> Meaning:
+        """Return what a code means, or one that looks like it, else what an HTTP status means."""
+        known = cls.errors.get(code) or errors.find_unknown_meaning(code, status)
+        return known or super().find_meaning(code, status)
+
+    def offers(self) -> Iterator[Offer]:
+        """Yield nothing: `jupyter_sky.catalog.managed_services` prices each request."""
+        yield from ()
+
+    # -- launching ---------------------------------------------------------------------------
+
+    def launch(self, request: LaunchRequest, config: MachineConfig, stop: Event) -> list[Machine]:
+        """Make an application and start its session; the same token makes them once."""
+        region = request.offer.region
+        properties = worker_properties(request.offer, request.resources.nodes)
+        client = self._access.client("emr-serverless", region)
+        role, token = self._role(region), client_token(request.token, region)
+        arguments = application_arguments(request, config.tags)
+        application = _named(
+            client.create_application(**arguments, clientToken=token), "applicationId"
+        )
+        try:
+            while _application_state(client, application) == "CREATING":
+                pause(stop, POLL_SECONDS)
+            pause(stop, 0.0)
+            answer = client.start_session(
+                applicationId=application,
+                clientToken=token,
+                executionRoleArn=role,
+                idleTimeoutMinutes=idle_minutes(request.idle),
+                name=fit_name(request.token, 64),
+                configurationOverrides={
+                    "runtimeConfiguration": [
+                        {"classification": "spark-defaults", "properties": properties}
+                    ]
+                },
+                tags=dict(config.tags),
+            )
+            session = _named(answer, "sessionId")
+        except BaseException as error:
+            if not (isinstance(error, Exception) and self.is_transient(error)):  # sent again
+                with suppress(Exception):  # it costs nothing, and the reaper removes it later
+                    self._remove(client, application)
+            raise
+        fields = {"rank": 0, "state": "starting", "started": time.time()}
+        id = f"{region}/{application}/{session}"
+        return [tagged_machine(config.tags, id=id, cloud=self.name, **fields)]
+
+    def _role(self, region: str) -> str:
+        """Return the ARN of the role that sessions run with."""
+        if told := Sky.load().provider_setting(AwsFacts.name, "emr_serverless_role"):
+            return told
+        account = self._access.client("sts", region).get_caller_identity()["Account"]
+        return f"arn:{self._access.partition(region)}:iam::{account}:role/{ROLE}"
+
+    def endpoint(self, id: str) -> SessionEndpoint | None:
+        """Return where a session is reached, with a new token; None while it starts."""
+        region, application, session = id.split("/")
+        client = self._access.client("emr-serverless", region)
+        names = {"applicationId": application, "sessionId": session}
+        found = client.get_session(**names)["session"]
+        if found["state"] in ("SUBMITTED", "STARTING"):
+            return None
+        if found["state"] not in LIVE_STATES:
+            reason = found.get("stateDetails") or f"the session is {found['state']}"
+            raise ProviderError(reason, code=_FAILED)
+        told = client.get_session_endpoint(**names)
+        where = told["endpoint"]
+        address = urlsplit(where if "//" in where else f"//{where}")
+        return SessionEndpoint(
+            host=f"{address.hostname}:{address.port or 443}",
+            headers={AUTH_HEADER: told["authToken"]},
+            expires=told["authTokenExpiresAt"].timestamp(),
+            authority=os.environ.get("AWS_CA_BUNDLE", ""),
+        )
+
+    # -- afterwards --------------------------------------------------------------------------
+
+    def machines(
+        self, *, owner: str = "", token: str = "", regions: Collection[str] | None = None
+    ) -> list[Machine]:
+        """List the sessions that cost, or are about to."""
+        wanted = {OWNER: owner, TOKEN: token}
+
+        def ask(region: str) -> list[Machine]:
+            client = self._access.client("emr-serverless", region)
+            return [
+                machine
+                for application in self._applications(client, wanted)
+                for machine in self._sessions(client, region, application)
+            ]
+
+        return self._access.call_regions(ask, _regions() if regions is None else regions)
+
+    def _applications(self, client: Any, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Return the applications of this package that have some tags."""
+        pages = client.get_paginator("list_applications").paginate()
+        found = [
+            client.get_application(applicationId=each["id"])["application"]
+            for page in pages
+            for each in page["applications"]
+            if each["name"].startswith(NAME_PREFIX) and each["state"] != "TERMINATED"
+        ]
+        return [
+            each
+            for each in found
+            if all(each.get("tags", {}).get(key) == text for key, text in wanted.items() if text)
+        ]
+
+    def _sessions(self, client: Any, region: str, application: Mapping[str, Any]) -> list[Machine]:
+        listed = client.get_paginator("list_sessions")
+        pages = listed.paginate(applicationId=application["applicationId"])
+        return [
+            self._machine(region, session, application.get("tags", {}))
+            for page in pages
+            for session in page["sessions"]
+            if session["state"] in LIVE_STATES
+        ]
+
+    def _machine(self, region: str, session: Mapping[str, Any], tags: Mapping[str, str]) -> Machine:
+        ended = session.get("endedAt")
+        return tagged_machine(
+            tags,
+            id=f"{region}/{session['applicationId']}/{session['sessionId']}",
+            cloud=self.name,
+            rank=0,
+            state=_state(session["state"]),
+            started=session["createdAt"].timestamp(),
+            ended=ended.timestamp() if ended else None,
+            reason=end_reason(session),
+        )
+
+    def describe(self, ids: Sequence[str]) -> list[Machine]:
+        """Return sessions of these IDs; those that AWS no longer knows are left out."""
+        found = []
+        for id in ids:
+            region, application, session = id.split("/")
+            client = self._access.client("emr-serverless", region)
+            with suppress(client.exceptions.ResourceNotFoundException):
+                where = {"applicationId": application, "sessionId": session}
+                told = client.get_session(**where)["session"]
+                found.append(self._machine(region, told, told.get("tags", {})))
+        return found
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """End sessions, then remove their applications."""
+        for id in ids:
+            region, application, session = id.split("/")
+            client = self._access.client("emr-serverless", region)
+            with suppress(
+                client.exceptions.ResourceNotFoundException,
+                client.exceptions.ConflictException,
+                client.exceptions.ValidationException,
+            ):  # it has ended, or is ending: `describe` says so
+                client.terminate_session(applicationId=application, sessionId=session)
+            self._remove(client, application)
+
+    def _remove(self, client: Any, application: str) -> bool:
+        """Stop and delete an application; return whether it is gone."""
+        deadline = time.monotonic() + REMOVE_SECONDS
+        while time.monotonic() < deadline:
+            state = _application_state(client, application)
+            if state == "TERMINATED":
+                return True
+            with suppress(
+                client.exceptions.ConflictException, client.exceptions.ValidationException
+            ):  # a session of it is still ending
+                if state in ("CREATED", "STOPPED"):
+                    client.delete_application(applicationId=application)
+                    return True
+                if state == "STARTED":
+                    client.stop_application(applicationId=application)
+            time.sleep(POLL_SECONDS)
+        return False
+
+    def sweep(
+        self, owner: str, alive: Collection[str], regions: Collection[str] | None = None
+    ) -> list[str]:
+        """Delete applications without a session; return their names."""
+
+        def ask(region: str) -> list[str]:
+            client = self._access.client("emr-serverless", region)
+            return [
+                f"application {each['name']}"
+                for each in self._applications(client, {OWNER: owner})
+                if each.get("tags", {}).get(TOKEN) not in alive
+                and time.time() - each["createdAt"].timestamp() > ABANDONED_SECONDS
+                and self._remove(client, each["applicationId"])
+            ]
+
+        return self._access.call_regions(ask, _regions() if regions is None else regions)
+
+
+def application_arguments(request: LaunchRequest, tags: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of CreateApplication, but for its token.
+
+    Its capacity is bounded, so that no query costs more than the offer says.
+    """
+    offer, nodes = request.offer, request.resources.nodes
+    return {
+        "name": fit_name(f"{NAME_PREFIX}{request.token}", 64),
+        "releaseLabel": release_label(offer),
+        "type": "SPARK",
+        "interactiveConfiguration": {"sessionEnabled": True},
+        "maximumCapacity": {
+            "cpu": f"{math.floor(offer.vcpus * nodes)} vCPU",
+            "memory": f"{math.floor(offer.memory * nodes)} GB",
+        },
+        "autoStartConfiguration": {"enabled": True},
+        "autoStopConfiguration": {"enabled": True, "idleTimeoutMinutes": 1},
+        "tags": dict(tags) | {"Name": f"jupyter-sky {tags.get(CLUSTER, '')}"},
+    }
+
+
+def release_label(offer: Offer) -> str:
+    """Return the release that an offer is of, as AWS writes it.
+
+    Examples
+    --------
+    >>> make = lambda *packages: Offer("aws", "us-east-1", "", 4, 16, packages=packages)
+    >>> release_label(make("emr-serverless==7.13.0")), release_label(make("emr-serverless==8.0.0"))
+    ('emr-7.13.0', 'emr-spark-8.0.0')
+    """
+    version = dict(each.split("==", 1) for each in offer.packages)["emr-serverless"]
+    return f"emr-{version}" if int(version.partition(".")[0]) < 8 else f"emr-spark-{version}"
+
+
+def worker_properties(offer: Offer, nodes: int) -> dict[str, str]:
+    """Return the sizes of driver and executors, which together fit into the capacity.
+
+    Raises
+    ------
+    ProviderError
+        It is too small for a driver and an executor.
+
+    Examples
+    --------
+    >>> worker_properties(Offer("aws", "us-east-1", "", 4, 16), 1)["spark.executor.memory"]
+    '7447m'
+    """
+    cpus, memory = offer.vcpus * nodes, offer.memory * nodes
+    if cpus < MIN_CPUS or memory < MIN_MEMORY:
+        raise ProviderError(
+            f"{cpus:g} vCPUs and {memory:g} GiB are too small: a driver and an executor need "
+            f"{MIN_CPUS:g} vCPUs and {MIN_MEMORY:g} GiB together",
+            code="InvalidRequest",
+        )
+    cores = next(size for size in (4, 2, 1) if 2 * size <= cpus and 4 * size <= memory)
+    workers = cpus // cores
+    gib = min(math.floor(memory / workers), 7 * cores)
+    heap = math.floor(gib * 1024 / _OVERHEAD)
+    sizes = {"cores": str(cores), "memory": f"{heap}m"}
+    return {
+        f"spark.{role}.{key}": value
+        for role in ("driver", "executor")
+        for key, value in sizes.items()
+    }
+
+
+def idle_minutes(seconds: float) -> int:
+    """Return the whole minutes after which a session that is not used ends.
+
+    Examples
+    --------
+    >>> idle_minutes(90), idle_minutes(5)
+    (2, 1)
+    """
+    return max(1, math.ceil(seconds / 60))
+
+
+def end_reason(session: Mapping[str, Any]) -> str:
+    """Return in words why a session has ended; empty while it goes on."""
+    if session["state"] in LIVE_STATES:
+        return ""
+    since, ended = session.get("idleSince"), session.get("endedAt")
+    minutes = session.get("idleTimeoutMinutes")
+    if since and ended and minutes:
+        late = (ended - since).total_seconds() - minutes * 60
+        if -1.0 <= late < IDLE_MARGIN:
+            return "idle"
+    return session.get("stateDetails") or ""
+
+
+def _named(answer: Mapping[str, Any], key: str) -> str:
+    """Return a name from an answer; botocore takes one that was cut off for an empty one."""
+    if key not in answer:
+        raise ProviderError("the answer was cut off", code="IncompleteReadError")
+    return answer[key]
+
+
+def _state(word: str) -> MachineState:
+    if word in ("SUBMITTED", "STARTING"):
+        return "starting"
+    return "running" if word in LIVE_STATES else "ended"
+
+
+def _application_state(client: Any, application: str) -> str:
+    try:
+        return client.get_application(applicationId=application)["application"]["state"]
+    except client.exceptions.ClientError as error:
+        if error_code(error) == "ResourceNotFoundException":
+            return "TERMINATED"
+        raise
+
+
+def _regions() -> list[str]:
+    """Return the regions that the service is sold in."""
+    from ...catalog import load
+
+    rows = load().managed()
+    return sorted({row["region"] for row in rows if row["service"] == EmrServerlessFacts.name})

@@ -1,0 +1,44 @@
+"""Drivers of managed services whose sessions speak Spark Connect."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+
+from ..provider.protocol import Provider
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEndpoint:
+    """Where the clients of a session connect, by TLS.
+
+    Attributes
+    ----------
+    host : str
+        Name and port.
+    headers : dict
+        Metadata of each request, with the token.
+    expires : float
+        Unix seconds at which the token is no longer accepted.
+    authority : str
+        File with certificates that are trusted beside those of the system; empty without any.
+    """
+
+    host: str
+    headers: dict[str, str] = field(repr=False)
+    expires: float
+    authority: str = ""
+
+
+class SessionProvider(Provider):
+    """A managed service: what it launches are sessions, one for each request."""
+
+    @abstractmethod
+    def endpoint(self, id: str) -> SessionEndpoint | None:
+        """Return where a session is reached, with a new token; None while it starts.
+
+        Raises
+        ------
+        ProviderError
+            It has failed or ended; has the service's reason.
+        """

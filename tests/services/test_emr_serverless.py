@@ -1,0 +1,105 @@
+"""Cells on EMR Serverless: sessions on loopback with a real Connect server behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+
+import pytest
+
+from jupyter_sky.services.java import ensure_java
+from jupyter_sky.services.spark_node import ensure_spark
+from tests.conftest import Notebook, wait_until
+from tests.emulators.emr_serverless import EmrServerless
+from tests.services.conftest import START
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+LINE = "%%sky -c etl --service emr-serverless --cpus 4 --memory 16 --nodes 2"
+SLOW = """%%sky -c etl
+import time
+from pyspark.sql.functions import udf
+print("begun", flush=True)
+slow = udf(lambda x: time.sleep(0.2) or x, "long")
+spark.range(0, 80, 1, 8).select(slow("id").alias("n")).agg({"n": "sum"}).first()[0]
+"""
+
+
+@pytest.fixture(scope="module")
+def emr(needs_java: None) -> Iterator[EmrServerless]:
+    made = EmrServerless()
+    made.serve_spark(ensure_spark(version("pyspark-client")), ensure_java())
+    made.await_spark()
+    yield made
+    made.close()
+
+
+def test_cell_runs_on_a_session_that_ends_with_its_cluster(
+    emr: EmrServerless, fresh: Callable[..., Notebook]
+) -> None:
+    emr.token_seconds = 60.0  # so short that the process beside the session renews it each second
+    emr.refuse("StartSession", "ServiceQuotaExceededException", "no more vCPUs", "eu-west-1")
+    emr.refuse("StartSession", "ServiceQuotaExceededException", "no more vCPUs", "us-east-1")
+    notebook = fresh(**emr.env())
+    first = notebook.run(f"{LINE}\nspark.range(0, 9, 1, 2).count()", START)
+    assert first.result == "9", first
+    (session,) = emr.live_sessions()
+    application = emr.applications[session.application]
+    assert application["region"] not in ("eu-west-1", "us-east-1"), "the next place was asked"
+    assert application["maximumCapacity"] == {"cpu": "8 vCPU", "memory": "32 GB"}
+
+    shown = notebook.run("%%sky -c etl\nprint(spark)\nspark.range(3)")
+    assert shown.stdout.startswith("<Spark") and "emr-serverless" in shown.stdout
+    assert shown.result == "DataFrame[id: bigint]"
+    sent = notebook.send(SLOW)
+    notebook.wait_output("begun")
+    given = len(session.tokens)
+    wait_until(lambda: len(session.tokens) > given + 2, "tokens are not renewed")
+    emr.expire_tokens(session.id, but=2)
+    slow = notebook.collect(sent, START)
+    assert slow.result == str(sum(range(80))), "tokens expire within queries"
+    assert notebook.run("%%sky -c etl\nspark.range(4).count()", START).result == "4"
+    table = notebook.run("%%sky -c etl --sql -o n\nSELECT count(*) AS n FROM range(5)", START)
+    assert table.status == "ok", table
+    assert notebook.run("n['n'].tolist()").result == "[5]"
+    cost = notebook.run("import jupyter_sky as sky\nsky.status()").result
+    assert cost is not None and "emr-serverless" in cost
+
+    assert notebook.run("%sky down --yes", START).status == "ok"
+    wait_until(lambda: not emr.left(), "sessions or applications are left")
+
+
+def test_session_that_ended_idle_ends_its_cluster_and_says_so(
+    emr: EmrServerless, fresh: Callable[..., Notebook]
+) -> None:
+    emr.reset()
+    notebook = fresh(**emr.env())
+    assert notebook.run(f"{LINE} --idle 20m\nx = 1", START).status == "ok"
+    (session,) = emr.live_sessions()
+    emr.end_idle(session.id)
+    wait_until(lambda: not emr.left(), "its cluster has not ended")
+    ran = notebook.run("%%sky -c etl --service emr-serverless --cpus 4 --memory 16\nx", START)
+    assert "was not used for 20" in str(ran)
+    notebook.run("%sky down --yes", START)
+    wait_until(lambda: not emr.left(), "sessions or applications are left")
+
+
+def test_missing_role_is_told_with_the_command(
+    emr: EmrServerless, fresh: Callable[..., Notebook]
+) -> None:
+    emr.reset()
+    emr.roles.clear()
+    ran = fresh(**emr.env()).run(f"{LINE}\n1", START)
+    assert ran.status == "error" and "aws iam create-role" in str(ran)
+    assert emr.left() == []
+
+
+def test_killed_notebook_leaves_a_session_that_ends_with_its_engine(
+    emr: EmrServerless, fresh: Callable[..., Notebook]
+) -> None:
+    emr.reset()
+    notebook = fresh(**emr.env())
+    assert notebook.run(f"{LINE} --idle 3\n1", START).status == "ok"
+    assert len(emr.live_sessions()) == 1
+    notebook.manager.shutdown_kernel(now=True)
+    wait_until(lambda: not emr.left(), "the process beside the session has not ended it")
