@@ -161,6 +161,16 @@ class Offer:
         return f"{nodes} x {self.place}"
 
     @property
+    def spot_price(self) -> float | None:
+        """Price (USD/h) of a machine that may be taken back; None for one on demand."""
+        return self.price if self.spot else None
+
+    @property
+    def on_demand_price(self) -> float | None:
+        """Price (USD/h) of a machine on demand; None for one that may be taken back."""
+        return None if self.spot else self.price
+
+    @property
     def machine(self) -> InstanceType:
         """The machine without its price and place: the same for spot and on demand.
 
