@@ -98,7 +98,7 @@ class Lambda(ProviderSpec):
 
 
 class Local(ProviderSpec):
-    """This machine."""
+    """Machine of this notebook."""
 
     _facts = facts.LocalFacts
 
