@@ -132,7 +132,7 @@ def compare_deadlines(
 ) -> dict[str, float]:
     """Return costs of the deadline program over Uniform Progress, and jobs that were late."""
     places = [trace for record in records for trace in record]
-    late, figures = 0, {}
+    late, figures = 0, dict[str, float]()
     for name, change in (("", 6.5 / 60), ("_long", 20 / 60)):
         costs = np.zeros(2)
         for number in range(jobs // 2):
