@@ -126,6 +126,17 @@ class RunJournal:
         graph = RunGraph.from_json(json.loads(row["graph"]))
         return RecordedRun(name, graph, json.loads(row["settings"]), row["made"])
 
+    def note(self, name: str, key: str, value: Any) -> None:
+        """Add to the settings of a run what is found out later; values of JSON."""
+        statement = "UPDATE run SET settings = json_set(settings, ?, json(?)) WHERE name = ?"
+        self._db.write((statement, (f"$.{key}", json.dumps(value), name)))
+
+    def noted(self, name: str, key: str) -> Any:
+        """Return a setting of a run as it is now; None without one."""
+        statement = "SELECT json_quote(json_extract(settings, ?)) AS found FROM run WHERE name = ?"
+        rows = self._db.read(statement, (f"$.{key}", name))
+        return json.loads(rows[0]["found"]) if rows else None
+
     def events(self, name: str, after: int = 0) -> list[Event]:
         """Return the events of a run in their order, those with higher numbers than `after`."""
         rows = self._db.read(
