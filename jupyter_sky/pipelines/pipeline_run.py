@@ -218,6 +218,15 @@ class PipelineRun:
             self.name, self.graph, events, self.plan, price, time.time(), self.saving()
         )
 
+    def cells(self) -> list[tuple[str, str, list[str]]]:
+        """Return the cells that are tasks: id, source as it runs, names of the tasks."""
+        code = [cell for cell in self._settings["source"]["cells"] if cell["cell_type"] == "code"]
+        tasks: dict[int, list[str]] = {}
+        for name, number in self._settings["cells"].items():
+            tasks.setdefault(number, []).append(name)
+        shown = [(code[number - 1], names) for number, names in tasks.items()]
+        return [(cell["id"], cell["source"], names) for cell, names in shown if "id" in cell]
+
     def is_carried_out(self) -> bool:
         """Return whether a process carries it out: this one, or another that lives."""
         events = self._journal.events(self.name)

@@ -108,6 +108,15 @@ class RunJournal:
         """Return the names of all runs, the newest last."""
         return [row["name"] for row in self._db.read("SELECT name FROM run ORDER BY made, rowid")]
 
+    def newest(self, key: str, value: str) -> str | None:
+        """Return the name of the newest run with a setting; None without one."""
+        statement = (
+            "SELECT name FROM run WHERE json_extract(settings, ?) = ? "
+            "ORDER BY made DESC, rowid DESC LIMIT 1"
+        )
+        rows = self._db.read(statement, (f"$.{key}", value))
+        return rows[0]["name"] if rows else None
+
     def read(self, name: str) -> RecordedRun:
         """Return a run.
 
