@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from jupyter_sky.optimizer.planner import plan
+from jupyter_sky.pipelines import placing
 from jupyter_sky.pipelines.replanning import make_problem
-from jupyter_sky.pipelines.single_clouds import SingleCloud, describe_saving, plan_single_clouds
+from jupyter_sky.pipelines.single_clouds import (
+    Saving,
+    SingleCloud,
+    describe_saving,
+    note_single_clouds,
+    read_saving,
+)
+from jupyter_sky.runs.graph import RunGraph, RunTask
+from jupyter_sky.runs.journal import RunJournal
 
 from .paper_graphs import make_nlp
 
@@ -56,12 +65,20 @@ def test_runs_for_which_one_cloud_is_as_good_or_none_is_enough(
     assert (found.headline, found.text) == (headline, text)
 
 
-def test_nlp_of_the_paper_is_planned_on_each_cloud() -> None:
+def test_nlp_of_the_paper_is_planned_on_each_cloud(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only Azure has the enclaves (Table 3)."""
-    graph = make_nlp().freeze()
-    problem = make_problem(graph, 0.0)
-    aws, azure, gcp = plan_single_clouds(problem, ("aws", "azure", "gcp"), plan, 0.0)
-    assert aws.usd is None and gcp.usd is None and azure.usd is not None
-    best = plan(graph)
-    found = describe_saving(best, "cost", [one.to_json() for one in (aws, azure, gcp)])
-    assert f"saves ${azure.usd - best.usd:.2f}" in found.headline and best.usd < azure.usd
+    monkeypatch.setattr(placing, "usable_providers", lambda need: ("aws", "azure", "gcp"))
+    graph = make_nlp(has_tpus=False).freeze()
+    journal = RunJournal(tmp_path / "runs.db")
+    settings = {"problem": make_problem(graph, 0.0).to_text()}
+    journal.add("nlp", RunGraph([RunTask("proc")]), settings, 0.0)
+    best = placing.plan_graph(graph)
+    assert read_saving(journal, "nlp", best) == Saving(), "nothing is known yet"
+    note_single_clouds(journal, "nlp")
+    aws, azure, gcp = journal.noted("nlp", "single_clouds")
+    assert aws["usd"] is None and gcp["usd"] is None and azure["usd"] > best.usd
+    found = read_saving(journal, "nlp", best)
+    assert found.headline.startswith(f"placement saves ${azure['usd'] - best.usd:.2f} (")
+    assert "against azure alone" in found.headline and "aws not possible" in found.text
