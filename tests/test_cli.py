@@ -69,6 +69,9 @@ def test_pipelines_of_notebooks(sky, tmp_path: Path) -> None:
     assert none.returncode == 2 and "no graph has been run" in none.stderr
     ran = sky("pipeline", "run", "a.ipynb", "-p", "lr=[3,4]", "--name", "one")
     assert ran.returncode == 0 and "fit[lr=4]: succeeded" in ran.stdout, ran.stderr
+    assert "Run one: 3 of 3 tasks have ended" in ran.stdout, "its summary"
+    late = sky("pipeline", "run", "a.ipynb", "--deadline", "1s")
+    assert late.returncode == 3 and "fastest" in late.stderr, late.stderr
     assert "Run one: 3 of 3 tasks have ended" in sky("pipeline", "status").stdout
     assert sky("pipeline", "logs", "one", "fit[lr=4]").stdout == "lr 4\n"
     assert sky("pipeline", "export", "one", "out.ipynb").returncode == 0
@@ -171,7 +174,7 @@ def test_offers_and_the_user_offers_file(sky) -> None:
 
 def test_no_offer_is_an_error_with_the_nearest_request(sky) -> None:
     answer = sky("offers", "H100:16")
-    assert answer.returncode == 1 and "nearest: --gpus H100:8" in answer.stderr
+    assert answer.returncode == 3 and "nearest: --gpus H100:8" in answer.stderr
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ def load(server_app: Any) -> None:
 
     from . import (
         bags,
+        cell_states,
         clusters,
         cost,
         files,
@@ -40,7 +41,8 @@ def load(server_app: Any) -> None:
     web.settings["jupyter_sky"] = service = SkyService(server_app, logger)
     cost.enforce_budget(service)
     base = web.settings["base_url"]
-    modules = (overview, clusters, files, runs, notebook_runs, pipelines, bags, offers, form, cost)
+    own = (overview, clusters, files, runs, notebook_runs, pipelines, cell_states, bags)
+    modules = (*own, offers, form, cost)
     web.add_handlers(
         ".*$",
         [
