@@ -64,6 +64,7 @@ class Autoscaler:
         """Error of the last failed request for nodes; None if there was none."""
         self._joined: list[ClusterHandle] = []
         self._draining: list[ClusterHandle] = []
+        self._exchanged: list[ClusterHandle] = []
         self._idle_since: dict[str, float] = {}
         self._busy_since: float | None = None
         self._retry_at = 0.0
@@ -123,6 +124,11 @@ class Autoscaler:
         """Take a cluster for another, whose nodes it has replaced."""
         self._joined = [new if cluster is old else cluster for cluster in self._joined]
 
+    def exchange(self, clusters: Sequence[ClusterHandle]) -> None:
+        """Let clusters that have joined end once they have no calls; others take their place."""
+        self._exchanged += clusters
+        self.begin()
+
     def _stop(self) -> None:
         self._stopped.set()
         self._thread.join(JOIN_SECONDS)
@@ -138,6 +144,7 @@ class Autoscaler:
             self.pool.check_nodes()
             if self.pool.closed:
                 return
+            self._drain_exchanged()
             self._end_drained()
             if len(self.pool.ranks) < self.nodes.initial:
                 if now > self._retry_at:
@@ -217,6 +224,13 @@ class Autoscaler:
                 self.pool.members.drain(cluster)
                 self._joined.remove(cluster)
                 self._draining.append(cluster)
+
+    def _drain_exchanged(self) -> None:
+        wanted, self._exchanged = self._exchanged, []
+        for cluster in [each for each in self._joined if each in wanted]:
+            self.pool.members.drain(cluster)
+            self._joined.remove(cluster)
+            self._draining.append(cluster)
 
     def _end_drained(self) -> None:
         """End clusters that have no calls any more."""

@@ -19,10 +19,10 @@ from ..tables import Table
 from ..translation import _
 from .application import App
 from .controller import BagController
+from .fleet_choice import make_fleet
 from .job_queue import JobQueue, RecordedBag
 from .outlook import view_fleet
 from .parameters import Parameters, Sweep, read_jobs
-from .pool_fleet import PoolFleet
 from .report import BagReport, job_records, job_table, make_report
 from .values import BagCounts, BagSettings, End, JobState
 
@@ -108,7 +108,7 @@ class BagRun:
         record = self.record
         app, around = load_app(record)
         known = self._queue.clusters(self.name)
-        fleet = PoolFleet(self._session, self.name, record.settings, around, known)
+        fleet = make_fleet(self._session, self.name, record.settings, around, known, self._queue)
         return BagController(self._queue, record, app, fleet)
 
     def start_detached(self) -> BagRun:

@@ -52,6 +52,10 @@ class BagReport:
         in 8 of 10 cases; None while nothing is known.
     failures
         Reasons of failed jobs with their numbers, the most frequent first.
+    warning
+        What is to be known of the deadline; empty while it can be kept.
+    usd_on_demand
+        Cost of the work up to now on machines on demand, without losses; None where unknown.
     """
 
     name: str
@@ -66,6 +70,8 @@ class BagReport:
     seconds_left: ForecastRange | None
     usd_total: ForecastRange | None
     failures: tuple[tuple[str, int], ...]
+    warning: str = ""
+    usd_on_demand: float | None = None
 
     @property
     def states(self) -> dict[str, int]:
@@ -97,6 +103,8 @@ class BagReport:
             return f"{text} ({self.detail})" if self.detail else text
         if not self.is_carried_out:
             return _("nothing carries it out")
+        if self.warning:
+            return self.warning
         if self.seconds_left is None:
             return ""
         left, usd = self.seconds_left, self.usd_total
@@ -157,6 +165,8 @@ def make_report(
         left,
         total,
         tuple(Counter(group_reason(row["reason"]) for row in failed).most_common()),
+        record.warning,
+        _usd_on_demand(record, jobs),
     )
 
 
@@ -295,3 +305,21 @@ def spread_result(parameters: Mapping[str, Any], result: Any) -> dict[str, Any]:
     values = result if isinstance(result, Mapping) else {"result": result}
     taken = {*parameters, *_OWN_COLUMNS, "job"}
     return {(f"result_{key}" if key in taken else str(key)): value for key, value in values.items()}
+
+
+def _usd_on_demand(record: RecordedBag, jobs: JobQueue) -> float | None:
+    """Return what the attempts up to now would have cost on machines on demand.
+
+    None where they cost nothing, or the request is not one of spot machines.
+    """
+    from ..cell_options.parsing import parse_cell_line
+    from .on_demand import cheapest_on_demand
+
+    resources = parse_cell_line(record.settings.options).resources
+    if not resources.spot or record.settings.slurm is not None:
+        return None
+    offer = cheapest_on_demand(resources)
+    if offer is None or offer.price is None:
+        return None
+    groups = resources.nodes / record.settings.per_machine
+    return jobs.worked_seconds(record.name) / 3600 * offer.price * groups
