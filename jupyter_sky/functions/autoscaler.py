@@ -193,7 +193,7 @@ class Autoscaler:
             self._record_failure(error, True)
             return
         self._joined.append(cluster)
-        self._failed_attempts = 0
+        self._failed_attempts, self.last_error = 0, None
 
     def _record_failure(self, error: SkyError, came_up: bool) -> None:
         """Delay the next request for nodes, or give up: nodes that came up have cost money."""

@@ -15,6 +15,7 @@ from ..quantities import Amount
 from ..resources import Resources
 from ..translation import _
 from .exploration import (
+    LEAST_VCPUS,
     AppTimes,
     ExplorationStep,
     ShapeKey,
@@ -121,8 +122,9 @@ def find_shapes(resources: Resources, offers: Iterable[Offer] | None = None) -> 
     cpus = resources.cpus.value if resources.cpus is not None else 1.0
     total = cpus * resources.nodes
     if offers is None:
-        low = Amount(cpus if resources.nodes == 1 else 1.0, at_least=True)
-        offers = launchable_offers(replace(resources, cpus=low, nodes=1))
+        sizes = _machine_sizes(cpus, resources.nodes)
+        asked = [replace(resources, cpus=Amount(each), nodes=1) for each in sizes]
+        offers = [offer for each in asked for offer in launchable_offers(each)]
     if resources.nodes > 1:
         shapes = candidate_shapes(offers, total)
     else:
@@ -135,6 +137,21 @@ def find_shapes(resources: Resources, offers: Iterable[Offer] | None = None) -> 
         if known is None or (shape.offer.price or 0.0) < (known.offer.price or math.inf):
             cheapest[key] = shape
     return tuple(shape for __, shape in sorted(cheapest.items(), key=lambda pair: pair[0]))
+
+
+def _machine_sizes(cpus: float, nodes: int) -> list[float]:
+    """Return the vCPUs of the machines that are looked for, the largest first.
+
+    Examples
+    --------
+    >>> _machine_sizes(16.0, 4), _machine_sizes(4.0, 1)
+    ([64.0, 32.0, 16.0, 8.0, 4.0], [16.0, 8.0, 4.0])
+    """
+    if nodes == 1:
+        return [LARGEST * cpus, 2 * cpus, cpus]
+    total = cpus * nodes
+    halves = [total / 2**power for power in range(12)]
+    return [each for each in halves if each >= min(LEAST_VCPUS, cpus) and each == int(each)]
 
 
 def narrow_to(resources: Resources, shape: Shape) -> Resources:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from ..engines.node.instance import instance_info
 from .application import App, FunctionApp
 from .node import Call, run_jobs
 from .values import JobOutcome
@@ -46,7 +47,6 @@ class CommandWorld:
 
     def around(self, call: Callable[[], T]) -> T:
         """Run a call whose commands find the others."""
-        from ..engines.node.instance import instance_info
         from ..functions.plugins.mpi_world import start_pmi_server
         from ..functions.plugins.rendezvous import SINGLE_NODE, broadcast_id
 
@@ -68,11 +68,12 @@ class CommandWorld:
 def make_gang_runner(app: App) -> Callable[..., list[JobOutcome]]:
     """Return the function that all nodes of a group call; modules of the app travel with it."""
 
-    def run(calls: Sequence[Call]) -> list[JobOutcome]:
-        outcomes = run_jobs(app, calls, 0.0)
-        for outcome in outcomes:
-            if outcome.error:
-                raise GangFailed(outcome)
+    def run(calls: Sequence[Call], seconds: float) -> list[JobOutcome]:
+        outcomes = run_jobs(app, calls, seconds)
+        if instance_info().total_nodes > 1:
+            for outcome in outcomes:
+                if outcome.error:
+                    raise GangFailed(outcome)
         return outcomes
 
     if isinstance(app, FunctionApp):

@@ -40,6 +40,8 @@ LOOK_SECONDS = 0.1
 """Time between two looks at the groups."""
 RETRY_SECONDS = 30.0
 """Time until groups that could not be had are asked for again."""
+SPENDING_SECONDS = 1.0
+"""Age of the cost that is taken for the present one."""
 _END_SECONDS = 120.0
 
 
@@ -72,6 +74,7 @@ class GroupFleet:
         self._ended: list[MachineGroup] = []
         self._error: SkyError | None = None
         self._jobs, self._wanted, self._serial, self._retry_at = 0, 0, 0, 0.0
+        self._spending, self._spending_at = (0.0, 0.0), 0.0
         self._events: list[str] = []
         self._told: dict[int, str] = {}
         self._prices: dict[int, tuple[str, float]] = {}
@@ -155,7 +158,9 @@ class GroupFleet:
     def _launch(self, resources: Resources) -> MachineGroup:
         self._serial += 1
         name = f"{self._cluster}-{self._serial}"
-        group = MachineGroup(self._session, self._serial, name, resources, self._around)
+        group = MachineGroup(
+            self._session, self._serial, name, resources, self._around, self._settings.kind
+        )
         self._groups.append(group)
         return group
 
@@ -173,6 +178,8 @@ class GroupFleet:
         self._retry_at = time.monotonic() + RETRY_SECONDS
         measured = self._measured
         if self._explorer is not None and measured is not None:
+            if self._key_of(group) != shape_key(measured):
+                return
             self._explorer.refused.add(shape_key(measured))
             self._events.append(
                 _("{shape} cannot be had: {error}").format(shape=measured, error=error.message)
@@ -199,14 +206,12 @@ class GroupFleet:
 
     def _explore(self, explorer: Explorer) -> None:
         """Launch the shape that is measured next; when all is known, the best of them."""
-        if self._measured is not None:
-            return
-        step = explorer.next_step(self._jobs)
-        if step.measure is not None:
-            self._measured = step.measure
-            key = shape_key(step.measure)
-            if not any(self._key_of(group) == key for group in self._groups):
-                self._launch(narrow_to(self._resources, step.measure))
+        measured = self._measured or explorer.next_step(self._jobs).measure
+        if measured is not None:
+            self._measured = measured
+            staying = [group for group in self._groups if not group.is_leaving]
+            if not any(self._key_of(group) == shape_key(measured) for group in staying):
+                self._launch(narrow_to(self._resources, measured))
             return
         best, text = explorer.choose()
         self._events.append(text)
@@ -283,7 +288,9 @@ class GroupFleet:
         """Return the groups that are up, at a unix time."""
         with self._lock:
             rows = [group.rows[0] for group in self._groups if group.is_ready and group.rows]
-        return view_groups(rows, now)
+            is_refused = time.monotonic() < self._retry_at
+        found = view_groups(rows, now)
+        return replace(found, most=len(found.ages)) if is_refused else found
 
     def alternatives(self) -> tuple[DegradedOption, ...]:
         """Return the same machines on demand, where these are spot machines."""
@@ -322,9 +329,13 @@ class GroupFleet:
 
     def spending(self) -> tuple[float, float]:
         """Return the cost up to now (USD) and the price now (USD/h)."""
-        price = sum(group.usd_h for group in list(self._groups))
-        usd = sum(self._session.ledger.cluster_usd(name) or 0.0 for name in list(self._known))
-        return usd, price
+        now = time.monotonic()
+        if now - self._spending_at > SPENDING_SECONDS:
+            self._spending_at = now
+            price = sum(group.usd_h for group in list(self._groups))
+            usd = sum(self._session.ledger.cluster_usd(name) or 0.0 for name in list(self._known))
+            self._spending = usd, price
+        return self._spending
 
     def clusters(self) -> list[str]:
         """Return the names of the clusters that are up."""

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ..functions.pool import Pool
     from ..store.store import ClusterRow
 
+MESSAGE_SECONDS = 1.0
+"""Time after which a machine begins no further job of a message."""
 LOSSES = 1_000_000
 """Losses of machines after which a job is given up: none, as they are not its fault."""
 
@@ -45,6 +47,8 @@ class MachineGroup:
         Of each machine, and their number.
     around
         ``image`` and ``plugins`` of the machines.
+    kind
+        Kind of the application: commands are ranks of one MPI world.
 
     Attributes
     ----------
@@ -63,12 +67,14 @@ class MachineGroup:
         name: str,
         resources: Resources,
         around: Mapping[str, Any],
+        kind: str,
     ) -> None:
         self.number, self.name, self.resources = number, name, resources
         self.error: SkyError | None = None
         self.messages, self.is_leaving = 0, False
         self.pool: Pool | None = None
-        self._session, self._around = session, around
+        self._session, self._around, self._kind = session, around, kind
+        self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._runner: Callable[..., list[JobOutcome]] | None = None
         self._sender = ThreadPoolExecutor(1, thread_name_prefix=f"sky-{name}")
@@ -87,7 +93,7 @@ class MachineGroup:
 
     def _bring_up(self) -> Pool:
         plugins = tuple(self._around.get("plugins") or ())
-        if self.resources.nodes > 1:
+        if self.resources.nodes > 1 and self._kind == "command":
             plugins = (*plugins, CommandWorld())
         compute = Compute(
             worker=Worker(1),
@@ -170,11 +176,15 @@ class MachineGroup:
         """Send jobs to all machines; the outcomes are those of the first one."""
         if self._runner is None:
             self._runner = make_gang_runner(app)
-        calls = [(job.number, job.attempts, job.parameters) for job in jobs]
         is_together = self.resources.nodes > 1
-        retry = Retry(losses=LOSSES if is_together else 1, recover=recover)
-        call = Function(self._runner, timeout, retry)(calls)
-        self.messages += 1
+        # nodes must agree on the jobs that they begin: one at a time
+        calls = [(job.number, job.attempts, job.parameters) for job in jobs]
+        calls, seconds = (calls[:1], 0.0) if is_together else (calls, MESSAGE_SECONDS)
+        losses = LOSSES if is_together or recover else 1
+        retry = Retry(losses=losses, recover=recover)
+        call = Function(self._runner, timeout, retry)(calls, seconds)
+        with self._lock:
+            self.messages += 1
         future = self._sender.submit(self._run, call)
         future.add_done_callback(self._note_done)
         return future
@@ -193,4 +203,5 @@ class MachineGroup:
         return [replace(each, rank=self.number) for each in outcomes]
 
     def _note_done(self, _future: Future[list[JobOutcome]]) -> None:
-        self.messages -= 1
+        with self._lock:
+            self.messages -= 1

@@ -34,11 +34,14 @@ class FleetView:
         Hours that the machine of each slot has lived.
     kinds
         Kind of each slot, where they are not all alike.
+    most
+        Slots in all that can be had of this kind, where more were refused lately.
     """
 
     kind: MachineKind | None = None
     ages: tuple[float, ...] = ()
     kinds: tuple[MachineKind, ...] = ()
+    most: int | None = None
 
 
 def view_fleet(rows: Sequence[ClusterRow], per_machine: int, now: float) -> FleetView:
@@ -134,6 +137,7 @@ def view_bag(
         wanted,
         left,
         alternatives=alternatives,
+        most=fleet.most,
     )
 
 

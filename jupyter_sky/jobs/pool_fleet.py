@@ -176,7 +176,10 @@ class PoolFleet:
     def view(self, now: float) -> FleetView:
         """Return the machines that are up, at a unix time."""
         rows = [each.row for each in self._clusters()]
-        return view_fleet(rows, self._settings.per_machine, now)
+        found = view_fleet(rows, self._settings.per_machine, now)
+        scaler = None if self._pool is None else self._pool.scaler
+        is_refused = scaler is not None and scaler.last_error is not None
+        return replace(found, most=len(found.ages)) if is_refused else found
 
     def alternatives(self) -> tuple[DegradedOption, ...]:
         """Return the same machines on demand, where these are spot machines."""

@@ -24,7 +24,8 @@ from .values import BagCounts, BagSettings, End, JobState
 SHOWN_JOBS = 10
 """Rows of the table of a bag; the others are in its frame."""
 _NUMBER = re.compile(r"(?<!code )(?:0x[0-9a-f]+|(?<!\d)\d[\d.]*)")
-_OWN_COLUMNS = ("state", "attempts", "losses", "seconds", "usd", "machine", "error")
+OWN_COLUMNS = ("state", "attempts", "losses", "seconds", "usd", "machine", "error")
+"""Columns of a frame that are neither parameters nor results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,12 @@ class BagReport:
             parts.append(_("{count} failed").format(count=counts.failed))
         if counts.skipped:
             parts.append(_("{count} not needed").format(count=counts.skipped))
-        parts.append(f"{format_duration(self.elapsed)}, {format_usd(self.usd)}")
+        cost = format_usd(self.usd)
+        if self.usd_on_demand:
+            cost = _("{cost} (on demand: {usd})").format(
+                cost=cost, usd=format_usd(self.usd_on_demand)
+            )
+        parts.append(f"{format_duration(self.elapsed)}, {cost}")
         return "; ".join([", ".join(parts), *filter(None, [self._outlook()])])
 
     def _outlook(self) -> str:
@@ -274,7 +280,7 @@ def job_records(jobs: JobQueue, name: str) -> Iterator[dict[str, Any]]:
         parameters = json.loads(row["parameters"])
         found = {"job": row["number"], **parameters}
         found |= spread_result(parameters, read_result(jobs, name, row))
-        own = {key: row[key] for key in _OWN_COLUMNS if key != "error"}
+        own = {key: row[key] for key in OWN_COLUMNS if key != "error"}
         yield found | own | {"error": row["reason"] if row["state"] == "failed" else ""}
 
 
@@ -303,7 +309,7 @@ def spread_result(parameters: Mapping[str, Any], result: Any) -> dict[str, Any]:
     if result is None:
         return {}
     values = result if isinstance(result, Mapping) else {"result": result}
-    taken = {*parameters, *_OWN_COLUMNS, "job"}
+    taken = {*parameters, *OWN_COLUMNS, "job"}
     return {(f"result_{key}" if key in taken else str(key)): value for key, value in values.items()}
 
 
