@@ -20,8 +20,8 @@ from jupyter_sky.jobs.values import BagSettings
 from jupyter_sky.preemption.models import Exponential, FloorHyperbolic
 from tests.jobs.thread_fleet import ThreadFleet
 
-LOST_AT_ONCE = MachineKind("spot", Exponential(100 * 3600.0), 0.2)
-ON_DEMAND = MachineKind("on demand", Exponential(0.0), 1.0)
+LOST_AT_ONCE = MachineKind("spot", Exponential(100 * 3600.0), 5.0)
+ON_DEMAND = MachineKind("on demand", Exponential(0.0), 0.5)
 
 
 @pytest.fixture
