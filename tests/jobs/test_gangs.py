@@ -53,7 +53,8 @@ def test_mpi_command_runs_over_nodes(folder: Path) -> None:
     bag = sky.bag(command, jobs, resources="--cloud local --nodes 2", machines=2, need=2)
     frame = bag.wait(170).frame()
     assert bag.results() == {0: {"total": 3, "ranks": 2}, 2: {"total": 21, "ranks": 2}}
-    assert frame.state[1] == "failed" and "code 3: no such number" in frame.error[1]
+    # that of either rank, whichever is first
+    assert frame.state[1] == "failed" and "the command ended with code" in frame.error[1]
     assert frame.machine[0].startswith("local")
 
 
