@@ -43,7 +43,7 @@ def plot_objective(
     """
     from matplotlib import pyplot
 
-    done = frame[frame["state"] == "succeeded"]
+    done: Any = frame[frame["state"] == "succeeded"]
     name = _find_objective(done, results, objective)
     varied = [each for each in parameters if done[each].astype(str).nunique() > 1]
     shown = (varied or parameters)[:MOST_PANELS] or [""]
@@ -55,7 +55,7 @@ def plot_objective(
         if each and not _is_number(values):
             values = values.astype(str)
         axes.plot(values, done[name].astype(float), "o", alpha=0.6)
-        means = done[name].astype(float).groupby(values).mean()
+        means: Any = done[name].astype(float).groupby(values).mean()
         if 1 < len(means) < len(done):
             axes.plot(means.index, means, "-", label=_("mean"))
             axes.legend()

@@ -13,6 +13,7 @@ from jupyter_sky.jobs.application import FunctionApp
 from jupyter_sky.jobs.backlog import MachineKind
 from jupyter_sky.jobs.controller import BagController
 from jupyter_sky.jobs.exploration import AppTimes
+from jupyter_sky.jobs.fleet_plan import BagView, FleetPlan
 from jupyter_sky.jobs.job_forecast import DegradedOption
 from jupyter_sky.jobs.job_queue import JobQueue
 from jupyter_sky.jobs.outlook import FleetView
@@ -20,7 +21,7 @@ from jupyter_sky.jobs.values import BagSettings
 from jupyter_sky.preemption.models import Exponential, FloorHyperbolic
 from tests.jobs.thread_fleet import ThreadFleet
 
-LOST_AT_ONCE = MachineKind("spot", Exponential(100 * 3600.0), 5.0)
+SPOT = MachineKind("spot", Exponential(1.0), 0.2)
 ON_DEMAND = MachineKind("on demand", Exponential(0.0), 0.5)
 
 
@@ -41,12 +42,22 @@ def run(jobs: JobQueue, fleet: ThreadFleet, count: int, deadline: float | None) 
     BagController(jobs, jobs.read("bag"), app, fleet).run()
 
 
-def test_machines_on_demand_are_added_where_spot_cannot_keep_the_deadline(jobs: JobQueue) -> None:
+def test_machines_that_the_plan_takes_in_place_of_spot_are_launched(
+    jobs: JobQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def plan(view: BagView) -> FleetPlan:
+        asked.append(view)
+        return FleetPlan(5, view.alternatives[0].kind, "degraded")
+
+    monkeypatch.setattr(controller_module, "plan_fleet", plan)
     fleet = ThreadFleet(slots=2)
-    fleet.machines = FleetView(LOST_AT_ONCE, (0.1, 0.1))
+    fleet.machines = FleetView(SPOT, (0.1, 0.1), most=2)
     fleet.others = (DegradedOption(ON_DEMAND, 100),)
     run(jobs, fleet, 8, deadline=60.0)
-    assert ON_DEMAND in fleet.kinds
+    assert (fleet.grown[0], fleet.kinds[0]) == (5, ON_DEMAND)
+    assert asked[0].most == 2, "more spot machines were refused"
     assert jobs.read("bag").warning == ""
 
 
