@@ -71,6 +71,7 @@ class Autoscaler:
         """Error of the last failed request for nodes; None if there was none."""
         self._joined: list[ClusterHandle] = []
         self._draining: list[ClusterHandle] = []
+        self._exchanged: list[ClusterHandle] = []
         self._idle_since: dict[str, float] = {}
         self._busy_since: float | None = None
         self._retry_at = 0.0
@@ -132,6 +133,11 @@ class Autoscaler:
         with self._lock:
             self._joined = [new if cluster is old else cluster for cluster in self._joined]
 
+    def exchange(self, clusters: Sequence[ClusterHandle]) -> None:
+        """Let clusters that have joined end once they have no calls; others take their place."""
+        self._exchanged += clusters
+        self.begin()
+
     def _stop(self) -> None:
         self._stopped.set()
         self._thread.join(JOIN_SECONDS)
@@ -148,6 +154,7 @@ class Autoscaler:
             self.pool.check_nodes()
             if self.pool.closed:
                 return
+            self._drain_exchanged()
             self._end_drained()
             if self._missing() > 0:
                 if now > self._retry_at:
@@ -203,7 +210,7 @@ class Autoscaler:
             raise
         with self._lock:
             self._joined.append(cluster)
-        self._failed_attempts = 0
+            self._failed_attempts, self.last_error = 0, None
 
     def _record_failure(self, error: BaseException) -> None:
         """Delay the next request for nodes, or give up: nodes that came up have cost money."""
@@ -243,6 +250,14 @@ class Autoscaler:
                     self.pool.members.drain(cluster)
                     self._joined.remove(cluster)
                     self._draining.append(cluster)
+
+    def _drain_exchanged(self) -> None:
+        with self._lock:
+            wanted, self._exchanged = self._exchanged, []
+            for cluster in [each for each in self._joined if each in wanted]:
+                self.pool.members.drain(cluster)
+                self._joined.remove(cluster)
+                self._draining.append(cluster)
 
     def _end_drained(self) -> None:
         """End clusters that have no calls any more."""
