@@ -96,6 +96,8 @@ class SearchResult:
     bounds : mapping
         By arm, the value that something untried there reaches with a chance of 1 in 10, as far as
         the optimizer has a model.
+    running : tuple of Point
+        Configurations that are under way.
 
     Examples
     --------
@@ -110,6 +112,7 @@ class SearchResult:
     stopped: str = ""
     refused: tuple[Try, ...] = ()
     bounds: Mapping[str, float] = field(default_factory=dict, compare=False)
+    running: tuple[Point, ...] = field(default=(), compare=False)
 
     @property
     def best(self) -> Try | None:
@@ -266,8 +269,11 @@ class SearchResult:
     def savings(self) -> str:
         """Say what the best saves with each run, and when the search has paid back."""
         best, reference, saved = self.best, self.reference, self.saved
-        if best is None or reference is None or not saved or saved <= 0:
+        if best is None or reference is None or saved is None:
             return ""
+        if saved <= 0:
+            alone = sum(one.value is not None for one in self.tries) < 2
+            return "" if alone else "it saves nothing: the cheapest machine is the best one"
         amount = _usd(saved) if self.minimize == "cost" else _seconds(saved)
         share = 100 * saved / (reference.value or 1.0)
         words = f"{amount} ({share:.0f} %) a run less than {reference.point}"

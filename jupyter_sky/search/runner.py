@@ -107,7 +107,7 @@ class Search:
     log, header
         A file to write to and to go on from, and what says which search it is.
     watch
-        Called with the result so far after each try.
+        Called with the result so far after each try, and when tries beside it have begun.
 
     Examples
     --------
@@ -169,13 +169,15 @@ class Search:
                 while self._workers.has_capacity and (self._start_due() or self._next(log)):
                     pass
                 if self._workers.is_busy:
+                    self._show()
                     self._await(log)
                 elif not self._wait_for_machines(log):
                     break
         finally:
             self._workers.close()
             log.close()
-        self.result = replace(self.result, stopped=self._reason() or self._end_reason())
+        why = self._reason() or self._end_reason()
+        self.result = replace(self.result, stopped=why, running=())
         return self.result
 
     def _reason(self) -> str:
@@ -278,7 +280,14 @@ class Search:
             self._drop(number, log)
         if self._watch is not None:
             bounds = getattr(self._optimizer, "arm_bounds", dict)()
-            self.result = replace(self.result, bounds=bounds)
+            self.result = replace(self.result, bounds=bounds, running=self._workers.points)
+            self._watch(self.result)
+
+    def _show(self) -> None:
+        """Tell the watcher of runs that have begun, if they go on beside this thread."""
+        running = self._workers.points
+        if self._watch is not None and running and running != self.result.running:
+            self.result = replace(self.result, running=running)
             self._watch(self.result)
 
     def _wait_for_machines(self, log: SearchLog) -> bool:

@@ -101,8 +101,6 @@ PLANNED = {
 }
 SLOW = ("rbfopt", "rf", "gp", "smac")
 """Begins of the names of methods that take seconds for each search, the slowest last."""
-CHEAP_SEEDS = 5
-"""Seeds of the other methods for each of the slow ones."""
 CHOICES = {  # the paper's Table 9, in our words; 18 settings of each
     "CB": {
         "b1": [1, 2, 3],
@@ -177,7 +175,7 @@ class Unit:
 def units(workloads: list[mocca.Workload], number: int) -> Iterator[Unit]:
     """Yield what is run with a seed: every fifth workload by all methods, then the next ones.
 
-    The paper's reading comes before the strict one. The cheap methods have some seeds at once.
+    The paper's reading comes before the strict one, cheap methods before the slow ones.
     """
     names = sorted([*NESTED, *PLANNED], key=_slowness)
     parts = [workloads[start::5] for start in range(5)]
@@ -185,9 +183,8 @@ def units(workloads: list[mocca.Workload], number: int) -> Iterator[Unit]:
         for part in parts:
             over = [one for one in part if table == "paper" or one.succeeds]
             for name, one in product(names, over):
-                many = CHEAP_SEEDS if _slowness(name) == 0 else 1
-                for n, target in product(range(number * many, (number + 1) * many), BOTH):
-                    yield Unit(table, target, name, one.name, n)
+                for target in BOTH:
+                    yield Unit(table, target, name, one.name, number)
     for part in parts:
         for name in CHOICES:
             for given, one, target in product(settings(name), part, BOTH):
