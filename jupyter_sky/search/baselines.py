@@ -151,7 +151,7 @@ class SuccessiveHalving(CloudBandit):
         arms = len(space.arms)
         if not 1 < eta < float("inf"):
             raise SkyUsageError(
-                _("eta={eta}: one of so many arms goes on").format(eta=eta),
+                _("eta={eta}: 1/eta of the arms go on").format(eta=eta),
                 hint=_("give a number above 1; 2 is usual"),
             )
         sizes = _halves(arms, eta)

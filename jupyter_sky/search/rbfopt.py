@@ -67,7 +67,9 @@ class RBFOpt(Remembering):
         )
         self._dialogue = _Dialogue(number)
         arguments = (library, self._axes, chosen, self._dialogue)
-        self._thread = threading.Thread(target=_optimize, args=arguments, daemon=True)
+        self._thread = threading.Thread(
+            target=_optimize, args=arguments, name="sky-rbfopt", daemon=True
+        )
         weakref.finalize(self, self._dialogue.end)
         self._waiting: dict[int, np.ndarray] = {}
         self._asked: np.ndarray | None = None

@@ -40,6 +40,8 @@ FILE = FOLDER / "searches.json"
 COMMAND = "python tests/benchmarks/run.py search_tables --minutes N"
 BUDGETS = (11, 22, 33, 44, 55, 66, 77, 88)
 TUNED_BUDGET = 33
+SEEDS = 50
+"""Of each method on each workload, as many as the paper has."""
 TESTED = (  # of the paper's Table 8
     "buzz-polynomial_features buzz-spectral_clustering buzz-xgboost creditcard-naive_bayes "
     "creditcard-standard_scaler santander-kmeans santander-linear_regression "
@@ -173,22 +175,33 @@ class Unit:
 
 
 def units(workloads: list[mocca.Workload], number: int) -> Iterator[Unit]:
-    """Yield what is run with a seed: every fifth workload by all methods, then the next ones.
+    """Yield what is run with a seed, in the order of what it tells for its time.
 
-    The paper's reading comes before the strict one, cheap methods before the slow ones.
+    First the quick methods on all workloads; then RBFOpt; the others and the settings on every
+    fifth workload, then on the next ones.
     """
-    names = sorted([*NESTED, *PLANNED], key=_slowness)
+    by_pace = [[n for n in (*NESTED, *PLANNED) if _slowness(n) == pace] for pace in range(5)]
+    quick, rbfopt, slow = by_pace[0], by_pace[1], [*by_pace[2], *by_pace[3], *by_pace[4]]
     parts = [workloads[start::5] for start in range(5)]
-    for table in ("paper", "strict"):
-        for part in parts:
-            over = [one for one in part if table == "paper" or one.succeeds]
-            for name, one in product(names, over):
-                for target in BOTH:
-                    yield Unit(table, target, name, one.name, number)
+    everything = [one for part in parts for one in part]
+    stages = [("paper", quick, everything), ("strict", quick, everything)]
+    stages += [("paper", rbfopt, part) for part in parts]
     for part in parts:
-        for name in CHOICES:
-            for given, one, target in product(settings(name), part, BOTH):
-                yield Unit("tuning", target, f"{name} {json.dumps(given)}", one.name, number)
+        stages += [("paper", slow, part), ("tuning", [], part), ("strict", rbfopt, part)]
+    stages += [("strict", slow, part) for part in parts]
+    for table, names, over in stages:
+        if table == "tuning":
+            yield from _tuning_units(over, number)
+            continue
+        for name, one, target in product(names, over, BOTH):
+            if table == "paper" or one.succeeds:
+                yield Unit(table, target, name, one.name, number)
+
+
+def _tuning_units(workloads: list[mocca.Workload], number: int) -> Iterator[Unit]:
+    for name in CHOICES:
+        for given, one, target in product(settings(name), workloads, BOTH):
+            yield Unit("tuning", target, f"{name} {json.dumps(given)}", one.name, number)
 
 
 def _slowness(name: str) -> int:
@@ -266,7 +279,7 @@ def extend(minutes: float, path: Path = FILE) -> None:
     by_name = {one.name: one for one in workloads}
     kept, end = read(path), time.monotonic() + 60 * minutes
     saved, missing = time.monotonic(), set[str]()
-    for unit in (unit for number in range(50) for unit in units(workloads, number)):
+    for unit in (unit for number in range(SEEDS) for unit in units(workloads, number)):
         if time.monotonic() > end:
             break
         runs = kept["runs"].setdefault(unit.key, {}).setdefault(unit.workload, [])
