@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import SkyUsageError
+from ..translation import _
 from .optimizer import Remembering, Seed, Statistic
 from .optional_dependencies import import_optional
 from .space import Space
@@ -58,13 +60,18 @@ class RBFOpt(Remembering):
         _avoid_solver(library)
         self._axes = _Axes(space, self.members)
         number = int(self.random.integers(2**31 - 1))
-        chosen = library.RbfoptSettings(
-            max_evaluations=10 * len(self.members),
-            max_iterations=3 * len(self.members) + 20,  # where all is tried it looks in vain
-            domain_scaling="off",
-            rand_seed=number,
-            **settings,
-        )
+        try:
+            chosen = library.RbfoptSettings(
+                max_evaluations=10 * len(self.members),
+                max_iterations=3 * len(self.members) + 20,  # where all is tried it looks in vain
+                domain_scaling="off",
+                rand_seed=number,
+                **settings,
+            )
+        except ValueError as error:
+            raise SkyUsageError(
+                f"rbfopt: {error}", hint=_("see the parameters of its class")
+            ) from None
         self._dialogue = _Dialogue(number)
         arguments = (library, self._axes, chosen, self._dialogue)
         self._thread = threading.Thread(
@@ -225,10 +232,10 @@ class _EndedError(Exception):
 def _optimize(library: Any, axes: _Axes, settings: Any, dialogue: _Dialogue) -> None:
     """Run RBFOpt until it ends or nobody asks any more; in a thread of its own."""
     _local.rows = axes.rows
-    box = library.RbfoptUserBlackBox(
-        len(axes.upper), np.zeros(len(axes.upper)), axes.upper, axes.types, dialogue.measure
-    )
     try:
+        box = library.RbfoptUserBlackBox(
+            len(axes.upper), np.zeros(len(axes.upper)), axes.upper, axes.types, dialogue.measure
+        )
         with open(os.devnull, "w") as silent:
             algorithm = library.RbfoptAlgorithm(settings, box)
             algorithm.set_output_stream(silent)

@@ -1,9 +1,9 @@
 """Random search alone and in CloudBandit on synthetic providers: the paper's Table 6.
 
-The values of a provider are drawn from a normal distribution of its own. The paper does not say how
-many configurations it has, nor how equal results rank. Its two mean ranks add up to less than 3, and
-the less, the fewer providers there are. So equal results both rank first here, and a provider has
-as many configurations as the last one left is pulled.
+The values of a provider are drawn from a normal distribution of its own. The paper does not say
+how many configurations it has, nor how equal results rank. Its two mean ranks add up to less than
+3, and the less, the fewer providers there are. So equal results both rank first here, and a
+provider has as many configurations as the last one left is pulled.
 
 The best of some draws with repeats is drawn at once: of c sorted values, it is at a place beyond j
 with the chance ((c - j) / c)^draws. The first sorted values are drawn exactly, those further back,

@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 
+from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.search import CloudBandit, Space, component
 from tests.conftest import wait_until
 from tests.search.conftest import trace
@@ -51,3 +52,9 @@ def test_tries_side_by_side_and_failures_do_not_stop_it() -> None:
             asked.append(index)  # type: ignore[arg-type]
             optimizer.tell(index, None if index == 0 else float(VALUES[index]))  # type: ignore[arg-type,index]
     assert sorted(asked) == list(range(13)) and optimizer.finished
+
+
+def test_settings_that_rbfopt_does_not_have_are_refused() -> None:
+    for wrong in ({"rbf": "round"}, {"shape": 3}):
+        with pytest.raises(SkyUsageError, match="rbfopt"):
+            component("rbfopt", SPACE, **wrong)
