@@ -1,7 +1,8 @@
 """Figures of configuration search in recorded measurements (MOCCA).
 
 Regret in percent of the best recorded value, averaged over workloads and seeds, after 11, 22, 33
-and 44 evaluations, and with fewer seeds up to 88; beside it what the search cost, in percent of trying everything (`_search_`).
+and 44 evaluations, and with fewer seeds up to 88; beside it what the search cost, in percent of
+trying everything (`_search_`).
 Every workload has seeds of its own. Failed runs are results in the paper's reading; in the strict
 one they cost what they cost and yield nothing.
 
@@ -16,7 +17,8 @@ figures of the default method and of the transfer in the strict reading are adde
 
 `cb_halving_`, `cb_two_out_`: successive halving, and CloudBandit that eliminates two providers at
 once, with the radial basis functions. `recorded_`: searches that take hours, with RBFOpt, SMAC and
-others, from `search_tables`. `synthetic_`: mean ranks of the paper's Table 6, see `search_synthetic`.
+others, from `search_tables`. `synthetic_`: mean ranks of the paper's Table 6, see
+`search_synthetic`.
 
 `live_`: trials of cells on machines of emulated clouds, see `search_live`.
 """
@@ -34,7 +36,7 @@ import search_tables
 from expected_regret import bandit_regret
 from search_live import live_figures
 
-from jupyter_sky.search import CloudBandit, FlatGP, Transfer, method
+from jupyter_sky.search import FlatGP, Transfer, method
 
 SHIPPED = Path(__file__).parents[2] / "notebooks" / "data" / "mocca"
 BUDGETS = (11, 22, 33, 44)
