@@ -132,6 +132,14 @@ def test_ranks_stand_beside_the_papers(cells: dict[str, Any]) -> None:
     assert said.count("workloads with searches of all six") == 2
 
 
+def test_the_papers_candidates_are_shown(cells: dict[str, Any]) -> None:
+    cost, time = tables(cells["table10"], 3)
+    assert list(cost["1 best", "option 2", "paper"])[:2] == [128.8, 72.6]
+    assert list(time["2 best", "option 1", "paper"])[-1] == 2.5
+    for table in (cost, time):
+        assert (table.xs("ours", axis=1, level=2).fillna(0.0) >= 0).all(axis=None)
+
+
 def test_more_providers_favour_cloudbandit(cells: dict[str, Any]) -> None:
     (table,) = tables(cells["table6"], 2, index=2)
     gains = [

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import f, friedmanchisquare
 
-from tests.benchmarks import mocca, rank_tests, search_synthetic, search_tables
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # it is run as a folder of scripts
+
+import mocca
+import rank_tests
+import search_synthetic
+import search_tables
 
 
 def test_iman_davenport_corrects_friedmans_statistic() -> None:
