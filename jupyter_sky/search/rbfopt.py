@@ -16,7 +16,7 @@ from .optimizer import Remembering, Seed, Statistic
 from .optional_dependencies import import_optional
 from .space import Space
 
-_SUGGESTIONS = 30
+_SUGGESTIONS = 10
 """Suggestions in a row that cannot be measured before a point is drawn instead."""
 _WHO = "the optimizer 'rbfopt'"
 _local = threading.local()
@@ -63,7 +63,7 @@ class RBFOpt(Remembering):
         try:
             chosen = library.RbfoptSettings(
                 max_evaluations=10 * len(self.members),
-                max_iterations=3 * len(self.members) + 20,  # where all is tried it looks in vain
+                max_iterations=2 * len(self.members) + 10,  # where all is tried it looks in vain
                 domain_scaling="off",
                 rand_seed=number,
                 **settings,
