@@ -102,7 +102,7 @@ def search(
 
     from ..executor import session as sessions
     from ..trials.live_search import search_live
-    from ..widgets.search_view import live_view
+    from ..widgets.search_view import LiveView
 
     if minimize not in (None, "cost", "time"):
         raise SkyUsageError(
@@ -119,8 +119,10 @@ def search(
     asked = space_labels(CellOptions(resources=Resources.parse(**labels)))
     goal = "time" if minimize == "time" else "cost"
     limits: dict[str, Any] = {"usd": budget, "deadline": deadline, "yes": yes}
-    watch = live_view(get_ipython())
-    return search_live(namespace[name], asked, trials or TRIALS, goal, watch=watch, **limits)
+    view = LiveView(get_ipython())
+    found = search_live(namespace[name], asked, trials or TRIALS, goal, watch=view, **limits)
+    view(found, trials=False)
+    return found
 
 
 def _find_variable(name: str) -> Any:

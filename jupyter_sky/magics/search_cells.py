@@ -58,7 +58,9 @@ def run_search(code: str, options: CellOptions, line: str, shell: Any) -> Search
         No machine has succeeded; the reason of each is told.
     """
     from ..trials.live_search import describe_failures, search_live
-    from ..widgets.search_view import live_view
+    from ..widgets.search_view import LiveView
+
+    view = LiveView(shell)
 
     found = search_live(
         code,
@@ -68,13 +70,15 @@ def run_search(code: str, options: CellOptions, line: str, shell: Any) -> Search
         usd=options.budget,
         deadline=options.deadline,
         options=options,
-        watch=live_view(shell),
+        watch=view,
     )
     if found.best is None:
         raise SkyUsageError(
             describe_failures(found), hint=_("mend the cell, or ask for other machines")
         )
-    shell.set_next_input(best_cell(f"%%sky {line}\n{code}".rstrip("\n"), found))
+    best = best_cell(f"%%sky {line}\n{code}".rstrip("\n"), found)
+    view(found, best.partition("\n")[0])
+    shell.set_next_input(best)
     return found
 
 

@@ -7,9 +7,13 @@ import { form } from './form';
 import { logs } from './logs';
 import { shell } from './panelPlugin';
 import { pipelines } from './pipelines';
+import { search } from './search';
 import { views } from './views';
 
 // Each part of the face is one plugin in a file of its own.
-const plugins: JupyterFrontEndPlugin<any>[] = [shell, views, form, card, logs, pipelines, bags, cost];
+const plugins: JupyterFrontEndPlugin<any>[] = [
+  ...[shell, views, form, card, logs],
+  ...[pipelines, bags, search, cost]
+];
 
 export default plugins;
