@@ -57,6 +57,18 @@ def test_help_lists_what_works_outside_a_notebook(sky) -> None:
     assert "refresh [CLOUD ...]" in sky("catalog", "refresh", "--help").stdout
 
 
+def test_status_imports_nothing_heavy(sky, tmp_path: Path, sky_env: dict[str, str]) -> None:
+    heavy = {"IPython", "ipyparallel", "jupyter_client", "numpy", "zmq", "yaml", "requests"}
+    code = (
+        "import sys; from jupyter_sky.cli import main; code = main(['status']);"
+        f"print(code, sorted({heavy!r} & set(sys.modules)))"
+    )
+    env = {**os.environ, **sky_env, "SKY_DATA_DIR": str(sky.data)}
+    words = [sys.executable, "-c", code]
+    shown = subprocess.run(words, capture_output=True, text=True, env=env, cwd=tmp_path, timeout=60)
+    assert shown.stdout.endswith("0 []\n"), shown.stdout + shown.stderr
+
+
 @pytest.mark.slow
 def test_pipelines_of_notebooks(sky, tmp_path: Path) -> None:
     fit = "%%sky --task fit --map lr=[1,2] -o score\nscore = lr\nprint('lr', lr)"
