@@ -22,7 +22,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0, 1 for a failure, 2 for a command that is not understood, 130 when interrupted.
+        0, 1 for a failure, 2 for a command that is not understood, 130 when interrupted; that of
+        the command after ``launch`` and ``exec``.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -36,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, SkyUsageError) else 1
     except KeyboardInterrupt:
         return 130
+    except SystemExit as ended:  # of a command that has run on a cluster
+        return ended.code if isinstance(ended.code, int) else 1
     return 0
 
 
