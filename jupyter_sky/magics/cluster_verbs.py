@@ -233,3 +233,11 @@ def check() -> Any:
     from ..api import clusters
 
     return clusters.check()
+
+
+@verb("doctor", "doctor")
+def doctor() -> Any:
+    """Show what is wrong here, with the command that mends each."""
+    from ..api import doctor as diagnosis
+
+    return diagnosis.doctor()
