@@ -27,8 +27,6 @@ LEAST_FREE_BYTES = 2 * 10**9
 LEAST_OPENSSH = (8, 0)
 MAX_CLOCK_SECONDS = 60.0
 """Difference of clocks beyond which clouds begin to refuse signatures; AWS does at five minutes."""
-OLD_DAYS = 30
-"""Age of prices on which a plan is not to rest without a word."""
 _CLOCKS = {
     "aws": "https://sts.amazonaws.com",
     "gcp": "https://compute.googleapis.com",
@@ -332,6 +330,7 @@ def examine_prices() -> Iterator[Finding]:
     from ..catalog import load
     from ..catalog.loader import user_directory
     from ..catalog.refresh.coverage import find_coverage
+    from ..catalog.regions import OLD_DAYS
 
     for row in find_coverage(load(), user_directory()):
         is_usable = row.cloud in clouds.launchable() and clouds.is_rented(row.cloud)

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 SCRIPTS = (".py", ".sh")
 TASK_FILES = (".yaml", ".yml")
 _OPTIONS = (
-    "cluster on engine max_cost timeout idle pip env sync data mount out output name retry_until_up "
-    "recover checkpoint dry_run yes untrusted"
+    "cluster on engine max_cost timeout idle pip env sync data mount out output name "
+    "retry_until_up recover checkpoint dry_run yes untrusted"
 ).split()
 """Options of a cell that a command may have, beside those of its resources."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
@@ -195,7 +196,7 @@ def _own_files(line: CommandLine) -> tuple[str, ...]:
     """Return the scripts that a command names and that are here, with the modules beside them."""
     from ..pipelines.script_files import script_files
 
-    words = (line.file,) if line.file else tuple(word for text in line.words for word in text.split())
+    words = [line.file] if line.file else [word for text in line.words for word in text.split()]
     scripts = [
         word
         for word in words

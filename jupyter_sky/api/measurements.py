@@ -53,9 +53,7 @@ class Measurement:
     usd: float | None
 
 
-def measure(
-    runs: Iterable[RunRow], places: Mapping[str, tuple[str, str]]
-) -> list[Measurement]:
+def measure(runs: Iterable[RunRow], places: Mapping[str, tuple[str, str]]) -> list[Measurement]:
     """Sum runs up by application and machine, the most frequent first.
 
     Parameters
