@@ -49,7 +49,7 @@ def test_help_lists_what_works_outside_a_notebook(sky) -> None:
     assert answer.returncode == 0
     for word in ("status", "up", "down", "cost", "logs", "check", "run NOTEBOOK"):
         assert word in answer.stdout
-    assert "cancel CELL" not in answer.stdout
+    assert "wait [CELL]" not in answer.stdout
     assert "example: jupyter sky logs 7" in sky("help", "logs").stdout
     assert sky("logs", "--help").stdout == sky("help", "logs").stdout
     offers = sky("offers", "--help").stdout
@@ -197,6 +197,29 @@ def test_a_cluster_outlives_the_command_that_made_it(sky) -> None:
     assert sky("down", "demo").stdout.startswith("ended: demo (this machine")
     assert processes_of(sky.data) == []
     assert "no cluster is up" in sky("status").stdout
+
+
+@pytest.mark.slow
+def test_commands_and_scripts_on_a_cluster(sky, tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text("ANSWER = 42\n")
+    script = "import helper, sys\nprint(helper.ANSWER, sys.argv[1:])\nsys.exit(7)"
+    (tmp_path / "fit.py").write_text(script)
+    ran = sky("launch", "-c", "one", "--cpus", "1", "fit.py", "--", "--lr", "3")
+    assert ran.returncode == 7 and ran.stdout == "42 ['--lr', '3']\n", ran.stderr
+    assert "running" in ran.stderr and "Traceback" not in ran.stderr
+    begun = sky("exec", "one", "--name", "long", "--detach", "--", "echo begun; sleep 600")
+    assert begun.returncode == 0 and "jupyter sky logs long -f" in begun.stdout, begun.stderr
+    wait_until(lambda: "begun" in sky("logs", "long").stdout)
+    queue = sky("queue", "one").stdout
+    assert "fit.py --lr 3" in queue and "failed" in queue and "running" in queue
+    assert sky("cancel", "long").stdout == "long was cancelled\n"
+    assert "cancelled" in sky("queue").stdout
+    again = sky("cancel", "long")
+    assert again.returncode == 2 and "has ended already: cancelled" in again.stderr
+    assert "sleep" not in [process.name() for process in processes_of(sky.data)]
+    none = sky("exec", "onw", "--", "ls")
+    assert none.returncode == 2 and "did you mean one?" in none.stderr
+    assert "fit" in sky("measurements").stdout
 
 
 @pytest.mark.slow
