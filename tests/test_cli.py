@@ -217,7 +217,7 @@ def test_commands_and_scripts_on_a_cluster(sky, tmp_path: Path) -> None:
     again = sky("cancel", "long")
     assert again.returncode == 2 and "has ended already: cancelled" in again.stderr
     assert "sleep" not in [process.name() for process in processes_of(sky.data)]
-    none = sky("exec", "onw", "--", "ls")
+    none = sky("exec", "onee", "--", "ls")
     assert none.returncode == 2 and "did you mean one?" in none.stderr
     assert "fit" in sky("measurements").stdout
 

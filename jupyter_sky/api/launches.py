@@ -182,7 +182,7 @@ def read_command(line: CommandLine, values: Mapping[str, Any] = MappingProxyType
     assert dag is not None
     [(name, run)] = make_graph(dag).tasks.items()
     cell = TaskBody.from_json(run.body).as_cell(name, "_sky_result", lambda *__: None)
-    title = line.file or shlex.join(line.words)
+    title = line.file or _as_shell(line.words)
     if line.file and line.words:
         title += f" {shlex.join(line.words)}"
     [need] = task.needs

@@ -10,8 +10,8 @@ Clouds are found in the register, so that a driver that is added is counted.
 * ``lines_max`` is the number of lines of the longest driver that is one file; those that are
   folders are not counted, nor ``local`` and ``ssh``, which are no drivers of the public protocol;
 * ``leaked`` and ``unexplained`` are those of the chaos of `chaos`;
-* ``command_ms`` is the median wall time of ``jupyter-sky status`` in a shell, of twenty commands; on
-  a machine in use by others it is more than ``command_cpu_ms``, the CPU time of the same command.
+* ``command_ms`` is the median wall time of ``jupyter-sky status`` in a shell, of twenty commands;
+  on a machine in use by others it is more than ``command_cpu_ms``, the CPU time of that command.
 """
 
 import importlib.util

@@ -40,12 +40,12 @@ def test_a_script_goes_along_with_the_modules_that_it_imports() -> None:
     assert set(command.options.sync) == {"train.py", "helper.py", "deeper.py", "parts"}
     assert command.title == "train.py --lr 3" and "'python train.py --lr 3'" in command.code
     assert "train.py" in read("--", "python", "-u", "train.py").options.sync
-    assert read("--", "echo $HOME; ls").code.count("'echo $HOME; ls'") == 1
+    assert read("--", "echo $HOME; ls").code.count("'echo $HOME; ls'") == 2
 
 
 def test_invalid_script_is_found_before_a_machine_is_up(folder: Path) -> None:
     (folder / "broken.py").write_text("x = 1\nfor\n")
-    with pytest.raises(SkyUsageError, match=r"broken.py, line 2: .*any machine"):
+    with pytest.raises(SkyUsageError, match=r"(?s)broken.py, line 2: .*any machine"):
         read("broken.py")
     assert script_files("run.sh") == ("run.sh",)
 
@@ -73,14 +73,14 @@ def test_task_file(folder: Path) -> None:
         (["--bg", "x", "train.py"], "--bg is for cells.*--detach"),
         (["--sweep", "lr=1", "train.py"], "--sweep is for cells"),
         (["-o", "score", "train.py"], "no variables.*file:"),
-        (["bad.yaml"], "line 1: a task has no field 'resorces'.*resources"),
+        (["bad.yaml"], "line 1: a task has no field 'resources_'.*resources"),
         (["two.yaml"], "2 tasks.*pipeline run two.yaml"),
         (["bad.yaml", "--", "3"], "no arguments.*-p NAME"),
         (["none.yaml"], "no file none.yaml"),
     ],
 )
 def test_invalid_words(folder: Path, words: list[str], text: str) -> None:
-    (folder / "bad.yaml").write_text("resorces: {cpus: 2}\nrun: ls\n")
+    (folder / "bad.yaml").write_text("resources_: {cpus: 2}\nrun: ls\n")
     (folder / "two.yaml").write_text("name: a\nrun: ls\n---\nname: b\nrun: ls\n")
     (folder / "a.ipynb").write_text("{}")
     with pytest.raises(SkyUsageError) as raised:
