@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from .api.cells import cancel, handle, logs, run, wait
     from .api.clusters import check, down, extend, setup, status, up
     from .api.costs import cost, meter
+    from .api.doctor import doctor
+    from .api.failures import failures
     from .api.jobs import bag, sweep
+    from .api.measurements import measurements
     from .api.pipelines import pipeline, read_dag, resume, write_dag
     from .api.planning import form, offers, plan, search
     from .api.settings import alias, config
@@ -73,6 +76,9 @@ _VERBS = {
     **dict.fromkeys("cancel handle logs run wait".split(), "api.cells"),
     **dict.fromkeys("check down extend setup status up".split(), "api.clusters"),
     **dict.fromkeys("cost meter".split(), "api.costs"),
+    "doctor": "api.doctor",
+    "failures": "api.failures",
+    "measurements": "api.measurements",
     **dict.fromkeys("get put vars".split(), "api.variables"),
     **dict.fromkeys("form offers plan search".split(), "api.planning"),
     **dict.fromkeys("alias config".split(), "api.settings"),
@@ -182,8 +188,10 @@ __all__ = [
     "config",
     "copy",
     "cost",
+    "doctor",
     "down",
     "extend",
+    "failures",
     "form",
     "function",
     "gather",
@@ -193,6 +201,7 @@ __all__ = [
     "is_head",
     "leaving",
     "logs",
+    "measurements",
     "meter",
     "offers",
     "pipeline",

@@ -26,7 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     -------
     int
         0, 1 for a failure, 2 for a command that is not understood, 3 where nothing on sale or no
-        plan is possible, 4 for what was cancelled, 130 when interrupted.
+        plan is possible, 4 for what was cancelled, 130 when interrupted; that of the command
+        after ``launch`` and ``exec``.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -43,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return 130
+    except SystemExit as ended:  # of a command that has run on a cluster
+        return ended.code if isinstance(ended.code, int) else 1
     return 0
 
 

@@ -179,3 +179,27 @@ def clear_blocks(places: list[str]) -> None:
         if cleared
         else _("no place is blocked")
     )
+
+
+@verb(
+    "tracker failures",
+    "tracker failures aws",
+    word("[CLOUD]", "Cloud; all unless given.", "cloud"),
+)
+def show_failures(cloud: str | None) -> Any:
+    """Show refused launches and lost machines, in the clouds' own words."""
+    from ..api import failures
+
+    return failures.failures(cloud)
+
+
+@verb(
+    "measurements",
+    "measurements train",
+    word("[APPLICATION]", "Name of runs; all unless given.", "run"),
+)
+def show_measurements(application: str | None) -> Any:
+    """Show time, price, failures and waiting of own runs, by application and machine."""
+    from ..api import measurements
+
+    return measurements.measurements(application)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..cell_options.values import CellOptions
 from ..errors import SkyUsageError
-from ..forms.cell_line import read, write
 from ..translation import _
 
 if TYPE_CHECKING:
@@ -113,6 +112,8 @@ def best_cell(source: str, found: SearchResult) -> str:
     >>> best_cell("%%sky --search cost --cpus 2+ -i X\nfit(X)", found)
     '%%sky -i X --nodes 2 --cloud aws --instance-type m5.large\nfit(X)'
     """
+    from ..forms.cell_line import read, write
+
     best = found.best
     assert best is not None and best.point.offer is not None
     offer, fields = best.point.offer, read(source).fields

@@ -1,7 +1,7 @@
 """python tests/benchmarks/run.py NAME [--quick] [--instances DIR] [--data DIR] [--reading WHICH]
                                     [--launches N] [--seed N] [--without PART] [--traces PATH]
-                                     [--calls N] [--losses N] [--starts N] [--prefect PYTHON]
-                                     [--minutes N]
+                                    [--calls N] [--losses N] [--starts N] [--prefect PYTHON]
+                                    [--minutes N]
 
 Runs `main` of the benchmark NAME beside this file. Progress goes to stderr; the last line of
 stdout is {"name": NAME, "figures": {...}}. --quick takes small numbers: a smoke test, no figure.
