@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .api.cells import cancel, handle, logs, run, wait
     from .api.clusters import check, down, extend, setup, status, up
     from .api.costs import cost, meter
+    from .api.examples import examples
     from .api.jobs import bag, sweep
     from .api.pipelines import pipeline, read_dag, resume, write_dag
     from .api.planning import form, offers, plan, search
@@ -77,6 +78,7 @@ _VERBS = {
     **dict.fromkeys("form offers plan search".split(), "api.planning"),
     **dict.fromkeys("alias config".split(), "api.settings"),
     **dict.fromkeys("bag sweep".split(), "api.jobs"),
+    "examples": "api.examples",
     **dict.fromkeys("copy scratch".split(), "api.storage"),
     **dict.fromkeys("pipeline read_dag resume write_dag".split(), "api.pipelines"),
 }
@@ -183,6 +185,7 @@ __all__ = [
     "copy",
     "cost",
     "down",
+    "examples",
     "extend",
     "form",
     "function",

@@ -22,6 +22,7 @@ def load(server_app: Any) -> None:
         bags,
         clusters,
         cost,
+        examples,
         files,
         form,
         notebook_runs,
@@ -40,7 +41,10 @@ def load(server_app: Any) -> None:
     web.settings["jupyter_sky"] = service = SkyService(server_app, logger)
     cost.enforce_budget(service)
     base = web.settings["base_url"]
-    modules = (overview, clusters, files, runs, notebook_runs, pipelines, bags, offers, form, cost)
+    modules = (
+        *(overview, clusters, files, runs, notebook_runs, pipelines),
+        *(bags, offers, form, cost, examples),
+    )
     web.add_handlers(
         ".*$",
         [

@@ -3,6 +3,7 @@ import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { bags } from './bags';
 import { card } from './card';
 import { cost } from './cost';
+import { examples } from './examples';
 import { form } from './form';
 import { logs } from './logs';
 import { shell } from './panelPlugin';
@@ -10,6 +11,6 @@ import { pipelines } from './pipelines';
 import { views } from './views';
 
 // Each part of the face is one plugin in a file of its own.
-const plugins: JupyterFrontEndPlugin<any>[] = [shell, views, form, card, logs, pipelines, bags, cost];
+const plugins: JupyterFrontEndPlugin<any>[] = [shell, views, form, card, logs, pipelines, bags, cost, examples];
 
 export default plugins;
