@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .api.clusters import check, down, extend, setup, status, up
     from .api.costs import cost, meter
     from .api.doctor import doctor
+    from .api.examples import examples
     from .api.failures import failures
     from .api.jobs import bag, sweep
     from .api.measurements import measurements
@@ -83,6 +84,7 @@ _VERBS = {
     **dict.fromkeys("form offers plan search".split(), "api.planning"),
     **dict.fromkeys("alias config".split(), "api.settings"),
     **dict.fromkeys("bag sweep".split(), "api.jobs"),
+    "examples": "api.examples",
     **dict.fromkeys("copy scratch".split(), "api.storage"),
     **dict.fromkeys("pipeline read_dag resume write_dag".split(), "api.pipelines"),
 }
@@ -190,6 +192,7 @@ __all__ = [
     "cost",
     "doctor",
     "down",
+    "examples",
     "extend",
     "failures",
     "form",

@@ -23,6 +23,7 @@ def load(server_app: Any) -> None:
         cell_states,
         clusters,
         cost,
+        examples,
         files,
         form,
         notebook_runs,
@@ -42,7 +43,7 @@ def load(server_app: Any) -> None:
     cost.enforce_budget(service)
     base = web.settings["base_url"]
     own = (overview, clusters, files, runs, notebook_runs, pipelines, cell_states, bags)
-    modules = (*own, offers, form, cost)
+    modules = (*own, offers, form, cost, examples)
     web.add_handlers(
         ".*$",
         [

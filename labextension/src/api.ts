@@ -266,6 +266,11 @@ export class Api {
     return this.get('bags');
   }
 
+  /** Copies the example notebooks below the server's folder; answers their paths. */
+  copyExamples(): Promise<{ paths: string[] }> {
+    return this.post('examples');
+  }
+
   offers(query: {
     what?: string;
     spot?: boolean;
