@@ -1,7 +1,7 @@
 """Pictures of the example notebooks: ``python -m tests.ui.gallery_pictures [NOTEBOOK...]``.
 
-Each notebook of `notebooks/gallery` is run in a real JupyterLab as far as the cells that its picture
-shows, on this computer, without an account.
+Each notebook of `notebooks/gallery` is run in a real JupyterLab as far as the cells of its picture,
+on this computer, without an account.
 """
 
 from __future__ import annotations
