@@ -56,7 +56,7 @@ def launch_obstacle(offer: Offer) -> str:
     'slices of TPUs cannot be launched from here yet'
     """
     if offer.service and not is_service_launchable(offer.service):
-        return f"{offer.service} can be planned and priced, not launched from here"
+        return "managed services can be planned and priced, not launched from here yet"
     if not is_launchable(offer.cloud):
         words = f"machines of {offer.cloud} cannot be launched from here yet"
         return find_driver_problem(offer.cloud) or words
@@ -96,7 +96,7 @@ def permanent_obstacle(need: Resources) -> str:
     Examples
     --------
     >>> permanent_obstacle(Resources.parse(service="emr"))
-    'emr can be planned and priced, not launched from here'
+    'managed services can be planned and priced, not launched from here yet'
     """
     named = [requirement_name(each) for each in split_requirements(need.service)[0]]
     refused = named if not any(map(is_service_launchable, named)) else []
