@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .checkpoints.leaving import leaving
     from .checkpoints.resumable import resumable
     from .checkpoints.state import checkpoint, checkpointed
+    from .dag.analytics import AnalyticsService
     from .dag.dag import Dag
     from .dag.task import Task
     from .engines.node.instance import InstanceInfo, instance_info, is_head
@@ -93,6 +94,7 @@ _PROVIDERS = (
     "AWS Azure Container GCP Hyperstack Lambda Local Nebius RunPod SSH VastAI Verda".split()
 )
 _NAMES = {
+    "AnalyticsService": "dag.analytics",
     "Dag": "dag.dag",
     "Resources": "resources",
     "Storage": "storage.data",
@@ -148,6 +150,7 @@ __all__ = [
     "GB",
     "GCP",
     "SSH",
+    "AnalyticsService",
     "Azure",
     "CallbackWriter",
     "Compute",

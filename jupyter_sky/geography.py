@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from jupyter_sky import accelerators
@@ -15,7 +15,11 @@ from .translation import _
 
 ARCHES = ("x86_64", "arm64")
 VENDORS = ("AMD", "AWS", "Ampere", "Apple", "Google", "Intel", "Microsoft", "NVIDIA")
-SERVICES = ("dataproc", "emr", "hdinsight")
+SERVERLESS = ("dataproc-serverless", "emr-serverless")
+"""Services without machines: paid by the vCPU, the GiB and the hour."""
+OWN_SPARK = "own-spark"
+"""Spark on bare machines, without surcharge."""
+SERVICES = ("dataproc", "emr", "hdinsight", OWN_SPARK, *SERVERLESS)
 PACKAGES = ("hadoop", "spark")
 
 _ARCH = {
@@ -283,21 +287,52 @@ def _parse_requirement(item: str, label: str) -> str:
 
 
 def provides_packages(asked: Iterable[str], packages: Iterable[str]) -> bool:
-    """Whether the packages of a service meet all requirements.
+    """Whether a service is one of those that are named, and brings all packages.
 
     Examples
     --------
-    >>> provides_packages(("emr", "spark==3.5.*"), ("emr==7.0.0", "spark==3.5.0"))
+    >>> provides_packages(("emr", "dataproc", "spark==3.5.*"), ("emr==7.0.0", "spark==3.5.0"))
     True
+    >>> provides_packages(("emr", "spark==3.1.*"), ("emr==7.0.0", "spark==3.5.0"))
+    False
     """
     brought = dict(package.split("==", 1) for package in packages)
+    services, others = split_requirements(asked)
+    meets = [_is_met(requirement, brought) for requirement in services]
+    return (any(meets) or not meets) and all(_is_met(other, brought) for other in others)
+
+
+def split_requirements(asked: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the services that a request names, any of which will do, and the packages.
+
+    Examples
+    --------
+    >>> split_requirements(("emr<7", "dataproc", "spark==3.5.*"))
+    (['emr<7', 'dataproc'], ['spark==3.5.*'])
+    """
+    services, packages = list[str](), list[str]()
     for requirement in asked:
-        match = re.fullmatch(_REQUIREMENT_PATTERN, requirement)
-        if match is None or match[1] not in brought:
-            return False
-        if match[2] and not _admits(match[2], brought[match[1]]):
-            return False
-    return True
+        (services if requirement_name(requirement) in SERVICES else packages).append(requirement)
+    return services, packages
+
+
+def requirement_name(requirement: str) -> str:
+    """Return the name in a requirement; empty where there is none.
+
+    Examples
+    --------
+    >>> requirement_name("spark==3.5.*")
+    'spark'
+    """
+    match = re.fullmatch(_REQUIREMENT_PATTERN, requirement)
+    return match[1] if match else ""
+
+
+def _is_met(requirement: str, brought: Mapping[str, str]) -> bool:
+    match = re.fullmatch(_REQUIREMENT_PATTERN, requirement)
+    if match is None or match[1] not in brought:
+        return False
+    return not match[2] or _admits(match[2], brought[match[1]])
 
 
 @lru_cache(maxsize=4096)

@@ -113,7 +113,8 @@ class Resources:
     intel_sgx : bool
         Whether enclaves of Intel SGX are needed.
     service : tuple of str
-        Managed service and what it must bring: ``("emr", "spark==3.5.*")``.
+        Managed services, any of which will do, and what they must bring:
+        ``("emr", "spark==3.5.*")``.
     spot : bool, optional
         True for spot machines, False for on-demand ones, None for either.
     max_hourly_cost : float, optional

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..geography import in_area, is_area
+from ..geography import SERVERLESS, in_area, is_area
 from ..quantities import Amount
 from ..resources import Label, Resources
 from . import managed_services
@@ -169,6 +169,7 @@ def _with_service(
     """Return machines of clouds whose service has the requested packages, with surcharge."""
     offers, parts, left_out = catalog.offers, [], 0
     services = managed_services.newest_versions(catalog.services, need.service)
+    services = [one for one in services if one.name not in SERVERLESS]
     for one in services:
         clouds, kinds = offers.values("cloud")[rows], offers.values("kind")[rows]
         mine = (clouds == offers.code("cloud", one.cloud)) & (kinds == offers.code("kind", "vm"))

@@ -1,15 +1,20 @@
-"""Managed Spark: versions of the services, and their surcharge on a machine."""
+"""Managed Spark: versions of services, their surcharge on a machine, prices without machines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..geography import provides_packages
+from ..config.spark_version import spark_version
+from ..geography import OWN_SPARK, SERVERLESS, provides_packages
+from ..offers import Offer
+from ..provider.facts import BUILT_IN
+from ..quantities import Amount
+from ..resources import Resources
 
 if TYPE_CHECKING:
     from .tables import CatalogTables
@@ -19,8 +24,20 @@ EMR_SHARE = 0.25
 what all figures that it has come to."""
 
 
-SURCHARGED = ("dataproc", "emr")
-"""Services that are paid on top of any machine of their cloud."""
+SURCHARGED = ("dataproc", "emr", OWN_SPARK)
+"""Services that run on any machine of their cloud, and are paid on top of it."""
+SESSION_RELEASE = (7, 13)
+"""First release of EMR whose serverless applications have sessions of Spark Connect."""
+_SERVERLESS_VERSIONS = (
+    ("aws", "emr-serverless", "8.0.0", "4.0.2"),
+    ("gcp", "dataproc-serverless", "3.0", "4.0.1"),
+)
+"""Cloud, service, version and Spark of releases that have no machines beside them."""
+SERVERLESS_CPUS, SERVERLESS_MEMORY = 4.0, 16.0
+"""Size of a node of a serverless service where the request names none, as EMR's own workers."""
+DCU_PER_VCPU, DCU_PER_GIB = 0.6, 0.1
+"""Units of Dataproc's serverless compute, up to 8 GiB for each vCPU."""
+SERVERLESS_NOTE = "serverless: the price is a ceiling; idle parts of it cost nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +94,161 @@ def services(rows: Sequence[dict[str, Any]]) -> list[ManagedService]:
     def rank(one: ManagedService) -> tuple:
         return one.name, "preview" not in one.version, _number(one.version)
 
-    return sorted(found, key=rank, reverse=True)
+    return sorted([*found, *_own_spark(), *_serverless(found)], key=rank, reverse=True)
+
+
+def _own_spark() -> list[ManagedService]:
+    """Return Spark on machines of each cloud that can launch some."""
+    version = spark_version()
+    packages = (f"{OWN_SPARK}=={version}", f"spark=={version}")
+    return [
+        ManagedService(name, OWN_SPARK, version, packages, note="Spark on machines of its own")
+        for name, facts in BUILT_IN.items()
+        if facts.launchable
+    ]
+
+
+def _serverless(on_machines: Iterable[ManagedService]) -> list[ManagedService]:
+    """Return the versions of services without machines."""
+    versions = [
+        ("aws", "emr-serverless", one.version, one.packages[1].removeprefix("spark=="))
+        for one in on_machines
+        if one.name == "emr" and _number(one.version)[:2] >= SESSION_RELEASE
+    ]
+    return [
+        ManagedService(
+            cloud, name, version, (f"{name}=={version}", f"spark=={spark}"), note=SERVERLESS_NOTE
+        )
+        for cloud, name, version, spark in (*_SERVERLESS_VERSIONS, *versions)
+    ]
 
 
 def newest_versions(known: Sequence[ManagedService], asked: Sequence[str]) -> list[ManagedService]:
-    """Return the newest version of each service with the requested packages."""
-    best: dict[str, ManagedService] = {}
+    """Return the newest version of each service of a cloud with the requested packages."""
+    best: dict[tuple[str, str], ManagedService] = {}
     for one in known:
-        if one.name not in best and provides_packages(asked, one.packages):
-            best[one.name] = one
+        if (one.cloud, one.name) not in best and provides_packages(asked, one.packages):
+            best[one.cloud, one.name] = one
     return list(best.values())
+
+
+def serverless_offers(catalog: CatalogTables, need: Resources) -> list[Offer]:
+    """Return what services without machines sell for a request, in each of their regions.
+
+    Their size is that of the request: an amount that it leaves open is as small as it may be.
+
+    Parameters
+    ----------
+    need
+        A request that names services or their packages; other requests have none.
+    """
+    if not need.service:
+        return []
+    cpus = _size(need.cpus, SERVERLESS_CPUS)
+    memory = _size(need.memory, SERVERLESS_MEMORY)
+    offers = []
+    for one in newest_versions(catalog.services, need.service):
+        if one.name not in SERVERLESS:
+            continue
+        for region, rates in _unit_prices(catalog, one.name).items():
+            price = serverless_price(one.name, rates, cpus, memory)
+            known = catalog.regions.get((one.cloud, region))
+            if price is None or known is None:
+                continue
+            place = (known.country, known.jurisdiction)
+            offers.append(_serverless_offer(one, region, place, (cpus, memory), price))
+    return offers
+
+
+def _serverless_offer(
+    one: ManagedService,
+    region: str,
+    place: tuple[str, str],
+    size: tuple[float, float],
+    price: float,
+) -> Offer:
+    return Offer(
+        cloud=one.cloud,
+        region=region,
+        instance_type=one.name,
+        vcpus=size[0],
+        memory=size[1],
+        price=price,
+        source="price list of the service",
+        arch="x86_64",
+        country=place[0],
+        jurisdiction=place[1],
+        service=one.name,
+        packages=one.packages,
+        note=one.note,
+    )
+
+
+def _size(asked: Amount | None, usual: float) -> float:
+    return asked.value if asked else usual
+
+
+def _unit_prices(catalog: CatalogTables, service: str) -> dict[str, dict[str, float]]:
+    """Return USD of the units of a service, by region."""
+    prices: dict[str, dict[str, float]] = {}
+    for row in catalog.managed():
+        is_standard = row["version"] in ("", "standard")
+        if row["service"] == service and row["kind"] == "price" and is_standard:
+            prices.setdefault(row["region"], {})[row["unit"]] = row["usd"]
+    return prices
+
+
+def serverless_price(
+    service: str, rates: Mapping[str, float], cpus: float, memory: float
+) -> float | None:
+    """Return USD/h of one node of a service without machines; None where that is not known.
+
+    Parameters
+    ----------
+    rates
+        USD of its units.
+    cpus, memory
+        vCPUs and GiB of the node.
+
+    Examples
+    --------
+    >>> rates = {"vcpu-hour": 0.052624, "gb-memory-hour": 0.0057785}
+    >>> round(serverless_price("emr-serverless", rates, 4, 16), 4)
+    0.303
+    >>> round(serverless_price("dataproc-serverless", {"dcu-hour": 0.06}, 4, 16), 4)
+    0.24
+    """
+    if service == "emr-serverless" and {"vcpu-hour", "gb-memory-hour"} <= rates.keys():
+        return cpus * rates["vcpu-hour"] + memory * rates["gb-memory-hour"]
+    if service == "dataproc-serverless" and "dcu-hour" in rates:
+        return (cpus * DCU_PER_VCPU + memory * DCU_PER_GIB) * rates["dcu-hour"]
+    return None
+
+
+def nearest_versions(known: Iterable[ManagedService], package: str, asked: str) -> list[str]:
+    """Return the two versions of a package that come nearest to one that nobody has.
+
+    Parameters
+    ----------
+    package
+        Such as ``spark``, or a service.
+    asked
+        The version that was asked for.
+    """
+    brought = {
+        version
+        for one in known
+        for name, __, version in (each.partition("==") for each in one.packages)
+        if name == package
+    }
+    wanted = _number(asked)
+
+    def distance(version: str) -> tuple[list[int], list[int]]:
+        number = _number(version)
+        away = [abs(a - b) for a, b in zip(number, wanted, strict=False)]
+        return away, [-part for part in number]
+
+    return sorted(sorted(brought, key=distance)[:2], key=_number)
 
 
 @lru_cache(maxsize=4096)
@@ -108,6 +270,8 @@ def prices(
     machine
         What each costs without it, USD/h.
     """
+    if one.name == OWN_SPARK:
+        return machine
     if one.name == "dataproc":
         rates = [r["usd"] for r in _listed(catalog, one) if r["unit"] == "vcpu-hour"]
         rate = rates[0] if rates else np.nan

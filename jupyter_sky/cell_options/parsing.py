@@ -230,9 +230,9 @@ def _check_pattern(given: _GivenOptions, dest: str, pattern: str) -> str | None:
 
 
 def _engine(given: _GivenOptions) -> str | None:
-    """Return the data engine; that of a cell of SQL is Spark."""
+    """Return the data engine; that of a cell of SQL, and of managed services, is Spark."""
     if "engine" not in given:
-        return "spark" if "sql" in given else None
+        return "spark" if "sql" in given or "service" in given else None
     return check_engine(given["engine"][0], "--engine")
 
 

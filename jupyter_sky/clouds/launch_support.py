@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..geography import OWN_SPARK, requirement_name, split_requirements
 from ..offers import Offer
 from ..provider.facts import BUILT_IN
 from ..provider.register import find_driver_problem, find_facts
@@ -33,6 +34,17 @@ def is_rented(name: str) -> bool:
     return name not in ON_PREMISES and is_launchable(name)
 
 
+def is_service_launchable(name: str) -> bool:
+    """Whether a managed service is launched from here; Spark on bare machines is one.
+
+    Examples
+    --------
+    >>> is_service_launchable("own-spark"), is_service_launchable("hdinsight")
+    (True, False)
+    """
+    return name == OWN_SPARK
+
+
 def launch_obstacle(offer: Offer) -> str:
     """Say why an offer cannot be launched from here; empty when it can be.
 
@@ -43,7 +55,7 @@ def launch_obstacle(offer: Offer) -> str:
     >>> launch_obstacle(Offer("gcp", "us-central1", "tpu-v3-8", 0, 0, gpu="tpu-v3-8"))
     'slices of TPUs cannot be launched from here yet'
     """
-    if offer.service:
+    if offer.service and not is_service_launchable(offer.service):
         return "managed services can be planned and priced, not launched from here yet"
     if not is_launchable(offer.cloud):
         words = f"machines of {offer.cloud} cannot be launched from here yet"
@@ -86,6 +98,8 @@ def permanent_obstacle(need: Resources) -> str:
     >>> permanent_obstacle(Resources.parse(service="emr"))
     'managed services can be planned and priced, not launched from here yet'
     """
+    named = [requirement_name(each) for each in split_requirements(need.service)[0]]
+    refused = named if not any(map(is_service_launchable, named)) else []
     probe = Offer(
         cloud=next(iter(need.clouds), "") if len(need.clouds) == 1 else PROVIDERS[0],
         region="",
@@ -93,6 +107,6 @@ def permanent_obstacle(need: Resources) -> str:
         vcpus=0,
         memory=0,
         gpu=need.gpu,
-        service=next(iter(need.service), ""),
+        service=next(iter(refused), ""),
     )
     return launch_obstacle(probe)

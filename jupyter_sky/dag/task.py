@@ -14,6 +14,7 @@ from ..geography import parse_area
 from ..quantities import parse_duration
 from ..resources import Resources
 from ..translation import _
+from .analytics import AnalyticsService
 from .environment import TaskEnvironment
 from .graph import Constant, Data, Estimate, parse_hours
 
@@ -197,6 +198,30 @@ class Task:
             )
         self.needs = tuple(dict.fromkeys(found))
         return self
+
+    def set_managed_service(self, *services: AnalyticsService) -> Task:
+        """Set the engine that the task runs on, as a managed service or on bare machines.
+
+        Functions have its session as `sky.spark`.
+
+        Parameters
+        ----------
+        *services
+            Any of them will do.
+
+        Examples
+        --------
+        >>> spark = AnalyticsService({"spark": "3.5.*"}, {"cpus": 16, "nodes": 3})
+        >>> Task("query").set_managed_service(spark).needs[0].command_line()
+        '--cpus 16 --nodes 3 --service "spark==3.5.*"'
+        """
+        for one in services:
+            if not isinstance(one, AnalyticsService):
+                raise SkyUsageError(
+                    _("task {name}: {one!r} is no managed service").format(name=self.name, one=one),
+                    hint=_('such as sky.AnalyticsService({"spark": "3.5.*"})'),
+                )
+        return self.set_resources(*(one.request for one in services))
 
     def set_time_estimator(
         self, estimator: Estimate | float | str | timedelta, *, each_offer: bool = False

@@ -405,10 +405,15 @@ _SHARED_NAMES = {"nodes", "cloud", "region", "max_hourly_cost"}
 
 def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Pool:
     """Start a pool from arguments of `Compute` or from resource labels; see `api.up`."""
-    parameters = set(inspect.signature(Compute).parameters) - {"specs", "name"}
-    engine = labels.pop("engine", None)
+    engine = labels.pop("engine", "spark" if labels.get("service") else None)
     if engine is not None:
         return _up_with_engine(name, idle, labels, check_engine(engine, "engine"))
+    return _up_plain(name, idle, labels)
+
+
+def _up_plain(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Pool:
+    """Start a pool without a data engine."""
+    parameters = set(inspect.signature(Compute).parameters) - {"specs", "name"}
     equipment = {key: value for key, value in labels.items() if key in _EQUIPMENT}
     labels = {key: value for key, value in labels.items() if key not in _EQUIPMENT}
     plain = not isinstance(labels.get("nodes"), (tuple, list, Nodes))
@@ -445,7 +450,7 @@ def _up_with_engine(
     name: str | None, idle: float | str | None, labels: dict[str, Any], engine: str
 ) -> Pool:
     """Start a pool with a data engine on its machines."""
-    pool = up(name, idle, labels)
+    pool = _up_plain(name, idle, labels)
     ask = pool.cluster.connection.ask_controller
     await_engine(ask, lambda detail: None)
     return pool

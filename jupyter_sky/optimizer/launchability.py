@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..clouds.launch_support import TPU, is_rented, launch_obstacle
+from ..clouds.launch_support import TPU, is_rented, is_service_launchable, launch_obstacle
 from ..provider.register import find_facts
 from .constraints import _OfferDemand
 from .market import Market, OfferPool
@@ -29,7 +29,8 @@ class Launchable(_OfferDemand):
 
     def allowed(self, market: Market, pool: OfferPool) -> Flags:
         """Return offers that can be launched, by columns: a pool holds 100,000 and more."""
-        allowed = pool.service < 0
+        launched = [is_service_launchable(one.name) for one in pool.services]
+        allowed = np.array([True, *launched])[pool.service + 1]
         listed = np.flatnonzero(pool.row >= 0)
         allowed[listed] &= launchable_rows(market.catalog, pool.row[listed])
         for index in np.flatnonzero(pool.row < 0).tolist():

@@ -43,6 +43,7 @@ from .plan_values import (
 )
 from .problem_builder import BuiltProblem, ProblemBuilder
 from .scopes import parse_scope
+from .service_requests import check_service
 from .solver.problem import LabelMask, Objective, Problem, Solution, Solver, require_difference
 from .task_data import describe_data, with_inputs
 from .transfers import site_of
@@ -131,7 +132,8 @@ def plan(
     """
     graph = with_inputs(build_graph(what, labels), inputs)
     objective = build_objective(minimize, deadline, budget, carbon_cap)
-    market, blocks = _build_market(catalog, offers, (*own, *warm), tracked)
+    needs = [need for spec in graph.tasks for need in spec.needs] if offers is None else []
+    market, blocks = _build_market(catalog, offers, (*own, *warm), tracked, needs)
     first = len(market.own) - len(warm)
     free = tuple(spec.name for spec in graph.tasks if spec.name not in begun)
     avoided = [Avoid(blocks, tasks=free if begun else ())] if blocks and free else []
@@ -147,9 +149,11 @@ def _build_market(
     offers: Sequence[Offer] | None,
     beside: Sequence[Offer],
     tracked: bool,
+    needs: Sequence[Resources],
 ) -> tuple[Market, tuple]:
     """Return what can be had, and which places are blocked."""
     from .. import catalog as rooms
+    from ..catalog.managed_services import serverless_offers
 
     shelf = rooms.load() if catalog is None else catalog
     known, beliefs, prices, rates = None, None, {}, None
@@ -162,7 +166,10 @@ def _build_market(
             known, prices = tracker.knowledge(now), seen.prices(now)
             rates = seen.transfer_rates(now)
             beliefs = Beliefs.of(seen.observations(), now, shelf.interruption)
-    own = tuple(offers or ()) + tuple(beside)
+    for need in needs:
+        check_service(need, shelf)
+    serverless = [offer for need in needs for offer in serverless_offers(shelf, need)]
+    own = (*(offers or ()), *dict.fromkeys(serverless), *beside)
     market = Market(shelf, own, offers is None, known, beliefs, prices, rates)
     return market, tuple(block.scope for block in known.blocks) if known else ()
 

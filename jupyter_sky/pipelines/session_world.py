@@ -160,7 +160,8 @@ class SessionWorld:
         clusters, known = self._session.clusters, self._session.store.cluster(name)
         if known is not None and known.state not in ("starting", "up"):
             return Event(Kind.REFUSED, action.cluster, time.time(), {"reason": "it has ended"})
-        request = ClusterRequest(parse_cell_line(action.offer["resources"]).resources, name)
+        resources = parse_cell_line(action.offer["resources"]).resources
+        request = ClusterRequest(resources, name, engine="spark" if resources.service else None)
         # without another cluster of its name nothing is shared, and launches go side by side
         start = clusters.obtain if known is not None else clusters.launch
         try:
@@ -257,7 +258,9 @@ class SessionWorld:
                 return Event(Kind.CLUSTER_LOST, action.cluster, time.time(), reason)
             except Exception as error:
                 return self._failed(action, f"{type(error).__name__}: {error}")
-            options = replace(cell.options, resources=place.resources, cluster=place.cluster)
+            engine = "spark" if place.resources.service else cell.options.engine
+            where = {"resources": place.resources, "cluster": place.cluster, "engine": engine}
+            options = replace(cell.options, **where)
             self._cells.begin(name, cell.code, options, above=cell.above)
         return Event(Kind.BEGUN, action.task, time.time())
 

@@ -271,7 +271,8 @@ def _may_be_batched(task: Task, body: TaskBody) -> bool:
     """Return whether a task is a mere call, without files, limits or surroundings of its own."""
     own = body.inputs or body.outputs or body.environment or body.timeout is not None
     is_call = bool(body.function) and not own
-    return is_call and task.num_nodes == 1 and all(need.nodes == 1 for need in task.needs)
+    is_small = task.num_nodes == 1 and all(need.nodes == 1 for need in task.needs)
+    return is_call and is_small and not any(need.service for need in task.needs)
 
 
 def _command(task: Task, script: str) -> str:

@@ -29,7 +29,10 @@ def split_by_launchability(found: Selection) -> Iterator[tuple[LaunchTier, Selec
         return
     names = set(found.catalog.offers.categories("cloud"))
     ready = {name for name in names if clouds.is_ready(name)}
-    bare = np.ones(len(found), bool) if found.service is None else np.zeros(len(found), bool)
+    bare = np.ones(len(found), bool)
+    if found.service is not None:
+        launched = [clouds.is_service_launchable(one.name) for one in found.services]
+        bare = np.array(launched, bool)[found.service]
     sold = bare & launchable_rows(found.catalog, found.rows)
     now = sold & launchable_rows(found.catalog, found.rows, ready)
     tiers: tuple[tuple[LaunchTier, np.ndarray], ...] = (

@@ -13,10 +13,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import clouds
+from ..config.spark_version import spark_version
 from ..errors import SkyNoOffer, SkyPermission
+from ..geography import OWN_SPARK
 from ..ledger.ledger import format_rate
 from ..offers import Offer
 from ..optimizer.candidates import candidates, no_offer
+from ..optimizer.service_requests import check_service
 from ..resources import Resources
 from ..translation import _
 
@@ -202,6 +205,10 @@ def decide_placement(
     SkyPermission
         Only clouds were asked for that cannot be used from here.
     """
+    if need.service:
+        from ..catalog import load
+
+        check_service(need, load())
     own, small = on_premises_candidates(need)
     if not own and not small and (why := clouds.permanent_obstacle(need)):
         raise SkyNoOffer(f"{need.command_line()}: {why}", hint=_placement_hint(need))
@@ -226,12 +233,17 @@ def usable_providers(need: Resources) -> tuple[str, ...]:
 
 
 def on_premises_offers(need: Resources) -> list[Offer]:
-    """Return the offers of machines of one's own for a request."""
-    return [
+    """Return the offers of machines of one's own for a request, with Spark where it is wanted."""
+    offers = [
         offer
         for name in clouds.ON_PREMISES
         for offer in clouds.on_premises_cloud(name).offers(need)
     ]
+    if not need.service:
+        return offers
+    version = spark_version()
+    packages = (f"{OWN_SPARK}=={version}", f"spark=={version}")
+    return [replace(offer, service=OWN_SPARK, packages=packages) for offer in offers]
 
 
 def on_premises_candidates(need: Resources) -> tuple[list[Offer], list[Offer]]:

@@ -4,34 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from importlib import metadata
 from importlib.util import find_spec
 
+from ..config.spark_version import spark_version
 from ..engines.wire.messages import Content
 from ..errors import SkyError
 from ..translation import _
 
-SPARK_VERSION = "4.2.0"
-"""Version that clusters run where no client here says which one fits."""
 POLL_SECONDS = 0.2
 Ask = Callable[..., Content]
 """Sends a request to the controller of a cluster, with its fields."""
-
-
-def spark_version() -> str:
-    """Return the version of Spark that a cluster is to run: that of the client that is here.
-
-    Examples
-    --------
-    >>> spark_version().split(".")[0]
-    '4'
-    """
-    for package in ("pyspark-client", "pyspark"):
-        try:
-            return metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return SPARK_VERSION
 
 
 def client_packages(engine: str | None) -> tuple[str, ...]:

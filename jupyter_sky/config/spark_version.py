@@ -1,0 +1,26 @@
+"""Version of Spark that fits the client on this machine."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import metadata
+
+SPARK_VERSION = "4.2.0"
+"""Version that clusters run where no client here says which one fits."""
+
+
+@cache
+def spark_version() -> str:
+    """Return the version of Spark that a cluster is to run: that of the client that is here.
+
+    Examples
+    --------
+    >>> spark_version().split(".")[0]
+    '4'
+    """
+    for package in ("pyspark-client", "pyspark"):
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return SPARK_VERSION
