@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from ..config.settings import Sky
+from ..offers import LIVE
 from ..provider.classification import ProviderError
 from ..provider.naming import NOTEBOOK, fit_name, tagged_machine
 from ..provider.parallel_requests import StopRequested, pause, send_parallel
@@ -93,7 +94,7 @@ class RestProvider(Provider):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.live_source = f"{cls.name}-live"
+        cls.live_source = f"{cls.name}{LIVE}"
 
     def __init__(self) -> None:
         self._locks: dict[str, threading.Lock] = {}
