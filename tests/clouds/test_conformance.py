@@ -41,7 +41,7 @@ def test_cloud_conforms(provider: str, world: str, skipped: set[str], tmp_path: 
 @pytest.mark.parametrize(
     ("provider", "world", "real"),
     [
-        ("runpod:RunPod", "RunPodWorld", {"04", "16", "20"}),
+        ("runpod:RunPod", "RunPodWorld", {"04", "16"}),
         ("vast:Vast", "VastWorld", {"16"}),
         ("verda:Verda", "VerdaWorld", {"16"}),
     ],
