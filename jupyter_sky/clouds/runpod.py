@@ -55,25 +55,27 @@ class RunPod(RunPodFacts, RestProvider):
     login, variables = _KEY_FIX, ("RUNPOD_API_KEY",)
     power_off = "kill 1"
     errors: ClassVar = group_codes(
-        ("invalid", "region", "", "GRAPHQL BAD_USER_INPUT GRAPHQL_VALIDATION_FAILED"),
+        ("invalid", "region", "", "GRAPHQL RUNPOD BAD_USER_INPUT GRAPHQL_VALIDATION_FAILED"),
         ("permission", "region", _KEY_FIX, "UNAUTHENTICATED FORBIDDEN"),
         ("throttled", "region", "", "RATE_LIMITED"),
         ("transient", "region", "", "INTERNAL_SERVER_ERROR"),
     )
     refinements = (
         Refinement(
-            "GRAPHQL INTERNAL_SERVER_ERROR",
+            "GRAPHQL RUNPOD INTERNAL_SERVER_ERROR",
             r"(?i)no (longer any )?instances|not have the resources|no resources",
             cause="capacity",
         ),
         Refinement(
-            "GRAPHQL INTERNAL_SERVER_ERROR BAD_USER_INPUT",
+            "GRAPHQL RUNPOD INTERNAL_SERVER_ERROR BAD_USER_INPUT",
             r"(?i)balance|funds|spend limit|rented .* limit",
             cause="quota",
             fix="add credit: https://console.runpod.io/user/billing",
         ),
-        Refinement("GRAPHQL", r"(?i)unauthori[sz]ed|api key", cause="permission", fix=_KEY_FIX),
-        Refinement("GRAPHQL", r"(?i)too many requests|rate limit", cause="throttled"),
+        Refinement(
+            "GRAPHQL RUNPOD", r"(?i)unauthori[sz]ed|api key", cause="permission", fix=_KEY_FIX
+        ),
+        Refinement("GRAPHQL RUNPOD", r"(?i)too many requests|rate limit", cause="throttled"),
     )
 
     # -- what is on sale ------------------------------------------------------------------------

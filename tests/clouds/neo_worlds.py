@@ -23,7 +23,7 @@ class RunPodWorld(RestWorld):
     cloud, account, path = "runpod", runpod.RunPodAccount, "/v1"
     key: ClassVar = {"RUNPOD_API_KEY": runpod.KEY}
     requests: ClassVar = {
-        "launch": "POST /graphql",
+        "launch": "POST /graphql for a pod",
         "machines": "GET /v1/pods",
         "terminate": "DELETE /v1/pods",
     }

@@ -12,6 +12,7 @@ from jupyter_sky.catalog.price_origin import describe_origin
 from jupyter_sky.clouds.machine_script import SETUP_VARIABLE
 from jupyter_sky.clouds.runpod import RunPod
 from jupyter_sky.errors import SkyNoOffer
+from jupyter_sky.provider import ProviderError
 from jupyter_sky.provisioner.placement import decide_placement
 from jupyter_sky.resources import Resources
 from tests.clouds.neo_worlds import RunPodWorld
@@ -85,6 +86,16 @@ def test_offers_are_what_is_in_stock_with_both_prices(runpod):
     assert (offer.gpu, offer.gpu_count, offer.price) == ("H100", 2, 3.5)
     assert (offer.vcpus, offer.memory, offer.country) == (16, 96, "US")
     assert found["EU-RO-1", "1x_NVIDIA_L4", False].jurisdiction == "EU"
+
+
+@pytest.mark.parametrize("cause", ["capacity", "quota", "invalid"])
+def test_refusal_is_told_by_its_text_as_all_have_one_code(runpod, cause):
+    request = runpod.account.request()
+    runpod.world.refuse(cause)
+    with pytest.raises(ProviderError, match=r"\w") as refused:
+        runpod.account.launch(request)
+    assert refused.value.code == "RUNPOD"
+    assert runpod.provider.explain(refused.value).cause == cause
 
 
 def test_nodes_of_one_launch_share_a_network(runpod):

@@ -53,6 +53,12 @@ class RunPodAccount(RestAccount):
         """Write the public address and the port that leads to port 22."""
         entry |= {"publicIp": address, "portMappings": {} if self.late_ports else {"22": port}}
 
+    def describe(self, request: Request) -> str:
+        """A request in a few words; those for a pod are told from questions."""
+        asks = request.path == "/graphql" and b'"input"' not in request.body
+        what = " for stock" if asks else " for a pod" if request.path == "/graphql" else ""
+        return super().describe(request) + what
+
     def answer(self, request: Request) -> Response:
         """Answer a request of either API."""
         if request.headers.get("authorization") != f"Bearer {KEY}":
