@@ -192,15 +192,18 @@ class RestProvider(Provider):
         return [each.machine for each in self.list_machines() if each.machine.id in ids]
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Terminate machines; an unknown one is no error."""
-        send_parallel([partial(self._terminate_one, id) for id in ids], self.is_transient)
+        """Terminate machines; an unknown one is no error, a refused one saves no other."""
+        requests = [partial(self._terminate_one, id) for id in ids]
+        if errors := list(filter(None, send_parallel(requests, self.is_transient))):
+            raise min(errors, key=self.is_transient)
 
-    def _terminate_one(self, id: str, __: Event) -> None:
+    def _terminate_one(self, id: str, __: Event) -> Exception | None:
+        """Return why a machine could not be terminated."""
         try:
             self.delete_machine(id)
-        except ProviderError as error:
-            if error.status != 404:
-                raise
+        except (ProviderError, ConnectionError) as error:
+            return None if getattr(error, "status", 0) == 404 else error
+        return None
 
     def sweep(
         self, owner: str, alive: Collection[str], regions: Collection[str] | None = None

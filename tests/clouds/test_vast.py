@@ -98,3 +98,18 @@ def test_requests_for_several_nodes_pass_it_over(vast):
     assert usable_providers(need) == ()
     with pytest.raises(SkyNoOffer, match="do not reach each other"):
         decide_placement(need)
+
+
+def test_machine_whose_end_is_refused_saves_no_other(vast, monkeypatch):
+    first, second = vast.launch(nodes=2)
+    delete = vast.provider.delete_machine
+
+    def refuse_one(id: str) -> None:
+        if id == first.id:
+            raise ProviderError("not yours", code="not_authorized", status=403)
+        delete(id)
+
+    monkeypatch.setattr(vast.provider, "delete_machine", refuse_one)
+    with pytest.raises(ProviderError, match="not yours"):
+        vast.provider.terminate([first.id, second.id])
+    assert vast.world.bill() == {first.id}
