@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Launchable(_OfferDemand):
-    """Only offers that can be launched from here; see `clouds.launch_support.launch_obstacle`."""
+    """Only offers that can be launched from here; see `clouds.launch_support.launch_obstacle`.
+
+    Attributes
+    ----------
+    are_bought : bool
+        Whether they are for a launch, not for a look at what an account would be good for.
+    """
+
+    are_bought: bool = True
 
     @property
     def name(self) -> str:
@@ -34,7 +42,9 @@ class Launchable(_OfferDemand):
         """
         allowed = pool.service < 0
         listed = np.flatnonzero(pool.row >= 0)
-        allowed[listed] &= launchable_rows(market.catalog, pool.row[listed], are_bought=True)
+        allowed[listed] &= launchable_rows(
+            market.catalog, pool.row[listed], are_bought=self.are_bought
+        )
         for index in np.flatnonzero(pool.row < 0).tolist():
             allowed[index] &= not launch_obstacle(market.own[-1 - int(pool.row[index])])
         return allowed
