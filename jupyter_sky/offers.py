@@ -8,6 +8,9 @@ from .accelerators import Accelerator, accelerator, canonical
 from .errors import SkyUsageError
 from .translation import _
 
+LIVE = "-live"
+"""End of the source of a price that its cloud was asked for just before."""
+
 
 class AcceleratorName(str):
     """Canonical name of an accelerator, equal to each of its spellings.

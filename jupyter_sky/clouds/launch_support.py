@@ -90,6 +90,11 @@ def power_off_note(cloud: str) -> str:
     ).format(cloud=facts.title)
 
 
+def connects_nodes(name: str) -> bool:
+    """Whether machines of a launch reach each other."""
+    return find_facts(name).has_private_network
+
+
 def permanent_obstacle(need: Resources) -> str:
     """Say why no offer that meets a request can be launched on any cloud; empty when some can be.
 
@@ -97,7 +102,13 @@ def permanent_obstacle(need: Resources) -> str:
     --------
     >>> permanent_obstacle(Resources.parse(service="emr"))
     'managed services can be planned and priced, not launched from here yet'
+    >>> permanent_obstacle(Resources.parse(cloud="vast", nodes=2))
+    'machines of vast do not reach each other: ask for one node'
     """
+    if need.nodes > 1 and need.clouds and not any(map(connects_nodes, need.clouds)):
+        return _("machines of {clouds} do not reach each other: ask for one node").format(
+            clouds=", ".join(need.clouds)
+        )
     named = [requirement_name(each) for each in split_requirements(need.service)[0]]
     refused = named if not any(map(is_service_launchable, named)) else []
     probe = Offer(
