@@ -28,7 +28,7 @@ def examples(folder: str | None, copy: bool) -> Any:
     table = gallery.examples(folder or gallery.FOLDER)
     if copy:
         return table
-    first = Path(table.rows[0][0])
+    first = Path(str(table.rows[0][0]))
     if importlib.util.find_spec("jupyterlab") is None:
         print(table)
         return _('To open them: pip install "jupyter_sky[lab]", then jupyter lab {path}').format(

@@ -92,7 +92,7 @@ class RBFOpt(Remembering):
             if self._asked is None:
                 break
             index = self._axes.find(self._asked)
-            if index in allowed:
+            if index is not None and index in allowed:
                 self._waiting[index], self._asked = self._asked, None
                 return index
             value = self._known(index)

@@ -1,9 +1,12 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 
 import { openExamples } from '../src/examples';
 import type { ISky } from '../src/tokens';
 import { server } from './fixtures';
+
+vi.mock('@jupyterlab/apputils', () => ({ ICommandPalette: {}, showErrorMessage: vi.fn() }));
+vi.mock('@jupyterlab/launcher', () => ({ ILauncher: {} }));
 
 describe('the example notebooks', () => {
   it('are copied by the server, and the first one is opened', async () => {

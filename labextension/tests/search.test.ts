@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 
 import { drawResult, withLine } from '../src/search';
 
@@ -22,6 +22,10 @@ function cellWith(text: string) {
 
 const english = (text: string, ...words: any[]) =>
   words.reduce((found, word, n) => found.replace(`%${n + 1}`, String(word)), text);
+
+vi.mock('@jupyterlab/apputils', () => ({ Sanitizer: class {} }));
+vi.mock('@jupyterlab/notebook', () => ({ INotebookTracker: {} }));
+vi.mock('@jupyterlab/rendermime', () => import('@jupyterlab/rendermime/lib/tokens'));
 
 describe('the result of a search', () => {
   it('writes the best machines into the line of its cell, and keeps what was edited', () => {
