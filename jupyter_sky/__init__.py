@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from .api.cells import cancel, handle, logs, run, wait
     from .api.clusters import check, down, extend, setup, status, up
     from .api.costs import cost, meter
+    from .api.doctor import doctor
+    from .api.examples import examples
+    from .api.failures import failures
     from .api.jobs import bag, sweep
+    from .api.measurements import measurements
     from .api.pipelines import pipeline, read_dag, resume, write_dag
     from .api.planning import form, offers, plan, search
     from .api.settings import alias, config
@@ -74,10 +78,14 @@ _VERBS = {
     **dict.fromkeys("cancel handle logs run wait".split(), "api.cells"),
     **dict.fromkeys("check down extend setup status up".split(), "api.clusters"),
     **dict.fromkeys("cost meter".split(), "api.costs"),
+    "doctor": "api.doctor",
+    "failures": "api.failures",
+    "measurements": "api.measurements",
     **dict.fromkeys("get put vars".split(), "api.variables"),
     **dict.fromkeys("form offers plan search".split(), "api.planning"),
     **dict.fromkeys("alias config".split(), "api.settings"),
     **dict.fromkeys("bag sweep".split(), "api.jobs"),
+    "examples": "api.examples",
     **dict.fromkeys("copy scratch".split(), "api.storage"),
     **dict.fromkeys("pipeline read_dag resume write_dag".split(), "api.pipelines"),
 }
@@ -185,8 +193,11 @@ __all__ = [
     "config",
     "copy",
     "cost",
+    "doctor",
     "down",
+    "examples",
     "extend",
+    "failures",
     "form",
     "function",
     "gather",
@@ -196,6 +207,7 @@ __all__ = [
     "is_head",
     "leaving",
     "logs",
+    "measurements",
     "meter",
     "offers",
     "pipeline",

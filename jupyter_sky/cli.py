@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .errors import SkyError, SkyUsageError
+from .errors import SkyCancelled, SkyError, SkyNoOffer, SkyNoPlan, SkyUsageError
 from .translation import _
+
+_EXIT_CODES = {SkyUsageError: 2, SkyNoOffer: 3, SkyNoPlan: 3, SkyCancelled: 4}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,20 +25,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0, 1 for a failure, 2 for a command that is not understood, 130 when interrupted.
+        0, 1 for a failure, 2 for a command that is not understood, 3 where nothing on sale or no
+        plan is possible, 4 for what was cancelled, 130 when interrupted; that of the command
+        after ``launch`` and ``exec``.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         _run(words)
+        sys.stdout.flush()
     except SkyError as error:
         text = str(error)
         print(
             text if text.startswith("jupyter sky") else _("jupyter sky: {text}").format(text=text),
             file=sys.stderr,
         )
-        return 2 if isinstance(error, SkyUsageError) else 1
+        return next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1)
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return 130
+    except SystemExit as ended:  # of a command that has run on a cluster
+        return ended.code if isinstance(ended.code, int) else 1
     return 0
 
 

@@ -8,6 +8,9 @@ from .accelerators import Accelerator, accelerator, canonical
 from .errors import SkyUsageError
 from .translation import _
 
+LIVE = "-live"
+"""End of the source of a price that its cloud was asked for just before."""
+
 
 class AcceleratorName(str):
     """Canonical name of an accelerator, equal to each of its spellings.
@@ -159,6 +162,16 @@ class Offer:
         if self.cloud == "local":
             return _("{place}, {nodes} nodes").format(place=self.place, nodes=nodes)
         return f"{nodes} x {self.place}"
+
+    @property
+    def spot_price(self) -> float | None:
+        """Price (USD/h) of a machine that may be taken back; None for one on demand."""
+        return self.price if self.spot else None
+
+    @property
+    def on_demand_price(self) -> float | None:
+        """Price (USD/h) of a machine on demand; None for one that may be taken back."""
+        return None if self.spot else self.price
 
     @property
     def machine(self) -> InstanceType:

@@ -54,6 +54,8 @@ system_packages() {
   have fusermount3 || missing+=(fuse3)
   [[ ${#missing[@]} == 0 ]] || apt_install "${missing[@]}" ||
     echo "could not install: ${missing[*]}" >&2
+  have slurmctld || apt_install slurmctld slurmd slurm-client munge ||
+    echo "could not install Slurm: its tests skip themselves" >&2
 }
 
 virtual_environment() {

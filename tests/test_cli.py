@@ -49,12 +49,24 @@ def test_help_lists_what_works_outside_a_notebook(sky) -> None:
     assert answer.returncode == 0
     for word in ("status", "up", "down", "cost", "logs", "check", "run NOTEBOOK"):
         assert word in answer.stdout
-    assert "cancel CELL" not in answer.stdout
+    assert "wait [CELL]" not in answer.stdout
     assert "example: jupyter sky logs 7" in sky("help", "logs").stdout
     assert sky("logs", "--help").stdout == sky("help", "logs").stdout
     offers = sky("offers", "--help").stdout
     assert "--gpu-memory GiB[+]" in offers and "E.g. --cloud aws,gcp" in offers
     assert "refresh [CLOUD ...]" in sky("catalog", "refresh", "--help").stdout
+
+
+def test_status_imports_nothing_heavy(sky, tmp_path: Path, sky_env: dict[str, str]) -> None:
+    heavy = {"IPython", "ipyparallel", "jupyter_client", "numpy", "zmq", "yaml", "requests"}
+    code = (
+        "import sys; from jupyter_sky.cli import main; code = main(['status']);"
+        f"print(code, sorted({heavy!r} & set(sys.modules)))"
+    )
+    env = {**os.environ, **sky_env, "SKY_DATA_DIR": str(sky.data)}
+    words = [sys.executable, "-c", code]
+    shown = subprocess.run(words, capture_output=True, text=True, env=env, cwd=tmp_path, timeout=60)
+    assert shown.stdout.endswith("0 []\n"), shown.stdout + shown.stderr
 
 
 @pytest.mark.slow
@@ -69,6 +81,9 @@ def test_pipelines_of_notebooks(sky, tmp_path: Path) -> None:
     assert none.returncode == 2 and "no graph has been run" in none.stderr
     ran = sky("pipeline", "run", "a.ipynb", "-p", "lr=[3,4]", "--name", "one")
     assert ran.returncode == 0 and "fit[lr=4]: succeeded" in ran.stdout, ran.stderr
+    assert "Run one: 3 of 3 tasks have ended" in ran.stdout, "its summary"
+    late = sky("pipeline", "run", "a.ipynb", "--deadline", "1s")
+    assert late.returncode == 3 and "fastest" in late.stderr, late.stderr
     assert "Run one: 3 of 3 tasks have ended" in sky("pipeline", "status").stdout
     assert sky("pipeline", "logs", "one", "fit[lr=4]").stdout == "lr 4\n"
     assert sky("pipeline", "export", "one", "out.ipynb").returncode == 0
@@ -171,7 +186,7 @@ def test_offers_and_the_user_offers_file(sky) -> None:
 
 def test_no_offer_is_an_error_with_the_nearest_request(sky) -> None:
     answer = sky("offers", "H100:16")
-    assert answer.returncode == 1 and "nearest: --gpus H100:8" in answer.stderr
+    assert answer.returncode == 3 and "nearest: --gpus H100:8" in answer.stderr
 
 
 @pytest.mark.slow
@@ -185,6 +200,29 @@ def test_a_cluster_outlives_the_command_that_made_it(sky) -> None:
     assert sky("down", "demo").stdout.startswith("ended: demo (this machine")
     assert processes_of(sky.data) == []
     assert "no cluster is up" in sky("status").stdout
+
+
+@pytest.mark.slow
+def test_commands_and_scripts_on_a_cluster(sky, tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text("ANSWER = 42\n")
+    script = "import helper, sys\nprint(helper.ANSWER, sys.argv[1:])\nsys.exit(7)"
+    (tmp_path / "fit.py").write_text(script)
+    ran = sky("launch", "-c", "one", "--cpus", "1", "fit.py", "--", "--lr", "3")
+    assert ran.returncode == 7 and ran.stdout == "42 ['--lr', '3']\n", ran.stderr
+    assert "running" in ran.stderr and "Traceback" not in ran.stderr
+    begun = sky("exec", "one", "--name", "long", "--detach", "--", "echo begun; sleep 600")
+    assert begun.returncode == 0 and "jupyter sky logs long -f" in begun.stdout, begun.stderr
+    wait_until(lambda: "begun" in sky("logs", "long").stdout)
+    queue = sky("queue", "one").stdout
+    assert "fit.py --lr 3" in queue and "failed" in queue and "running" in queue
+    assert sky("cancel", "long").stdout == "long was cancelled\n"
+    assert "cancelled" in sky("queue").stdout
+    again = sky("cancel", "long")
+    assert again.returncode == 2 and "has ended already: cancelled" in again.stderr
+    assert "sleep" not in [process.name() for process in processes_of(sky.data)]
+    none = sky("exec", "onee", "--", "ls")
+    assert none.returncode == 2 and "did you mean one?" in none.stderr
+    assert "fit" in sky("measurements").stdout
 
 
 @pytest.mark.slow

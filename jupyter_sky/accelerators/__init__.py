@@ -55,6 +55,18 @@ class Accelerator:
     cuda: str = ""
     peak: tuple[tuple[str, float], ...] = ()
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Vendor, memory (GiB), CUDA compute capability, chips and peak rates (TFLOPS), by name.
+
+        Examples
+        --------
+        >>> accelerator("A100").metadata["cuda"]
+        '8.0'
+        """
+        names = ("vendor", "memory", "cuda", "chips")
+        return {name: getattr(self, name) for name in names} | {"tflops": dict(self.peak)}
+
     def tflops(self, precision: str = "fp32") -> float | None:
         """Peak rate of one accelerator in TFLOPS (TOPS for int8), dense; None when not known.
 

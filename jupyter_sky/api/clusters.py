@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..clouds.launch_support import runs_here
-from ..errors import SkyUsageError, suggest
+from ..errors import SkyError, SkyUsageError, suggest
 from ..executor import session as _sessions
 from ..ledger.ledger import format_rate, format_usd
 from ..ledger.report import short_path
@@ -223,24 +223,51 @@ def _use(row: ClusterRow, use: dict[str, Any] | None) -> tuple[str, str]:
     ), _("idle: {last} {ago} ago").format(last=last["what"], ago=ago)
 
 
-def ssh_command(cluster: str | None = None) -> str:
-    """Return the command that opens a shell in a cluster's folder on its head node.
+def ssh_command(cluster: str | None = None, node: int = 0, command: str = "") -> str:
+    """Return the command that opens a shell in a cluster's folder on one of its nodes.
+
+    Parameters
+    ----------
+    cluster
+        Its name; the only one of this notebook unless given.
+    node
+        Rank of the node; 0 is the head.
+    command
+        To run there in place of a shell.
 
     Raises
     ------
     SkyUsageError
-        The cluster is on this machine.
+        The cluster is on this machine, or has no such node.
     """
+    from .. import clouds
+    from ..clouds import Machine
+    from ..clouds.base import SshAccessibleCloud
     from ..provisioner.ssh_launch import shell_command
 
     row = _sessions.current().clusters.find_row(cluster)
-    if runs_here(row.cloud):
+    if not 0 <= node < row.nodes:
         raise SkyUsageError(
-            _("cluster {name} is on this machine: {parents}").format(
-                name=row.name, parents=Path(row.connection["file"]).parents[1]
-            )
+            _("cluster {name} has no node {node}").format(name=row.name, node=node),
+            hint=_("its nodes are 0 to {last}").format(last=row.nodes - 1),
         )
-    return shell_command(Path(row.connection["file"]))
+    path = Path(row.connection["file"])
+    cloud = clouds.get(row.cloud)
+    if runs_here(row.cloud) or not isinstance(cloud, SshAccessibleCloud):
+        folder = path.parents[1]
+        hint = _("open a terminal here: cd {folder}").format(folder=folder)
+        text = _("cluster {name} is on this machine: {parents}")
+        raise SkyUsageError(text.format(name=row.name, parents=folder), hint=hint)
+    if node == 0:
+        return shell_command(path, command=command)
+    slots = cloud.recorded_slots([Machine(**machine) for machine in row.machines])
+    found = next((slot for slot in slots if slot.rank == node), None)
+    if found is None:
+        raise SkyError(
+            _("node {node} of {name} is not recorded").format(node=node, name=row.name),
+            hint=_("it is reached from the head node: ssh {name}").format(name=row.name),
+        )
+    return shell_command(path, found, command)
 
 
 def provision_log(cluster: str | None = None) -> str:

@@ -48,6 +48,8 @@ def bag(
     idempotent: bool = True,
     image: Any = None,
     plugins: Sequence[Any] = (),
+    explore: bool = False,
+    slurm: bool | str = False,
     detach: bool = False,
 ) -> BagRun:
     """Run a function or a command for each of many jobs; return the bag at once.
@@ -91,6 +93,13 @@ def bag(
         Whether a straggler may be raced by a copy of itself.
     image, plugins
         As `Compute` has them.
+    explore
+        Measure jobs on several types of machines first, the largest at the begin; the type with
+        the least expected cost under failures runs the rest, and the next bag of this app knows.
+        Jobs with ``--nodes`` need the vCPUs of all nodes: fewer and larger machines are measured.
+    slurm
+        Let the Slurm of this machine run it, as batch jobs; a text has further options of
+        ``sbatch``, such as ``"--partition short"``.
     detach
         Carry it out in a process of its own, which goes on when this one ends.
 
@@ -137,6 +146,8 @@ def bag(
         idempotent=idempotent,
         size=size,
         notebook=_sessions.current().notebook,
+        slurm=_read_slurm(slurm, resources),
+        explore=explore,
     )
     run = _start(app, found, name, around, asked)
     return run.start_detached() if detach else run.start()
@@ -337,6 +348,19 @@ def _read_need(need: int | float | None, jobs: int) -> int | None:
             hint=_("a number from 1 to {jobs}, or a share such as 0.9").format(jobs=jobs),
         )
     return int(count)
+
+
+def _read_slurm(slurm: bool | str, resources: str | Mapping[str, Any] | Resources) -> str | None:
+    """Return further options of ``sbatch``; None where clouds run the bag."""
+    if slurm is False:
+        return None
+    from ..jobs.slurm_commands import batch_options, check_slurm
+
+    check_slurm()
+    more = slurm if isinstance(slurm, str) else ""
+    asked = parse_cell_line(_read_resources(resources)).resources
+    batch_options(asked, None, more)  # what Slurm does not have is said now
+    return more
 
 
 def _seconds(value: str | float | None, name: str) -> float | None:

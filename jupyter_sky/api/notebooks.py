@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from inspect import isawaitable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyError
 from ..translation import _
+
+if TYPE_CHECKING:
+    from traitlets.config import Config
 
 
 def run_notebook(path: Path, output: Path | None = None) -> None:
@@ -94,9 +97,19 @@ def _runner(notebook: Any, path: Path, show: Any) -> Any:
         notebook,
         timeout=None,
         kernel_name="python3",
+        config=_kernel_config(),
         resources={"metadata": {"path": str(path.resolve().parent)}},
         on_cell_executed=show,
     )
+
+
+def _kernel_config() -> Config:
+    """Return the configuration of kernels that talk encrypted, where Jupyter's client can."""
+    from jupyter_client.manager import KernelManager
+    from traitlets.config import Config
+
+    can = KernelManager.class_traits().get("transport_encryption") is not None
+    return Config({"KernelManager": {"transport_encryption": "auto"}} if can else {})
 
 
 # not the magic: a notebook may use the package without loading the extension

@@ -187,17 +187,15 @@ def read_notebook(path: Path) -> tuple[dict[str, Any], Pipeline]:
     SkyUsageError
         It is not a notebook, or cannot be read.
     """
-    import nbformat
-
-    from ..pipelines.cells import read_cells
+    from ..pipelines.cells import read_cells, read_source
     from ..pipelines.links import link_cells
 
     try:
-        source = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+        source = read_source(path.read_text(encoding="utf-8"))
         return source, link_cells(read_cells(source))
     except SkyError:
         raise
-    except (OSError, ValueError, KeyError, AttributeError, nbformat.ValidationError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise SkyUsageError(
             _("{path} cannot be read as a notebook: {error}").format(path=path, error=error)
         ) from None

@@ -200,12 +200,20 @@ def search(
     """
     from ..search.api import search as find
 
-    watch = options.pop("watch", None) or (_progress() if progress else None)
+    watch = options.pop("watch", None)
     if "measure" in options or _takes_configuration(function_or_cell):
+        watch = watch or (_progress() if progress else None)
         return find(function_or_cell, space, budget, minimize, watch=watch, **options)
-    from ..trials.live_search import search_live
+    from IPython import get_ipython  # type: ignore[attr-defined]
 
-    return search_live(function_or_cell, space, budget, minimize, watch=watch, **options)
+    from ..trials.live_search import search_live
+    from ..widgets.search_view import LiveView
+
+    view = None if watch or not progress else LiveView(get_ipython())
+    found = search_live(function_or_cell, space, budget, minimize, watch=watch or view, **options)
+    if view is not None:
+        view(found, trials=False)
+    return found
 
 
 def _takes_configuration(workload: object) -> bool:

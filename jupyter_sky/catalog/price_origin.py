@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import date
 
+from ..offers import LIVE
 from ..provider.facts import BUILT_IN
 from ..translation import _
 
@@ -54,6 +55,8 @@ def describe_origin(source: str, day: str) -> PriceOrigin:
     --------
     >>> describe_origin("vantage-aws-price-list-2026-07+moto-5.2.5-offerings", "2026-07-05").text
     'AWS, 5 Jul 2026 (Vantage AWS price list, Jul 2026; moto 5.2.5 offerings)'
+    >>> describe_origin("runpod-live", "").short
+    'RunPod, live'
     >>> describe_origin("this machine", "").short
     'this machine'
     """
@@ -62,6 +65,8 @@ def describe_origin(source: str, day: str) -> PriceOrigin:
         return PriceOrigin(format_date(day) if day else "")
     if names == ["this machine"]:
         return PriceOrigin(_("this machine"))  # it is free, on whatever day
+    if len(names) == 1 and names[0].endswith(LIVE) and (seller := _publisher(names[0])):
+        return PriceOrigin(_("{cloud}, live").format(cloud=seller), publishers=(seller,))
     publishers = list(dict.fromkeys(filter(None, map(_publisher, names))))
     if not publishers and not day and not _SLUG.fullmatch(names[0]):
         return PriceOrigin(", ".join(names))

@@ -8,6 +8,8 @@ from typing import Any
 
 STALE_DAYS = 7
 """Prices older than this are called old."""
+OLD_DAYS = 30
+"""Age in days of prices beyond which a plan says so first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-import psutil
-
 from ..errors import SkyCheckpointError, SkyError
 from ..store.atomic_file import atomic_file
 from ..translation import _
@@ -132,6 +130,8 @@ class FolderPlace:
 
     def remove_partials(self) -> None:
         """Remove what processes have left that have ended in the middle of a save."""
+        import psutil
+
         for path in self.folder.glob("*.partial"):
             match = _PARTIAL.fullmatch(path.name)
             if match and not psutil.pid_exists(int(match[1])):

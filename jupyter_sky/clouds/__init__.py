@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection
 from functools import cache
 from importlib import import_module
@@ -17,6 +18,7 @@ from .base import Cloud, ControllerHost, Credentials, LaunchRequest, Machine, On
 from .launch_support import (
     ON_PREMISES,
     PROVIDERS,
+    connects_nodes,
     is_rented,
     is_service_launchable,
     launch_obstacle,
@@ -35,6 +37,10 @@ log = logging.getLogger(__name__)
 _SERVICE_CLOUD = "jupyter_sky.services.service_cloud:ServiceCloud"
 """Cloud of sessions of a managed service, whose cells run on this machine."""
 
+LIVE_SECONDS = 30.0
+"""Age up to which stock and prices of a cloud count as those of now."""
+_live_offers: dict[str, tuple[float, list[Offer]]] = {}
+
 __all__ = [
     "ON_PREMISES",
     "PROVIDERS",
@@ -45,6 +51,7 @@ __all__ = [
     "Machine",
     "check",
     "cloud_provider",
+    "connects_nodes",
     "external_offers",
     "get",
     "is_ready",
@@ -122,20 +129,33 @@ def check(name: str) -> Credentials:
 
 
 def external_offers(names: Collection[str]) -> list[Offer]:
-    """Return the offers of those among some clouds that other packages add.
+    """Return what those among some clouds sell that the catalog does not know well enough.
 
-    A cloud that refuses is left out with a warning, unless no other one is named.
+    These are clouds of other packages, and clouds whose stock and prices are asked just before a
+    launch. One that refuses is left out with a warning, unless no other one is named.
     """
     offers: list[Offer] = []
     for name in names:
-        if name in BUILT_IN:
+        if name in BUILT_IN and not BUILT_IN[name].has_live_offers:
             continue
         try:
-            offers += cloud_provider(name).list_offers()
+            offers += _list_offers(name)
         except SkyError as error:
             if len(names) == 1:
                 raise
             log.warning("%s; its offers are left out", error.message)
+    return offers
+
+
+def _list_offers(name: str) -> list[Offer]:
+    """Return what a cloud sells; a built-in one is asked once in `LIVE_SECONDS`."""
+    if name not in BUILT_IN:
+        return cloud_provider(name).list_offers()
+    now = time.monotonic()
+    asked, offers = _live_offers.get(name, (-LIVE_SECONDS, []))
+    if now - asked >= LIVE_SECONDS:
+        offers = cloud_provider(name).list_offers()
+        _live_offers[name] = now, offers
     return offers
 
 

@@ -80,7 +80,10 @@ def launch_obstacle(offer: Offer) -> str:
     if offer.service in MANAGED:
         return ""
     if offer.service and offer.service != OWN_SPARK:
-        return f"{offer.service} can be planned and priced, not launched from here"
+        return (
+            "managed services can be planned and priced, not launched from here yet, except "
+            + ", ".join(MANAGED)
+        )
     if not is_launchable(offer.cloud):
         words = f"machines of {offer.cloud} cannot be launched from here yet"
         return find_driver_problem(offer.cloud) or words
@@ -114,14 +117,25 @@ def power_off_note(cloud: str) -> str:
     ).format(cloud=facts.title)
 
 
+def connects_nodes(name: str) -> bool:
+    """Whether machines of a launch reach each other."""
+    return find_facts(name).has_private_network
+
+
 def permanent_obstacle(need: Resources) -> str:
     """Say why no offer that meets a request can be launched on any cloud; empty when some can be.
 
     Examples
     --------
     >>> permanent_obstacle(Resources.parse(service="emr"))
-    'emr can be planned and priced, not launched from here'
+    'managed services can be planned and priced, not launched from here yet, except emr-serverless'
+    >>> permanent_obstacle(Resources.parse(cloud="vast", nodes=2))
+    'machines of vast do not reach each other: ask for one node'
     """
+    if need.nodes > 1 and need.clouds and not any(map(connects_nodes, need.clouds)):
+        return _("machines of {clouds} do not reach each other: ask for one node").format(
+            clouds=", ".join(need.clouds)
+        )
     named = [requirement_name(each) for each in split_requirements(need.service)[0]]
     probe = Offer(
         cloud=next(iter(need.clouds), "") if len(need.clouds) == 1 else PROVIDERS[0],

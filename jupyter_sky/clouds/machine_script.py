@@ -5,6 +5,8 @@ Containers, pods and batch jobs have no cloud-init, and some clouds take a start
 
 from __future__ import annotations
 
+import base64
+import gzip
 import shlex
 from functools import cache
 from pathlib import Path
@@ -18,6 +20,10 @@ SSHD_PROGRAM = "usr/local/sbin/jupyter-sky-sshd"
 """Serves one connection on standard input and output; below ``/`` or, without root, `USER_ROOT`."""
 USER_ROOT = ".cache/jupyter_sky/machine"
 """Folder, below the user's home, of all files where the script is not run by root."""
+SETUP_VARIABLE = "JUPYTER_SKY_SETUP"
+"""Environment variable of a container with its packed script."""
+SETUP_COMMAND = f'echo "${SETUP_VARIABLE}" | base64 -d | gzip -d >/tmp/sky && exec sh /tmp/sky stay'
+"""Command of a container that unpacks its script and runs it as the first process."""
 _END = "JUPYTER_SKY_END"
 
 
@@ -52,3 +58,14 @@ def _write_file(path: str, content: str, permissions: str) -> str:
         f'mkdir -p "$root{folder}" && cat >"$root{path}" <<\'{_END}\'\n{content.rstrip()}\n{_END}\n'
         f'chmod {permissions} "$root{path}"'
     )
+
+
+def pack_script(script: str) -> str:
+    """Return a script in a third of its size, for the environment of a container.
+
+    Examples
+    --------
+    >>> gzip.decompress(base64.b64decode(pack_script("true"))).decode()
+    'true'
+    """
+    return base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()

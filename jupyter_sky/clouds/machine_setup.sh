@@ -90,6 +90,7 @@ serve() { # to the network, as root: by the machine's own server if it runs, els
   [ -d /etc/ssh/sshd_config.d ] &&
     echo "PasswordAuthentication no" >/etc/ssh/sshd_config.d/00-jupyter-sky.conf
   systemctl reload ssh || systemctl reload sshd ||
+    { [ -s /run/sshd.pid ] && kill -HUP "$(cat /run/sshd.pid)"; } ||
     { [ -s "$boot/sshd.pid" ] && kill -HUP "$(cat "$boot/sshd.pid")"; } || "$sshd" -f "$config"
 } 2>/dev/null
 [ -n "$root" ] || serve || echo "nothing listens for SSH: port 22 is taken"

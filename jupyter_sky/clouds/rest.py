@@ -72,7 +72,7 @@ class RestClient:
         except requests.RequestException as error:
             raise ConnectionError(f"{method} {path}: {type(error).__name__}") from None
         if answer.ok:
-            return answer.json() if answer.content else None
+            return _decode(answer) if answer.content else None
         raise self._read_refusal(answer)
 
     def _read_refusal(self, answer: Any) -> ProviderError:
@@ -87,6 +87,16 @@ class RestClient:
             status=answer.status_code,
             retry_after=answer.headers.get("Retry-After"),
         )
+
+
+def _decode(answer: Any) -> Any:
+    """Return an answer; one that is no JSON, such as a bare ID, as its text."""
+    try:
+        return answer.json()
+    except ValueError:
+        if "json" in answer.headers.get("Content-Type", ""):
+            raise ConnectionError("the answer is cut off") from None
+        return answer.text.strip()
 
 
 def _find(told: Any, path: str) -> Any:

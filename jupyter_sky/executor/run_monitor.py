@@ -12,8 +12,6 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ipyparallel.error import EngineError
-
 from ..errors import SkyCancelled, SkyClusterLost, SkyEngineLost, SkyError
 from ..translation import _, ngettext
 from .failures import rebuild_exception
@@ -164,6 +162,8 @@ class RunMonitor:
         return self.reason is not None or self.callbacks.cancellation() is not None
 
     def _reply(self, cell: CellExecution) -> Reply:
+        from ipyparallel.error import EngineError
+
         message = cell.reply.result()  # raises SkyClusterLost when all is gone
         if not isinstance(message, EngineError):
             return Reply.parse(cell.rank, message["content"])
@@ -323,6 +323,8 @@ class _InterruptPressed(SkyError):
 
 
 def _is_engine_lost(cell: CellExecution) -> bool:
+    from ipyparallel.error import EngineError
+
     done = cell.reply.done() and cell.reply.exception() is None
     return done and isinstance(cell.reply.result(), EngineError)
 

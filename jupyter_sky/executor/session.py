@@ -10,17 +10,19 @@ import threading
 from collections import deque
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 from ..cell_options.values import CellOptions
 from ..errors import SkyError
 from ..ledger import budget
 from .display import Display, NoDisplay
-from .earlier_run import EarlierRun
 from .request import CellPosition, with_settings
-from .run import SkyRun
 from .session_state import SessionState
+
+if TYPE_CHECKING:
+    from .earlier_run import EarlierRun
+    from .run import SkyRun
 
 KEPT_RUNS = 10
 """Most named or background runs that are kept to be asked for by name."""
@@ -69,6 +71,8 @@ class Session(SessionState):
 
         Inputs are looked up in `values` where given, else among the notebook's variables.
         """
+        from .run import SkyRun
+
         run = SkyRun(self, code, options, display or NoDisplay(), origin or CellPosition(0), values)
         run.status_line.notes += self._new_notices()
         if run.name:
@@ -103,6 +107,8 @@ class Session(SessionState):
         """
         run = self.named.get(which)
         if run is None:
+            from .earlier_run import EarlierRun
+
             for candidate in self.live.values():
                 if which in (candidate.name, str(candidate.origin.number), candidate.id):
                     return cast("SkyRun", candidate)

@@ -22,6 +22,7 @@ from ..translation import _
 from .active_pools import CallTarget, active_pools, refuse_untrusted
 from .group_restart import group_kind
 from .launch import ClusterLauncher, choose_offer, print_at_once
+from .node_launches import NodeLaunches, begin_nodes
 from .pool import Pool
 from .shared.shared_client import STANDALONE
 from .specs import (
@@ -211,11 +212,13 @@ class Compute(CallTarget):
             self.options.provision_timeout,
             is_standalone=not self.options.cluster,
         )
-        if reuse:
-            clusters = start.obtain(self.name, nodes.ready)
-        else:
-            clusters = start.bring_up(self.name or f"compute-{uuid.uuid4().hex[:6]}", nodes.ready)
-        return self.use_clusters(clusters, start, nodes)
+        if reuse and (nodes.ready == nodes.initial or start.is_up(self.name)):
+            return self.use_clusters(start.obtain(self.name, nodes.ready), start, nodes)
+        name = self.name or f"compute-{uuid.uuid4().hex[:6]}"
+        if nodes.ready == nodes.initial:
+            return self.use_clusters(start.bring_up(name, nodes.ready), start, nodes)
+        launches, clusters = begin_nodes(start, name, nodes)
+        return self.use_clusters(clusters, start, nodes, launches)
 
     def check(self) -> None:
         """Raise errors that are known before a machine is paid for."""
@@ -228,18 +231,32 @@ class Compute(CallTarget):
             self._node_volumes.check(self._volumes(spec), spec.cloud)
 
     def use_clusters(
-        self, clusters: Sequence[ClusterHandle], start: ClusterLauncher, nodes: Nodes | None = None
+        self,
+        clusters: Sequence[ClusterHandle],
+        start: ClusterLauncher,
+        nodes: Nodes | None = None,
+        launches: NodeLaunches | None = None,
     ) -> Pool:
-        """Use clusters that are up as the pool; the controller of the first serves it."""
+        """Use clusters that are up as the pool; the controller of the first serves it.
+
+        Parameters
+        ----------
+        launches
+            Further nodes that are being launched: they join as they come up.
+        """
         from .autoscaler import Autoscaler
         from .pool_recovery import PoolRecovery
 
         try:
             pool = Pool(clusters[0], self.worker, start.end)
         except BaseException:
+            if launches is not None:
+                launches.abandon()
             for cluster in clusters:
                 start.end(cluster)
             raise
+        if launches is not None:
+            pool.defer(launches.abandon)
         if not self.options.cluster:
             pool.facts[STANDALONE] = True
         try:
@@ -248,7 +265,7 @@ class Compute(CallTarget):
             self._set_up_pool(pool)
             count = len(pool.ranks)
             nodes = nodes or Nodes(min=count, desired=count)
-            scaler = Autoscaler(pool, nodes, start, self.options, self._prepare_nodes)
+            scaler = Autoscaler(pool, nodes, start, self.options, self._prepare_nodes, launches)
             scaler.adopt(clusters[1:])
             pool.scaler = scaler
             PoolRecovery(pool, start, self._prepare_nodes).begin()

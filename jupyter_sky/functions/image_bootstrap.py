@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from .node import image_install
 
 if TYPE_CHECKING:
     from ..clouds.ssh_slot import Slot
+    from ..executor.cluster import ClusterHandle
     from .pool import Pool
 
 HEAD_START_SECONDS = 15.0
@@ -24,7 +25,7 @@ HEAD_START_SECONDS = 15.0
 BATCH_BYTES = 8 * 2**20
 
 
-def prepare_nodes(image: Image, pool: Pool, ranks: Iterable[int]) -> None:
+def prepare_nodes(image: Image, pool: Pool, ranks: Sequence[int]) -> None:
     """Prepare nodes; skip steps that a node has done before.
 
     The first node begins alone: what fails everywhere fails there, and is paid for once.
@@ -35,7 +36,8 @@ def prepare_nodes(image: Image, pool: Pool, ranks: Iterable[int]) -> None:
         Says which node, and the last lines of what was tried there.
     """
     if image.pip or image.portable() is not None:
-        pool.cluster.ensure_package_installer()
+        for cluster in {_cluster_of(pool, rank) for rank in ranks}:
+            cluster.ensure_package_installer()
     layout, packages, waiting = image.layout(), image.packages(), [*ranks]
     begun: dict[Future[Any], int] = {}
     try:
@@ -107,12 +109,18 @@ def _send(pool: Pool, rank: int, layout: FileTree, pip: tuple[str, ...] = ()) ->
     pool.call_on(rank, image_install.build_folder, layout.entries, pip).result()
 
 
+def _cluster_of(pool: Pool, rank: int) -> ClusterHandle:
+    """Return the cluster that a rank of a pool is in."""
+    connection, _place = pool.locations[rank]
+    return next(each for each in pool.clusters if each.connection is connection)
+
+
 def _offline(pool: Pool, rank: int) -> Slot | None:
     """Return the machine of a rank where it reaches no package index."""
     from ..clouds.base import SshAccessibleCloud
 
-    cloud = pool.cluster.cloud
-    nodes = (
-        cloud.recorded_slots(pool.cluster.machines) if isinstance(cloud, SshAccessibleCloud) else []
-    )
-    return next((node for node in nodes if node.rank == rank and node.offline), None)
+    cluster, (_connection, place) = _cluster_of(pool, rank), pool.locations[rank]
+    if not isinstance(cluster.cloud, SshAccessibleCloud):
+        return None
+    nodes = cluster.cloud.recorded_slots(cluster.machines)
+    return next((node for node in nodes if node.rank == place and node.offline), None)

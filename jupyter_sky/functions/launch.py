@@ -61,11 +61,24 @@ class ClusterLauncher:
         self.allocation = allocation
         self.clusters: list[ClusterHandle] = []
         """Clusters of the pool that are up."""
+        self.near: Offer | None = None
+        """Where the first of several launches side by side has been accepted: the others go there,
+        too."""
+        self.launching = 0
+        """Nodes that are being launched side by side."""
         self.check_wanted: Callable[[], None] = lambda: None
         """Function that raises when the launch is no longer wanted."""
 
-    def __call__(self, name: str, nodes: int) -> ClusterHandle:
-        """Start a cluster of so many nodes."""
+    def __call__(
+        self, name: str, nodes: int, watch: Callable[[str], object] | None = None
+    ) -> ClusterHandle:
+        """Start a cluster of so many nodes.
+
+        Parameters
+        ----------
+        watch
+            Called with each stage of the launch; raises when it is no longer wanted.
+        """
         row = self.registry.store.cluster(name)
         if row is not None and row.state == "up" and row in self.registry.records.reconcile():
             raise SkyUsageError(
@@ -76,7 +89,7 @@ class ClusterLauncher:
             )
         request = self._request(name, nodes)
         try:
-            cluster, notes = self.registry.launch(request, self._make_check())
+            cluster, notes = self.registry.launch(request, self._make_check(watch=watch))
         except SkyNoOffer as error:
             if self.clusters and self.resources.max_hourly_cost is not None:
                 limit = format_rate(self.resources.max_hourly_cost)
@@ -128,6 +141,10 @@ class ClusterLauncher:
         name = first.row.name
         requests = [self._request(f"{name}-{n}", each) for n, each in enumerate(others, 2)]
         return [first, *map(self._obtain, requests)]
+
+    def is_up(self, name: str | None) -> bool:
+        """Return whether a cluster is up that satisfies the request for one node."""
+        return bool(self.registry.find_rows(self._resources_of(1), name))
 
     def _obtain(
         self, request: ClusterRequest, announce: Callable[[str], None] = lambda note: None
@@ -184,7 +201,9 @@ class ClusterLauncher:
         raise refusal
 
     def _make_check(
-        self, check_wanted: Callable[[], None] | None = None
+        self,
+        check_wanted: Callable[[], None] | None = None,
+        watch: Callable[[str], object] | None = None,
     ) -> Callable[[str, str], None]:
         """Return a function that ends a launch which is unwanted or takes too long."""
         check_wanted = check_wanted or self.check_wanted
@@ -192,6 +211,8 @@ class ClusterLauncher:
 
         def check(stage: str, detail: str) -> None:
             check_wanted()
+            if watch is not None:
+                watch(stage)
             if time.monotonic() > until:
                 raise SkyTimeout(
                     _("the machines were not up within {limit:g} s ({stage})").format(
@@ -241,8 +262,9 @@ class ClusterLauncher:
     def _request(self, name: str | None, nodes: int) -> ClusterRequest:
         """Return the request for a cluster of so many nodes."""
         resources = self._resources_of(nodes)
-        if self.clusters and not self.is_standalone:  # nodes use each other's private addresses
-            resources = near(resources, Offer(**self.clusters[0].row.offer))
+        if not self.is_standalone:  # nodes use each other's private addresses
+            first = Offer(**self.clusters[0].row.offer) if self.clusters else self.near
+            resources = resources if first is None else near(resources, first)
         return ClusterRequest(resources, name, self.lease, allocation=self.allocation)
 
     def _resources_of(self, nodes: int) -> Resources:
@@ -254,7 +276,7 @@ class ClusterLauncher:
         if limit is None:
             return replace(self.resources, nodes=nodes)
         up = sum(cluster.row.nodes for cluster in self._connected())
-        share = nodes / max(nodes, self.resources.nodes - up)
+        share = nodes / max(nodes, self.resources.nodes - up, self.launching)
         left = max(0.0, limit - self.price) * share
         return replace(self.resources, nodes=nodes, max_hourly_cost=left)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
+    from ..errors import SkyError
     from ..executor.cluster import ClusterHandle
     from .sent_batch import SentBatch
     from .specs import Nodes
@@ -76,7 +77,15 @@ class PoolNode:
 
 
 class NodeScaler(Protocol):
-    """Part of a pool that changes the number of its nodes."""
+    """Part of a pool that changes the number of its nodes.
+
+    Attributes
+    ----------
+    last_error : SkyError or None
+        Error of the last request for nodes, if that has failed.
+    """
+
+    last_error: SkyError | None
 
     def resize(self, nodes: Nodes) -> None:
         """Add or remove nodes until there are as many as asked for."""
@@ -84,6 +93,10 @@ class NodeScaler(Protocol):
 
     def replace(self, old: ClusterHandle, new: ClusterHandle) -> None:
         """Take a cluster for another, whose nodes it has replaced."""
+        ...
+
+    def exchange(self, clusters: Sequence[ClusterHandle]) -> None:
+        """Let clusters end once they have no calls; others take their place."""
         ...
 
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 DRAIN_TICK_SECONDS = 0.05
 JOIN_SECONDS = 30.0
+LOOK_SECONDS = 1.0
+"""Period at which nodes are looked at: the loss of an idle one is told by no call."""
 
 
 @dataclass(eq=False, slots=True)
@@ -93,7 +95,12 @@ class PoolRecovery:
             members.on_joined(cluster)
         self._shared.begin()
         self._spot.begin()
+        threading.Thread(target=self._look, name="sky-recovery", daemon=True).start()
         self._pool.defer(self._stop)
+
+    def _look(self) -> None:
+        while not self._stopped.wait(LOOK_SECONDS) and not self._pool.closed:
+            self._pool.check_nodes()
 
     def _is_replaceable(self, error: BaseException) -> bool:
         return not self._stopped.is_set() and is_replaceable(error)

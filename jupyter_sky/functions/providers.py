@@ -5,72 +5,133 @@ They hold the place and nothing else: a cloud's SDK is imported when machines ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
+from ..errors import SkyUsageError
 from ..provider import facts
+from ..translation import _
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, init=False)
 class ProviderSpec:
     """Cloud, or a region of it.
+
+    Parameters
+    ----------
+    region
+        In the cloud's own words; a country or jurisdiction by two letters.
 
     Attributes
     ----------
     name : str
         As in ``%%sky --cloud``.
     region : str, optional
-        In the cloud's own words; a country or jurisdiction by two letters.
+        As given.
+
+    Raises
+    ------
+    SkyUsageError
+        More is given: credentials are those of the cloud's own tools.
 
     Examples
     --------
     >>> AWS(region="eu-west-1")
-    ProviderSpec(name='aws', region='eu-west-1')
+    AWS(name='aws', region='eu-west-1')
+    >>> isinstance(AWS(), AWS), isinstance(AWS(), GCP)
+    (True, False)
     """
 
     name: str
-    region: str | None = None
+    region: str | None
 
+    _facts: ClassVar[type[facts.CloudFacts]]
 
-_DOCSTRING = """Return the cloud {name}, or a region of it.
-
-Parameters
-----------
-region
-    In the cloud's own words; a country or jurisdiction by two letters.
-
-Returns
--------
-ProviderSpec
-    Value for ``provider=`` of `Compute`.
-
-Examples
---------
->>> sky.Compute(provider=sky.AWS("eu-west-1"), cpus=4)  # doctest: +SKIP
-"""
-
-
-def _make_provider(cloud: type[facts.CloudFacts]) -> Callable[..., ProviderSpec]:
-    def provider(region: str | None = None) -> ProviderSpec:
-        return ProviderSpec(cloud.name, region)
-
-    provider.__doc__ = _DOCSTRING.format(name=cloud.name)
-    return provider
+    def __init__(self, region: str | None = None, **others: object) -> None:
+        if others:
+            kind, first = type(self).__name__, next(iter(others))
+            raise SkyUsageError(
+                _(
+                    "sky.{kind}({first}=...) does not exist: a cloud is its name and a region"
+                ).format(kind=kind, first=first),
+                hint=_(
+                    "credentials come from the cloud's own tools: %sky setup {name} says how; "
+                    "machines and images are named by sky.Compute"
+                ).format(name=self._facts.name),
+            )
+        object.__setattr__(self, "name", self._facts.name)
+        object.__setattr__(self, "region", region)
 
 
 # written out, so that editors and type checkers know them; those of other packages by name:
 # sky.Compute(provider="nimbus")
-AWS = _make_provider(facts.AwsFacts)
-Azure = _make_provider(facts.AzureFacts)
-GCP = _make_provider(facts.GcpFacts)
-Hyperstack = _make_provider(facts.HyperstackFacts)
-Lambda = _make_provider(facts.LambdaFacts)
-Local = _make_provider(facts.LocalFacts)
-Nebius = _make_provider(facts.NebiusFacts)
-RunPod = _make_provider(facts.RunPodFacts)
-SSH = _make_provider(facts.SshFacts)
-VastAI = _make_provider(facts.VastFacts)
-Verda = _make_provider(facts.VerdaFacts)
+
+
+class AWS(ProviderSpec):
+    """Amazon Web Services, or a region of it."""
+
+    _facts = facts.AwsFacts
+
+
+class Azure(ProviderSpec):
+    """Microsoft Azure, or a region of it."""
+
+    _facts = facts.AzureFacts
+
+
+class GCP(ProviderSpec):
+    """Google Cloud, or a region of it."""
+
+    _facts = facts.GcpFacts
+
+
+class Hyperstack(ProviderSpec):
+    """Hyperstack, or a region of it."""
+
+    _facts = facts.HyperstackFacts
+
+
+class Lambda(ProviderSpec):
+    """Lambda, or a region of it."""
+
+    _facts = facts.LambdaFacts
+
+
+class Local(ProviderSpec):
+    """Machine of this notebook."""
+
+    _facts = facts.LocalFacts
+
+
+class Nebius(ProviderSpec):
+    """Nebius, or a region of it."""
+
+    _facts = facts.NebiusFacts
+
+
+class RunPod(ProviderSpec):
+    """RunPod, or a region of it."""
+
+    _facts = facts.RunPodFacts
+
+
+class SSH(ProviderSpec):
+    """Machines of one's own that are reached by SSH."""
+
+    _facts = facts.SshFacts
+
+
+class VastAI(ProviderSpec):
+    """Vast.ai, or a region of it."""
+
+    _facts = facts.VastFacts
+
+
+class Verda(ProviderSpec):
+    """Verda, or a region of it."""
+
+    _facts = facts.VerdaFacts
+
 
 Container = Local
 """Nodes on this machine are processes that are held to their share of it, without an image."""

@@ -93,6 +93,8 @@ class CommandApp:
             text=True,
             errors="replace",
             start_new_session=True,  # it is stopped together with what it has started
+            # the line to the process manager of an MPI program that this is a rank of
+            pass_fds=[int(os.environ["PMI_FD"])] if "PMI_FD" in os.environ else (),
         )
         last = ""
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,14 +20,15 @@ from ..tables import Table
 from ..translation import _
 from .application import App
 from .controller import BagController
+from .fleet_choice import make_fleet
 from .job_queue import JobQueue, RecordedBag
 from .outlook import view_fleet
 from .parameters import Parameters, Sweep, read_jobs
-from .pool_fleet import PoolFleet
-from .report import BagReport, job_records, job_table, make_report
+from .report import OWN_COLUMNS, BagReport, job_records, job_table, make_report
 from .values import BagCounts, BagSettings, End, JobState
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from pandas import DataFrame
 
 WATCH_SECONDS = 0.5
@@ -108,7 +110,7 @@ class BagRun:
         record = self.record
         app, around = load_app(record)
         known = self._queue.clusters(self.name)
-        fleet = PoolFleet(self._session, self.name, record.settings, around, known)
+        fleet = make_fleet(self._session, self.name, record.settings, around, known, self._queue)
         return BagController(self._queue, record, app, fleet)
 
     def start_detached(self) -> BagRun:
@@ -343,6 +345,27 @@ class BagRun:
         from pandas import DataFrame
 
         return DataFrame.from_records(self.records()).set_index("job")
+
+    def plot(self, objective: str | None = None) -> Figure:
+        """Return a figure of a result over each parameter that varies.
+
+        Parameters
+        ----------
+        objective
+            Name of the result, which is a number; the first one unless given.
+
+        Raises
+        ------
+        SkyUsageError
+            No job has returned such a number.
+        """
+        from .plots import plot_objective
+
+        frame = self.frame()
+        first = self._queue.rows(self.name, "number = 0")
+        parameters = list(json.loads(first[0]["parameters"])) if first else []
+        own = {*parameters, *OWN_COLUMNS}
+        return plot_objective(frame, parameters, [c for c in frame if c not in own], objective)
 
     def result(self, number: int) -> Any:
         """Return the result of a job.

@@ -6,6 +6,7 @@ jobs whose results had not come run again. Each round is one transaction, before
 
 from __future__ import annotations
 
+import math
 import queue
 import statistics
 import time
@@ -13,14 +14,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from ..errors import SkyError, SkyTaskLost
 from ..remote.processes import identity
 from .application import App
-from .fleet_plan import is_due, plan_fleet
+from .fleet import Fleet
+from .fleet_plan import PARTS, BagView, is_due, plan_fleet
 from .job_queue import CANCEL, RELOAD, JobQueue, RecordedBag
-from .outlook import FleetView, view_bag
+from .outlook import describe_late, view_bag
+from .reuse import with_exchange
 from .scheduling import (
     Spending,
     chunk_size,
@@ -38,58 +40,6 @@ ROUND_SECONDS = 0.25
 """Longest time between two looks at what users wish and what machines cost."""
 MEASURED_JOBS = 200
 """Newest run times, by which messages are sized."""
-
-
-class Fleet(Protocol):
-    """Machines of a bag."""
-
-    @property
-    def slots(self) -> int:
-        """Jobs that run at a time on the machines that are up; 0 while they are launched."""
-        ...
-
-    @property
-    def error(self) -> SkyError | None:
-        """Why no machine can be had; None while one can."""
-        ...
-
-    def begin(self, jobs: int) -> None:
-        """Launch machines for so many jobs; return at once."""
-
-    def submit(
-        self, app: App, jobs: Sequence[OpenJob], timeout: float | None
-    ) -> Future[list[JobOutcome]]:
-        """Send jobs to one machine."""
-        ...
-
-    def spending(self) -> tuple[float, float]:
-        """Return the cost up to now (USD) and the price now (USD/h)."""
-        ...
-
-    def describe(self, rank: int) -> tuple[str, float]:
-        """Return the place of a node, and the price of one of its slots (USD/h)."""
-        ...
-
-    def clusters(self) -> list[str]:
-        """Return the names of the clusters that are up."""
-        ...
-
-    def take_events(self) -> list[str]:
-        """Return what has happened to machines since it was asked last."""
-        ...
-
-    def view(self, now: float) -> FleetView:
-        """Return the machines that are up, at a unix time."""
-        ...
-
-    def grow(self, slots: int) -> None:
-        """Launch machines, so that so many jobs run at a time; return at once."""
-
-    def give_back(self, jobs: int) -> None:
-        """End machines that so few jobs do not need, once these are idle."""
-
-    def end(self) -> None:
-        """End all machines."""
 
 
 @dataclass(eq=False, slots=True)
@@ -141,7 +91,9 @@ class BagController:
         self._seconds: deque[float] = deque(maxlen=MEASURED_JOBS)
         self._begun = bag.begun or clock()
         self._wishes: set[str] = set()
-        self._asked = 0
+        self._asked, self._asked_at = 0, clock()
+        self._exchange_age = math.inf
+        self._warning = ""
 
     def run(self) -> End:
         """Carry the bag out, from wherever it stands; return why it has ended.
@@ -193,28 +145,49 @@ class BagController:
             self._load()
         if not self._waiting and self._messages:
             self._fleet.give_back(len(self._messages))
-        elif changes and self._settings.machines is None:
-            self._size_fleet(spending)
+        elif changes or self._is_plan_old():
+            self._plan_fleet(spending)
         return self._end_if_over(spending)
 
-    def _size_fleet(self, spending: Spending) -> None:
-        """Launch more machines where the deadline needs them, asked at each twentieth of jobs."""
+    def _is_plan_old(self) -> bool:
+        """Return whether a twentieth of the deadline has passed since the plan was asked for."""
+        deadline = self._settings.deadline
+        return deadline is not None and self._clock() - self._asked_at > deadline / PARTS
+
+    def _plan_fleet(self, spending: Spending) -> None:
+        """Have more machines, or other ones, where the deadline needs them; exchange old ones.
+
+        It is asked at each twentieth of the jobs and of the time.
+        """
         counts = self._counts
         done = counts.succeeded + counts.failed
-        if not is_due(done, counts.total, self._asked):
+        if is_due(done, counts.total, self._asked) or self._is_plan_old():
+            self._asked, now = done, self._clock()
+            self._asked_at = now
+            running = [now - message.sent for message in self._messages]
+            view = view_bag(
+                counts,
+                self._settings,
+                self._fleet.view(now),
+                self._seconds,
+                running,
+                spending.elapsed,
+                self._fleet.alternatives() if self._settings.deadline is not None else (),
+            )
+            if view is not None:
+                self._follow_plan(view)
+        self._fleet.exchange(self._exchange_age)
+
+    def _follow_plan(self, view: BagView) -> None:
+        mean = self._mean_seconds
+        if mean and getattr(view.kind.lifetime, "cap", math.inf) < math.inf:
+            self._exchange_age = with_exchange(view.kind, mean / 3600).exchange_age
+        if view.deadline is None:
             return
-        self._asked = done
-        now = self._clock()
-        view = view_bag(
-            counts,
-            self._settings,
-            self._fleet.view(now),
-            self._seconds,
-            [now - message.sent for message in self._messages],
-            spending.elapsed,
-        )
-        if view is not None and view.deadline is not None:
-            self._fleet.grow(plan_fleet(view).groups)
+        plan = plan_fleet(view)
+        self._warning = describe_late(plan, view.deadline, self._settings)
+        if self._settings.machines is None:
+            self._fleet.grow(plan.groups, None if plan.kind.name == view.kind.name else plan.kind)
 
     # -- what has ended ------------------------------------------------------------------------
 
@@ -361,6 +334,7 @@ class BagController:
             spending.usd,
             self._fleet.clusters(),
             self._fleet.take_events(),
+            self._warning,
         )
         self._at_point("after storing")
         self._count(changes)

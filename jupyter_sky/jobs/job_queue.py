@@ -17,6 +17,7 @@ from typing import Any
 from ..errors import SkyRunTaken, SkyUsageError, suggest
 from ..store.database import Database
 from ..translation import _
+from .exploration import AppTimes
 from .job_tables import INSERT_JOB, INSERT_RESULT, MIGRATIONS, UPDATE_JOB, job_row, result_rows
 from .parameters import Parameters
 from .values import BagCounts, BagSettings, End, JobChange, JobState, OpenJob
@@ -43,6 +44,8 @@ class RecordedBag:
         Why it has ended, and more of it in a sentence; empty while it has not.
     usd
         Cost of its machines up to now.
+    warning
+        What is to be known of its deadline; empty while it can be kept.
     """
 
     name: str
@@ -54,6 +57,7 @@ class RecordedBag:
     reason: End | None
     detail: str
     usd: float
+    warning: str = ""
 
 
 class JobQueue:
@@ -145,6 +149,7 @@ class JobQueue:
             End(row["reason"]) if row["reason"] else None,
             row["detail"],
             row["usd"],
+            row["warning"],
         )
 
     def counts(self, name: str) -> BagCounts:
@@ -158,6 +163,11 @@ class JobQueue:
         """Return the number of attempts that were lost with their machines."""
         sql = "SELECT coalesce(sum(losses), 0) AS losses FROM job WHERE bag = ?"
         return self._db.read(sql, (name,))[0]["losses"]
+
+    def worked_seconds(self, name: str) -> float:
+        """Return the run time of the jobs that have succeeded, of all their attempts (s)."""
+        sql = "SELECT total(seconds) AS s FROM job WHERE bag = ? AND state = 'succeeded'"
+        return self._db.read(sql, (name,))[0]["s"]
 
     def clusters(self, name: str) -> list[str]:
         """Return the names of the clusters that a bag has had."""
@@ -262,6 +272,16 @@ class JobQueue:
             durable=True,
         )
 
+    def read_times(self, app: str) -> AppTimes:
+        """Return the run times that bags of an app have measured, by types of machines."""
+        rows = self._db.read("SELECT times FROM app_times WHERE app = ?", (app,))
+        return AppTimes.from_dict(json.loads(rows[0]["times"])) if rows else AppTimes()
+
+    def keep_times(self, app: str, times: AppTimes) -> None:
+        """Keep run times for the next bag of an app."""
+        text = json.dumps(times.as_dict())
+        self._db.write(("INSERT OR REPLACE INTO app_times VALUES (?, ?)", (app, text)))
+
     # -- of the controller ---------------------------------------------------------------------
 
     def owner(self, name: str) -> Mapping[str, Any]:
@@ -319,6 +339,7 @@ class JobQueue:
         usd: float = 0.0,
         clusters: Sequence[str] = (),
         events: Sequence[str] = (),
+        warning: str = "",
     ) -> set[str]:
         """Store changes in one transaction that is on the disk when this returns.
 
@@ -330,6 +351,8 @@ class JobQueue:
             Names of the clusters that are up.
         events
             What has happened to the machines.
+        warning
+            What is to be known of the deadline.
 
         Returns
         -------
@@ -348,7 +371,7 @@ class JobQueue:
             _check_epoch(db, name, epoch)
             db.executemany(UPDATE_JOB, [job_row(name, change, now) for change in changes])
             db.executemany(INSERT_RESULT, list(result_rows(name, changes)))
-            db.execute("UPDATE bag SET usd = ? WHERE name = ?", (usd, name))
+            db.execute("UPDATE bag SET usd = ?, warning = ? WHERE name = ?", (usd, warning, name))
             db.executemany(
                 "INSERT OR IGNORE INTO cluster VALUES (?, ?)", [(name, each) for each in clusters]
             )

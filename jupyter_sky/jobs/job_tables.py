@@ -38,6 +38,10 @@ MIGRATIONS = (
         bag TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (bag, name)
     ) WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE bag ADD COLUMN warning TEXT NOT NULL DEFAULT '';
+    CREATE TABLE app_times (app TEXT PRIMARY KEY, times TEXT NOT NULL) WITHOUT ROWID;
+    """,
 )
 INSERT_JOB = "INSERT INTO job (bag, number, parameters, state) VALUES (?, ?, ?, 'queued')"
 UPDATE_JOB = """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cell_options.parsing import parse_cell_line
 from ..config.settings import Sky
-from ..errors import SkyCancelled, SkyClusterLost, SkyError
+from ..errors import SkyCancelled, SkyClusterLost, SkyError, SkyNoCapacity, SkyNoOffer
 from ..executor.cluster_records import describe_place
 from ..executor.request import with_settings
 from ..functions.compute import Compute
@@ -27,8 +27,11 @@ from ..provisioner.placement import decide_placement
 from ..resources import Resources
 from ..translation import _
 from .application import App, FunctionApp
+from .backlog import MachineKind
 from .fleet_plan import FIRST_GROUPS
+from .job_forecast import DegradedOption
 from .node import Call, run_jobs
+from .on_demand import on_demand_option
 from .outlook import FleetView, view_fleet
 from .values import BagSettings, JobOutcome, OpenJob
 
@@ -81,6 +84,8 @@ class PoolFleet:
         self._spending, self._spending_at = (0.0, 0.0), 0.0
         self._told: dict[tuple[str, float], str] = {}
         self._size, self._is_local = 0, False
+        self._launcher: ClusterLauncher | None = None
+        self._news: list[str] = []
         self._runner: Callable[..., list[JobOutcome]] | None = None
 
     # -- begin and end -------------------------------------------------------------------------
@@ -128,7 +133,18 @@ class PoolFleet:
         if is_local:
             return compute.use_clusters(launcher.obtain(self._cluster, count), launcher)
         # work begins on the first machine that is up; the others join
-        clusters = launcher.obtain(self._cluster, 1)
+        self._launcher = launcher
+        try:
+            clusters = launcher.obtain(self._cluster, 1)
+        except (SkyNoCapacity, SkyNoOffer) as error:
+            if self._settings.deadline is None or not resources.spot:
+                raise
+            self._take_on_demand(
+                _("machines on demand are taken, since no others can be had: {error}").format(
+                    error=error.message
+                )
+            )
+            clusters = launcher.obtain(self._cluster, 1)
         nodes = Nodes(min=1, desired=count) if count > 1 else None
         return compute.use_clusters(clusters, launcher, nodes)
 
@@ -138,6 +154,12 @@ class PoolFleet:
             return min(self._settings.machines, most)
         first = math.ceil(FIRST_GROUPS / self._settings.per_machine)
         return min(os.cpu_count() or 1 if is_local else first, most)
+
+    def _take_on_demand(self, why: str) -> None:
+        """Launch machines on demand from now on."""
+        assert self._launcher is not None
+        self._launcher.resources = replace(self._launcher.resources, spot=False)
+        self._news.append(why)
 
     def _check_wanted(self) -> None:
         if self._stopped.is_set():
@@ -154,13 +176,39 @@ class PoolFleet:
     def view(self, now: float) -> FleetView:
         """Return the machines that are up, at a unix time."""
         rows = [each.row for each in self._clusters()]
-        return view_fleet(rows, self._settings.per_machine, now)
+        found = view_fleet(rows, self._settings.per_machine, now)
+        scaler = None if self._pool is None else self._pool.scaler
+        is_refused = scaler is not None and scaler.last_error is not None
+        return replace(found, most=len(found.ages)) if is_refused else found
 
-    def grow(self, slots: int) -> None:
+    def alternatives(self) -> tuple[DegradedOption, ...]:
+        """Return the same machines on demand, where these are spot machines."""
+        launcher = self._launcher
+        if launcher is None or self._is_local:
+            return ()
+        return on_demand_option(launcher.resources, per_machine=self._settings.per_machine)
+
+    def exchange(self, age: float) -> None:
+        """Let machines that have lived for so many hours end between jobs; others replace them.
+
+        The first one stays: its controller serves the pool.
+        """
+        pool = self._pool
+        if pool is None or pool.closed or pool.scaler is None or age == math.inf:
+            return
+        now = time.time()
+        old = [each for each in pool.clusters if now - each.row.created > age * 3600]
+        old = [each for each in old if each is not pool.cluster]
+        if old:
+            pool.scaler.exchange(old)
+
+    def grow(self, slots: int, kind: MachineKind | None = None) -> None:
         """Launch machines, so that so many jobs run at a time; return at once.
 
         There is but one this machine: its nodes are as many from the begin.
         """
+        if kind is not None and any(kind.name == each.kind.name for each in self.alternatives()):
+            self._take_on_demand(_("machines on demand are added, to keep the deadline"))
         pool, wanted = self._pool, math.ceil(slots / self._settings.per_machine)
         if pool is None or pool.closed or wanted <= self._size or self._is_local:
             return
@@ -269,7 +317,8 @@ class PoolFleet:
         if came or left:
             self._nodes = {}
         self._told = there
-        return [*came, *left]
+        news, self._news = self._news, []
+        return [*news, *came, *left]
 
 
 def _make_runner(app: App) -> Callable[..., list[JobOutcome]]:

@@ -24,7 +24,8 @@ from .values import BagCounts, BagSettings, End, JobState
 SHOWN_JOBS = 10
 """Rows of the table of a bag; the others are in its frame."""
 _NUMBER = re.compile(r"(?<!code )(?:0x[0-9a-f]+|(?<!\d)\d[\d.]*)")
-_OWN_COLUMNS = ("state", "attempts", "losses", "seconds", "usd", "machine", "error")
+OWN_COLUMNS = ("state", "attempts", "losses", "seconds", "usd", "machine", "error")
+"""Columns of a frame that are neither parameters nor results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ class BagReport:
         in 8 of 10 cases; None while nothing is known.
     failures
         Reasons of failed jobs with their numbers, the most frequent first.
+    warning
+        What is to be known of the deadline; empty while it can be kept.
+    usd_on_demand
+        Cost of the work up to now on machines on demand, without losses; None where unknown.
     """
 
     name: str
@@ -66,6 +71,8 @@ class BagReport:
     seconds_left: ForecastRange | None
     usd_total: ForecastRange | None
     failures: tuple[tuple[str, int], ...]
+    warning: str = ""
+    usd_on_demand: float | None = None
 
     @property
     def states(self) -> dict[str, int]:
@@ -87,7 +94,12 @@ class BagReport:
             parts.append(_("{count} failed").format(count=counts.failed))
         if counts.skipped:
             parts.append(_("{count} not needed").format(count=counts.skipped))
-        parts.append(f"{format_duration(self.elapsed)}, {format_usd(self.usd)}")
+        cost = format_usd(self.usd)
+        if self.usd_on_demand:
+            cost = _("{cost} (on demand: {usd})").format(
+                cost=cost, usd=format_usd(self.usd_on_demand)
+            )
+        parts.append(f"{format_duration(self.elapsed)}, {cost}")
         return "; ".join([", ".join(parts), *filter(None, [self._outlook()])])
 
     def _outlook(self) -> str:
@@ -97,6 +109,8 @@ class BagReport:
             return f"{text} ({self.detail})" if self.detail else text
         if not self.is_carried_out:
             return _("nothing carries it out")
+        if self.warning:
+            return self.warning
         if self.seconds_left is None:
             return ""
         left, usd = self.seconds_left, self.usd_total
@@ -157,6 +171,8 @@ def make_report(
         left,
         total,
         tuple(Counter(group_reason(row["reason"]) for row in failed).most_common()),
+        record.warning,
+        _usd_on_demand(record, jobs),
     )
 
 
@@ -264,7 +280,7 @@ def job_records(jobs: JobQueue, name: str) -> Iterator[dict[str, Any]]:
         parameters = json.loads(row["parameters"])
         found = {"job": row["number"], **parameters}
         found |= spread_result(parameters, read_result(jobs, name, row))
-        own = {key: row[key] for key in _OWN_COLUMNS if key != "error"}
+        own = {key: row[key] for key in OWN_COLUMNS if key != "error"}
         yield found | own | {"error": row["reason"] if row["state"] == "failed" else ""}
 
 
@@ -293,5 +309,23 @@ def spread_result(parameters: Mapping[str, Any], result: Any) -> dict[str, Any]:
     if result is None:
         return {}
     values = result if isinstance(result, Mapping) else {"result": result}
-    taken = {*parameters, *_OWN_COLUMNS, "job"}
+    taken = {*parameters, *OWN_COLUMNS, "job"}
     return {(f"result_{key}" if key in taken else str(key)): value for key, value in values.items()}
+
+
+def _usd_on_demand(record: RecordedBag, jobs: JobQueue) -> float | None:
+    """Return what the attempts up to now would have cost on machines on demand.
+
+    None where they cost nothing, or the request is not one of spot machines.
+    """
+    from ..cell_options.parsing import parse_cell_line
+    from .on_demand import cheapest_on_demand
+
+    resources = parse_cell_line(record.settings.options).resources
+    if not resources.spot or record.settings.slurm is not None:
+        return None
+    offer = cheapest_on_demand(resources)
+    if offer is None or offer.price is None:
+        return None
+    groups = resources.nodes / record.settings.per_machine
+    return jobs.worked_seconds(record.name) / 3600 * offer.price * groups

@@ -77,6 +77,10 @@ class BagSettings:
         Name of the parameter that jobs of more work have more of; the longest begin first.
     notebook
         That has begun it.
+    slurm
+        Further options of ``sbatch`` where the Slurm of this machine runs it; None for clouds.
+    explore
+        Whether types of machines are measured first, and the cheapest runs the rest.
     """
 
     app: str
@@ -93,6 +97,8 @@ class BagSettings:
     recover: bool = False
     size: str = ""
     notebook: str = ""
+    slurm: str | None = None
+    explore: bool = False
 
 
 @dataclass(frozen=True, slots=True)

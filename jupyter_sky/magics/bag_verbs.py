@@ -93,6 +93,9 @@ def list_bags() -> Any:
     option("--per-machine", "N", "Jobs at once on each.", "--per-machine 4", "", parse_number),
     option("--retries", "N", "Tries after an error of a job.", "--retries 2", "", parse_number),
     option("--timeout", "TIME", "Longest time of an attempt.", "--timeout 2h"),
+    option("--explore", "", "Measure types of machines first; the cheapest runs the rest."),
+    option("--slurm", "", "Let the Slurm of this machine run it."),
+    option("--sbatch", "OPTIONS", "More options of sbatch.", '--sbatch "-p short"'),
     option("--detach", "", "Carry it out in a process of its own, which outlives this one."),
     *RESOURCES,
 )
@@ -103,6 +106,8 @@ def submit_bag(
     jobs: Path | None,
     where: str | None,
     count: int | None,
+    slurm: bool,
+    sbatch: str | None,
     detach: bool,
     **settings: Any,
 ) -> Any:
@@ -128,6 +133,7 @@ def submit_bag(
         read_app(app),
         found,
         resources=Resources.parse(**labels),
+        slurm=slurm if sbatch is None else sbatch,
         detach=detach,
         **asked,
     )

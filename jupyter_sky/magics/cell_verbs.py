@@ -66,12 +66,19 @@ def wait(cell: str | None) -> Any:
     return cells.wait(cell)
 
 
-@verb("cancel", "cancel train", word("CELL", "Name or number of a cell.", "run"), only=NOTEBOOK)
+@verb("cancel", "cancel train", word("CELL", "Name or number of a cell or command.", "run"))
 def cancel(cell: str) -> None:
     """Stop a background cell; a second time it restarts an engine that does not answer."""
     import time
 
     from ..api import cells
+    from ..executor import session as sessions
+
+    if sessions.current().everywhere:  # a shell, whose runs are those of other processes
+        from ..api.run_queue import stop_run
+
+        print(stop_run(cell))
+        return
     from ..executor.run_monitor import ANSWER_SECONDS
 
     run = cells.handle(cell)

@@ -139,12 +139,30 @@ def reap(here: bool) -> Any:
     return clusters.reap(everywhere=not here)
 
 
-@verb("ssh", "ssh train", _ONE)
-def ssh(cluster: str | None) -> None:
-    """Show the command that opens a shell on a cluster's head node."""
-    from ..api import clusters
+@verb(
+    "ssh",
+    "ssh train --node 1",
+    _ONE,
+    word("[COMMAND ...]", "Command to run there in place of a shell, after --."),
+    option("--node", "RANK", "Node; 0, the head, unless given.", "--node 1", parse=_parse_rank),
+)
+def ssh(cluster: str | None, commands: Sequence[str], node: int | None) -> None:
+    """Open a shell on a node of a cluster; in a notebook, show the command that does."""
+    import os
+    import sys
 
-    print(clusters.ssh_command(cluster))
+    from ..api import clusters
+    from ..executor import session as sessions
+
+    text = " ".join(commands) if len(commands) == 1 else shlex.join(commands)
+    line = clusters.ssh_command(cluster, node or 0, text)
+    if not sessions.current().everywhere or not (text or sys.stdin.isatty()):
+        print(line)
+        return
+    sessions.close()
+    sys.stdout.flush()
+    words = shlex.split(line)
+    os.execvp(words[0], words)  # its exit code is that of the command
 
 
 @verb("vars", "vars train", _ONE)
@@ -215,3 +233,11 @@ def check() -> Any:
     from ..api import clusters
 
     return clusters.check()
+
+
+@verb("doctor", "doctor")
+def doctor() -> Any:
+    """Show what is wrong here, with the command that mends each."""
+    from ..api import doctor as diagnosis
+
+    return diagnosis.doctor()

@@ -130,12 +130,6 @@ def _show_cells(notebook: Path, parameters: dict[str, Any]) -> Table:
                 reads=reads, condition=cell.options.condition
             )
         facts = (cell.number, str(cell.kind), before, reads)
-        condition = cell.options.condition if cell.options else ""
-        if condition:
-            facts = (
-                *facts[:-1],
-                _("{reads} if {condition}").format(reads=reads, condition=condition),
-            )
         names = [each.name for each in expanded[cell.name]]
         shown = names if len(names) <= _SHOWN_OF_SWEEP else names[: _SHOWN_OF_SWEEP - 1]
         rows += [(name, *facts, results.get(name, "")) for name in shown]
@@ -299,7 +293,15 @@ def _follow(run: PipelineRun, output: Path | None) -> None:
     finally:
         if output is not None:
             run.save_notebook(output)
+    if run.done():
+        print(_summary(run), flush=True)
     run.wait()
+
+
+def _summary(run: PipelineRun) -> str:
+    """Return how a run ended, as the last lines of a terminal or cell."""
+    found = run.snapshot()
+    return "\n".join([found.headline, *filter(None, [found.table.note])])
 
 
 def _show_until_end(run: PipelineRun) -> None:

@@ -102,7 +102,7 @@ def search(
 
     from ..executor import session as sessions
     from ..trials.live_search import search_live
-    from ..widgets.search_view import live_view
+    from ..widgets.search_view import LiveView
 
     if minimize not in (None, "cost", "time"):
         raise SkyUsageError(
@@ -119,8 +119,10 @@ def search(
     asked = space_labels(CellOptions(resources=Resources.parse(**labels)))
     goal = "time" if minimize == "time" else "cost"
     limits: dict[str, Any] = {"usd": budget, "deadline": deadline, "yes": yes}
-    watch = live_view(get_ipython())
-    return search_live(namespace[name], asked, trials or TRIALS, goal, watch=watch, **limits)
+    view = LiveView(get_ipython())
+    found = search_live(namespace[name], asked, trials or TRIALS, goal, watch=view, **limits)
+    view(found, trials=False)
+    return found
 
 
 def _find_variable(name: str) -> Any:
@@ -177,3 +179,27 @@ def clear_blocks(places: list[str]) -> None:
         if cleared
         else _("no place is blocked")
     )
+
+
+@verb(
+    "tracker failures",
+    "tracker failures aws",
+    word("[CLOUD]", "Cloud; all unless given.", "cloud"),
+)
+def show_failures(cloud: str | None) -> Any:
+    """Show refused launches and lost machines, in the clouds' own words."""
+    from ..api import failures
+
+    return failures.failures(cloud)
+
+
+@verb(
+    "measurements",
+    "measurements train",
+    word("[APPLICATION]", "Name of runs; all unless given.", "run"),
+)
+def show_measurements(application: str | None) -> Any:
+    """Show time, price, failures and waiting of own runs, by application and machine."""
+    from ..api import measurements
+
+    return measurements.measurements(application)

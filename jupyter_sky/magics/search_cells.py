@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..cell_options.values import CellOptions
 from ..errors import SkyUsageError
-from ..forms.cell_line import read, write
 from ..translation import _
 
 if TYPE_CHECKING:
@@ -58,7 +57,9 @@ def run_search(code: str, options: CellOptions, line: str, shell: Any) -> Search
         No machine has succeeded; the reason of each is told.
     """
     from ..trials.live_search import describe_failures, search_live
-    from ..widgets.search_view import live_view
+    from ..widgets.search_view import LiveView
+
+    view = LiveView(shell)
 
     found = search_live(
         code,
@@ -68,13 +69,15 @@ def run_search(code: str, options: CellOptions, line: str, shell: Any) -> Search
         usd=options.budget,
         deadline=options.deadline,
         options=options,
-        watch=live_view(shell),
+        watch=view,
     )
     if found.best is None:
         raise SkyUsageError(
             describe_failures(found), hint=_("mend the cell, or ask for other machines")
         )
-    shell.set_next_input(best_cell(f"%%sky {line}\n{code}".rstrip("\n"), found))
+    best = best_cell(f"%%sky {line}\n{code}".rstrip("\n"), found)
+    view(found, best.partition("\n")[0])
+    shell.set_next_input(best)
     return found
 
 
@@ -109,6 +112,8 @@ def best_cell(source: str, found: SearchResult) -> str:
     >>> best_cell("%%sky --search cost --cpus 2+ -i X\nfit(X)", found)
     '%%sky -i X --nodes 2 --cloud aws --instance-type m5.large\nfit(X)'
     """
+    from ..forms.cell_line import read, write
+
     best = found.best
     assert best is not None and best.point.offer is not None
     offer, fields = best.point.offer, read(source).fields

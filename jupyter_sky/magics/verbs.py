@@ -15,6 +15,8 @@ from . import (  # noqa: F401 (each declares its verbs)
     catalog_verbs,
     cell_verbs,
     cluster_verbs,
+    example_verbs,
+    launch_verbs,
     pipeline_verbs,
     placement_verbs,
     settings_verbs,

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Launchable(_OfferDemand):
-    """Only offers that can be launched from here; see `clouds.launch_support.launch_obstacle`."""
+    """Only offers that can be launched from here; see `clouds.launch_support.launch_obstacle`.
+
+    Attributes
+    ----------
+    are_bought : bool
+        Whether they are for a launch, not for a look at what an account would be good for.
+    """
+
+    are_bought: bool = True
 
     @property
     def name(self) -> str:
@@ -28,18 +36,26 @@ class Launchable(_OfferDemand):
         return f"only what can be launched from here{self._for()}"
 
     def allowed(self, market: Market, pool: OfferPool) -> Flags:
-        """Return offers that can be launched, by columns: a pool holds 100,000 and more."""
+        """Return offers that can be launched, by columns: a pool holds 100,000 and more.
+
+        Of clouds that are asked for their stock just before, only the answer counts.
+        """
         launched = [is_service_launchable(one.name) for one in pool.services]
         allowed = np.array([True, *launched])[pool.service + 1]
         listed = np.flatnonzero(pool.row >= 0)
-        allowed[listed] &= launchable_rows(market.catalog, pool.row[listed])
+        allowed[listed] &= launchable_rows(
+            market.catalog, pool.row[listed], are_bought=self.are_bought
+        )
         for index in np.flatnonzero(pool.row < 0).tolist():
             allowed[index] &= not launch_obstacle(market.own[-1 - int(pool.row[index])])
         return allowed
 
 
 def launchable_rows(
-    catalog: CatalogTables, rows: Ints, names: Collection[str] | None = None
+    catalog: CatalogTables,
+    rows: Ints,
+    names: Collection[str] | None = None,
+    are_bought: bool = False,
 ) -> Flags:
     """Return which rows of the catalog's offers can be launched from here.
 
@@ -47,13 +63,17 @@ def launchable_rows(
     ----------
     names : collection of str, optional
         Clouds that count; all that rent machines unless given.
+    are_bought : bool, optional
+        Whether the offers are for a launch, which takes those of some clouds from their API alone.
     """
     table = catalog.offers
     words = dict(enumerate(table.categories("cloud")))
     clouds = {
         code: find_facts(word)
         for code, word in words.items()
-        if is_rented(word) and (names is None or word in names)
+        if is_rented(word)
+        and (names is None or word in names)
+        and not (are_bought and find_facts(word).has_live_offers)
     }
     slices = _prefixed(table.categories("accelerator"), TPU)
     sold = np.isin(table.values("cloud")[rows], list(clouds))

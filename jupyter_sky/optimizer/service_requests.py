@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..catalog.managed_services import nearest_versions
 from ..errors import SkyNoOffer
 from ..geography import SERVERLESS, provides_packages, requirement_name, split_requirements
-from ..resources import Resources
+from ..resources import Resources, format_option
 from ..translation import _
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def _version_error(need: Resources, catalog: Catalog) -> SkyNoOffer:
     return SkyNoOffer(
         _("--service {asked}: no managed service has that").format(asked=",".join(need.service)),
         hint=_("nearest: {versions}").format(
-            versions=_(" and ").join(f'--service "{name}=={version}"' for version in nearest)
+            versions=_(" and ").join(
+                format_option("service", f'"{name}=={version}"') for version in nearest
+            )
         )
         if nearest
         else None,

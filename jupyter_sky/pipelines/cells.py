@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -115,6 +116,36 @@ class PipelineCell:
         if self.options is None:
             return tuple(sorted(self.makes | self.changes))
         return tuple(output.name for output in self.options.outputs)
+
+
+def read_source(text: str) -> dict[str, Any]:
+    r"""Return a notebook in format 4 from the text of its file.
+
+    Raises
+    ------
+    ValueError
+        It is not one.
+
+    Examples
+    --------
+    >>> cell = '{"cell_type": "code", "source": ["x = 1\\n", "x"]}'
+    >>> read_source('{"nbformat": 4, "cells": [' + cell + "]}")["cells"][0]["source"]
+    'x = 1\nx'
+    """
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(_("it is not a notebook"))
+    if found.get("nbformat") != 4:
+        import nbformat  # it takes a second to load
+
+        try:
+            return nbformat.reads(text, as_version=4)
+        except nbformat.ValidationError as error:
+            raise ValueError(str(error)) from error
+    for cell in found["cells"]:
+        if isinstance(cell["source"], list):
+            cell["source"] = "".join(cell["source"])
+    return found
 
 
 def read_cells(notebook: Mapping[str, Any]) -> tuple[PipelineCell, ...]:

@@ -24,7 +24,7 @@ _INTERPRETERS = {".py": "python", ".sh": "bash"}
 # Each node runs this: SkyPilot's names for what `jupyter_sky.instance_info()` says.
 _RUN = """
 def _sky_run(marker, links, setup, command, variables, workdir):
-    import os, pathlib, subprocess
+    import os, pathlib, signal, subprocess
     from jupyter_sky.engines.node.instance import instance_info
     info, here, marker = instance_info(), os.getcwd(), pathlib.Path(marker)
     environment = {
@@ -36,7 +36,28 @@ def _sky_run(marker, links, setup, command, variables, workdir):
     }
     def run(text, folder=None):
         text = text.replace("./sky-tasks/", f"{here}/sky-tasks/")
-        subprocess.run(["bash", "-ec", text], check=True, env=environment, cwd=folder)
+        words = ["bash", "-ec", text]
+        # the frames of this function tell nothing about the command
+        def short(kind):
+            return type(kind.__name__, (kind,), {"_render_traceback_": lambda self: [
+                f"{kind.__name__}: {self}".rstrip(": ")]})
+        # a group of its own: an interrupt ends also what the shell has started
+        process = subprocess.Popen(words, env=environment, cwd=folder, start_new_session=True)
+        try:
+            code = process.wait()
+        except BaseException as error:
+            for each in signal.SIGINT, signal.SIGTERM, signal.SIGKILL:
+                try:
+                    os.killpg(process.pid, each)
+                    process.wait(2)
+                except subprocess.TimeoutExpired:
+                    continue
+                except ProcessLookupError:
+                    pass
+                break
+            raise (short(KeyboardInterrupt)() if type(error) is KeyboardInterrupt else error)
+        if code:
+            raise short(subprocess.CalledProcessError)(code, words)
     if (links or setup) and not marker.exists():
         marker.parent.mkdir(parents=True, exist_ok=True)
         run(links)

@@ -54,6 +54,11 @@ _MIGRATIONS = (
     ) WITHOUT ROWID;
     CREATE INDEX sent_cell ON sent (run, cell);
     """,
+    """
+    CREATE TABLE claim (
+        key TEXT PRIMARY KEY, run TEXT NOT NULL, task TEXT NOT NULL
+    ) WITHOUT ROWID;
+    """,
 )
 
 

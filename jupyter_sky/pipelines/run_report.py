@@ -15,6 +15,7 @@ from ..runs.task_state import Phase
 from ..tables import Table
 from ..translation import _
 from .residual_graph import read_offer
+from .single_clouds import Saving
 
 if TYPE_CHECKING:
     from ..optimizer.plan import Plan
@@ -184,6 +185,7 @@ def make_table(
     plan: Plan,
     elapsed_seconds: float,
     replans: Iterable[Replan] = (),
+    saving: str = "",
 ) -> Table:
     """Return the table of a run.
 
@@ -197,6 +199,8 @@ def make_table(
         From its first event until now, or until its end.
     replans
         Plans that were made since.
+    saving
+        What the plan saves against one cloud; empty where that is not known.
     """
     rows, usd, ended, assumed = [], 0.0, 0, 0
     for report in reports:
@@ -225,6 +229,8 @@ def make_table(
         note += _("; an hour is assumed where no time is known ({count} of {all} tasks)").format(
             count=assumed, all=len(rows)
         )
+    if saving:
+        note += f"\n{saving}"
     for replan in replans:
         clock = time.strftime("%H:%M", time.localtime(replan.at))
         note += "\n" + _("{time} planned anew: {text}").format(time=clock, text=replan.text)
@@ -253,6 +259,8 @@ class RunSnapshot:
         Of its tasks.
     begun, until
         Unix times of its first event, and of now or its last one.
+    headline
+        Title of the table; once all has ended with what the plan has saved against one cloud.
     """
 
     state: RunState
@@ -260,6 +268,7 @@ class RunSnapshot:
     table: Table
     begun: float
     until: float
+    headline: str
 
 
 def take_snapshot(
@@ -269,6 +278,7 @@ def take_snapshot(
     plan: Plan,
     hourly_price: Callable[[str], float],
     now: float,
+    saving: Saving | None = None,
 ) -> RunSnapshot:
     """Return a run as it is after its events.
 
@@ -280,11 +290,16 @@ def take_snapshot(
         Returns the USD/h of the cluster that was launched with a token.
     now
         Unix time.
+    saving
+        What the plan saves against one cloud, if that is known.
     """
+    saving = saving or Saving()
     state = fold(RunState.begin(graph), events)
     is_over = all(task.phase.is_final for task in state.tasks.values())
     begun = events[0].at if events else now
     until = events[-1].at if events and is_over else now
     reports = report_tasks(state, events, plan, hourly_price, now)
-    table = make_table(name, reports, plan, until - begun, find_replans(events))
-    return RunSnapshot(state, reports, table, begun, until)
+    replans = find_replans(events)
+    table = make_table(name, reports, plan, until - begun, replans, saving.text)
+    headline = f"{table.title}; {saving.headline}" if is_over and saving.headline else table.title
+    return RunSnapshot(state, reports, table, begun, until, headline)

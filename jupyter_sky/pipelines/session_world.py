@@ -56,6 +56,7 @@ from .batches import Batches
 from .cell_body import CellBody
 from .cell_outputs import output_text
 from .cell_runs import CellRuns, end_of, hourly_price
+from .claims import Claims
 from .conditions import TaskCondition
 from .gatherer import Gatherer
 from .kept_results import KeptResults
@@ -63,7 +64,7 @@ from .placing import plan_graph
 from .replanning import RunProblem, first_event, look_up_prices, replan
 from .residual_graph import read_offer
 from .results import RunResults
-from .reuse import Reuse
+from .reuse import Freshness, Reuse
 from .task_body import TaskBody, TaskCell
 from .task_names import attempt_name, cluster_name
 
@@ -79,10 +80,15 @@ class SessionWorld:
         Values of the tasks.
     kept
         Results of all runs.
+    claims
+        On the results that the run is about to make.
     """
 
-    def __init__(self, session: Session, results: RunResults, kept: KeptResults) -> None:
+    def __init__(
+        self, session: Session, results: RunResults, kept: KeptResults, claims: Claims
+    ) -> None:
         self._session, self._results, self._kept = session, results, kept
+        self._claims = claims
         self._run, self._graph = "", RunGraph([])
         self._reuse = Reuse(self._graph, kept, "", results)
         self._settings: Mapping[str, Any] = {}
@@ -120,7 +126,7 @@ class SessionWorld:
             case LookUpPrices():
                 return [await asyncio.to_thread(look_up_prices, action.offers, _price_now)]
             case FindResult(task=name):
-                return [await self._found.ask(name)]
+                return [await self._find(name)]
             case Launch():
                 return [await asyncio.to_thread(self._launch, action)]
             case Move(task=name):  # data are brought with the cell
@@ -173,6 +179,12 @@ class SessionWorld:
 
     # -- results -------------------------------------------------------------------------------
 
+    async def _find(self, task: str) -> Event:
+        """Look for the result of a task; wait while another run makes it."""
+        while (event := await self._found.ask(task)).data.get("maker"):
+            await asyncio.sleep(_CLAIM_SECONDS)
+        return event
+
     def _find_results(self, tasks: Sequence[str]) -> list[Event]:
         events = self._results.together(
             lambda: [self._find_result(task) for task in tasks], durable=False
@@ -200,7 +212,19 @@ class SessionWorld:
             return Event(Kind.NO_RESULT, task, time.time(), {"why": str(error)})
         if found.result is not None:
             return Event(Kind.RESULT_FOUND, task, time.time())
-        return Event(Kind.NO_RESULT, task, time.time(), {"why": found.why})
+        return self._claim(task, found)
+
+    def _claim(self, task: str, found: Freshness) -> Event:
+        """Return the event that a task runs, or that another run is about to make its result."""
+        none = Event(Kind.NO_RESULT, task, time.time(), {"why": found.why})
+        if found.key is None or self._settings.get("fresh"):
+            return none
+        if maker := self._claims.claim(found.key, task):
+            return replace(none, data={"maker": maker})
+        if self._kept.find(found.key) is None:
+            return none
+        again = self._reuse.look_up(task)  # it was made between the look and the claim
+        return none if again.result is None else Event(Kind.RESULT_FOUND, task, time.time())
 
     def _decline(self, task: str, condition: TaskCondition) -> str:
         """Keep the defaults of a task whose condition does not hold, and return why; else nothing.
@@ -321,6 +345,8 @@ class SessionWorld:
         return Event(Kind.FAILED, action.task, time.time(), {"reason": reason})
 
 
+_CLAIM_SECONDS = 0.5
+"""Time between two looks at a result that another run makes."""
 _OWN_ERRORS = (SkyTimeout, SkyBudget, SkyUsageError)
 """Errors of a task which it would meet on another machine, too: its limits, files that are gone."""
 _FINAL_ERRORS = (SkyBudget, SkyCancelled, SkyStoreError, SkyUsageError)

@@ -47,6 +47,10 @@ class CloudFacts:
         Whether its machines are one's own, which no catalog lists.
     dedicated_host_prefix : str
         Instance types beginning so run on a Dedicated Host alone; empty where none do.
+    has_live_offers : bool
+        Whether its stock and prices are asked just before a launch, which takes nothing else.
+    has_private_network : bool
+        Whether the machines of a launch reach each other; else each is launched alone.
     power_off_cost : str
         What a machine costs that has powered itself off: ``none``, as on clouds where it is then
         gone, its ``disk``, or ``full``: it ends only by a request from outside.
@@ -96,6 +100,8 @@ class CloudFacts:
     launchable: ClassVar[bool] = False
     on_premises: ClassVar[bool] = False
     dedicated_host_prefix: ClassVar[str] = ""
+    has_live_offers: ClassVar[bool] = False
+    has_private_network: ClassVar[bool] = True
     power_off_cost: ClassVar[str] = "none"
     pue: ClassVar[float] = 1.2
     storage_region: ClassVar[str] = ""
@@ -258,7 +264,7 @@ class LambdaFacts(CloudFacts):
     name, title, billing = "lambda", "Lambda", (60.0, 60.0)
     account = N_("an account with a payment method: https://lambda.ai")
     permissions = N_("an API key, which may do all")
-    launchable, power_off_cost, colour = True, "full", "#5f3dc4"
+    launchable, has_live_offers, power_off_cost, colour = True, True, "full", "#5f3dc4"
     price_source = "lambdalabs:LambdaPrices"
     settings: ClassVar = {
         "endpoint": "Address of the API, where it is not that of Lambda.",
@@ -275,19 +281,48 @@ class NebiusFacts(CloudFacts):
 class RunPodFacts(CloudFacts):
     """Facts of RunPod."""
 
+    driver = "jupyter_sky.clouds.runpod:RunPod"
     name, title, billing = "runpod", "RunPod", (1.0, 0.0)
+    account = N_("an account with credit: https://console.runpod.io")
+    permissions = N_("an API key that may read and write REST and GraphQL")
+    launchable, has_live_offers, power_off_cost, colour = True, True, "disk", "#7048e8"
+    settings: ClassVar = {
+        "endpoint": "Address of the REST API, where it is not that of RunPod.",
+        "graphql": "Address of the GraphQL API, where it is not that of RunPod.",
+        "image": "Image of the pods, with a shell and either sshd or apt.",
+        "launch_seconds": "Seconds from one launch to the next.",
+    }
 
 
 class VastFacts(CloudFacts):
     """Facts of Vast.ai."""
 
+    driver = "jupyter_sky.clouds.vast:Vast"
     name, title, billing = "vast", "Vast.ai", (1.0, 0.0)
+    account = N_("an account with credit: https://cloud.vast.ai")
+    permissions = N_("an API key that may search offers, and read and write instances")
+    launchable, has_live_offers, power_off_cost, colour = True, True, "disk", "#1098ad"
+    has_private_network = False
+    settings: ClassVar = {
+        "endpoint": "Address of the API, where it is not that of Vast.ai.",
+        "image": "Image of the containers, with a shell and either sshd or apt.",
+        "launch_seconds": "Seconds from one launch to the next.",
+    }
 
 
 class VerdaFacts(CloudFacts):
     """Facts of Verda."""
 
+    driver = "jupyter_sky.clouds.verda:Verda"
     name, title, billing = "verda", "Verda", (600.0, 600.0)
+    account = N_("an account with credit: https://console.verda.com")
+    permissions = N_("credentials for the Cloud API, which may do all")
+    launchable, has_live_offers, power_off_cost, colour = True, True, "full", "#0b7285"
+    settings: ClassVar = {
+        "endpoint": "Address of the API, where it is not that of Verda.",
+        "image": "Image of the machines.",
+        "launch_seconds": "Seconds from one launch to the next.",
+    }
 
 
 class LocalFacts(CloudFacts):

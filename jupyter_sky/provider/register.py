@@ -68,8 +68,8 @@ def sort_names(names: Iterable[str]) -> list[str]:
 
     Examples
     --------
-    >>> sort_names(["verda", "azure", "aws", "local"])
-    ['aws', 'azure', 'local', 'verda']
+    >>> sort_names(["hyperstack", "azure", "aws", "local"])
+    ['aws', 'azure', 'hyperstack', 'local']
     """
     places = {name: place for place, name in enumerate(BUILT_IN)}
 

@@ -17,9 +17,10 @@ from ..config.spark_version import spark_version
 from ..errors import SkyNoOffer, SkyPermission
 from ..geography import OWN_SPARK
 from ..ledger.ledger import format_rate
-from ..offers import Offer
+from ..offers import LIVE, Offer
 from ..optimizer.candidates import candidates, no_offer
 from ..optimizer.service_requests import check_service
+from ..provider.register import find_facts
 from ..resources import Resources
 from ..translation import _
 
@@ -137,10 +138,18 @@ class Decision:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on stages that were passed over, with the price, and on what "off" costs."""
+        """Sentences on stages passed over, with the price, on what "off" costs, on live prices."""
         sentences = [PASSED_OVER[kind] for kind in self.passed if kind in PASSED_OVER]
         passed = f"{', and '.join(sentences)}, {format_rate(self.price)}" if sentences else ""
-        return tuple(filter(None, (passed, clouds.power_off_note(self.offer.cloud))))
+        return tuple(filter(None, (passed, clouds.power_off_note(self.offer.cloud), self._live)))
+
+    @property
+    def _live(self) -> str:
+        """Sentence on a price that the cloud was asked for just now; empty for any other."""
+        if not self.offer.source.endswith(LIVE):
+            return ""
+        facts = find_facts(self.offer.cloud)
+        return _("live: {cloud} has one free now at this price").format(cloud=facts.title)
 
     def plan(self) -> Plan:
         """Return the plan of the offer."""
@@ -228,7 +237,12 @@ def usable_providers(need: Resources) -> tuple[str, ...]:
     names = need.clouds or clouds.PROVIDERS
     order = [*clouds.PROVIDERS, *(name for name in names if name not in clouds.PROVIDERS)]
     return tuple(
-        name for name in order if name in names and clouds.is_rented(name) and clouds.is_ready(name)
+        name
+        for name in order
+        if name in names
+        and clouds.is_rented(name)
+        and clouds.is_ready(name)
+        and (need.nodes == 1 or clouds.connects_nodes(name))
     )
 
 

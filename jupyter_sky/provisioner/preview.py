@@ -106,7 +106,10 @@ def _catalog_plan(need: Resources, **settings: Any) -> Plan:
     from ..optimizer.planner import plan
 
     wanted = replace(need, spot=wants_spot(need))
-    limits = {**settings, "constraints": (*settings.get("constraints", ()), Launchable())}
+    limits = {
+        **settings,
+        "constraints": (*settings.get("constraints", ()), Launchable(are_bought=False)),
+    }
     try:
         return plan(wanted, **limits)
     except SkyNoOffer:

@@ -259,10 +259,24 @@ def _load_slot(record: dict[str, Any], path: Path) -> Slot:
     return node
 
 
-def shell_command(path: Path) -> str:
-    """Return the command that opens a shell in a cluster's folder on its head node."""
-    node = _load_slot(_read_record(path), path)
+def shell_command(path: Path, node: Slot | None = None, command: str = "") -> str:
+    """Return the command that opens a shell in a cluster's folder on one of its nodes.
+
+    Parameters
+    ----------
+    path
+        Connection file of the cluster.
+    node
+        The node; the head unless given.
+    command
+        To run there in place of a shell.
+    """
+    node = node or _load_slot(_read_record(path), path)
     folder = shlex.quote(node.directory)
     # by the variable the controller knows that a login is for this cluster, and keeps it up
-    inside = f"cd {folder} && exec env {LOGIN_VARIABLE}={folder} $SHELL -l"
-    return f"{ssh.manual_command(node.address).replace('ssh ', 'ssh -t ', 1)} {shlex.quote(inside)}"
+    inside = f"cd {folder} && exec env {LOGIN_VARIABLE}={folder} "
+    inside += f"$SHELL -lc {shlex.quote(command)}" if command else "$SHELL -l"
+    login = ssh.manual_command(node.address)
+    if not command:
+        login = login.replace("ssh ", "ssh -t ", 1)
+    return f"{login} {shlex.quote(inside)}"

@@ -108,6 +108,15 @@ class RunJournal:
         """Return the names of all runs, the newest last."""
         return [row["name"] for row in self._db.read("SELECT name FROM run ORDER BY made, rowid")]
 
+    def newest(self, key: str, value: str) -> str | None:
+        """Return the name of the newest run with a setting; None without one."""
+        statement = (
+            "SELECT name FROM run WHERE json_extract(settings, ?) = ? "
+            "ORDER BY made DESC, rowid DESC LIMIT 1"
+        )
+        rows = self._db.read(statement, (f"$.{key}", value))
+        return rows[0]["name"] if rows else None
+
     def read(self, name: str) -> RecordedRun:
         """Return a run.
 
@@ -125,6 +134,17 @@ class RunJournal:
         row = rows[0]
         graph = RunGraph.from_json(json.loads(row["graph"]))
         return RecordedRun(name, graph, json.loads(row["settings"]), row["made"])
+
+    def note(self, name: str, key: str, value: Any) -> None:
+        """Add to the settings of a run what is found out later; values of JSON."""
+        statement = "UPDATE run SET settings = json_set(settings, ?, json(?)) WHERE name = ?"
+        self._db.write((statement, (f"$.{key}", json.dumps(value), name)))
+
+    def noted(self, name: str, key: str) -> Any:
+        """Return a setting of a run as it is now; None without one."""
+        statement = "SELECT json_quote(json_extract(settings, ?)) AS found FROM run WHERE name = ?"
+        rows = self._db.read(statement, (f"$.{key}", name))
+        return json.loads(rows[0]["found"]) if rows else None
 
     def events(self, name: str, after: int = 0) -> list[Event]:
         """Return the events of a run in their order, those with higher numbers than `after`."""

@@ -9,14 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .bandit import CloudBandit, first_budget, round_budgets, total_budget
-    from .baselines import Independent, RisingBandits
+    from .bandit import CloudBandit, first_budget, round_arms, round_budgets, total_budget
+    from .baselines import Independent, RisingBandits, SuccessiveHalving
     from .components import (
         COMPONENTS,
         RBF,
         BayesianForest,
         BayesianGP,
         Cheapest,
+        Exhaustive,
         RandomSearch,
         RandomWithRepeats,
         component,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .methods import METHODS, method
     from .offers import on_sale
     from .optimizer import STATISTICS, Optimizer, Remembering
+    from .rbfopt import RBFOpt
     from .result import SearchResult, Try
     from .runner import Search, Stop
     from .smac import SMAC
@@ -34,10 +36,11 @@ if TYPE_CHECKING:
     from .transfer import Transfer
 
 _NAMES = {
-    "bandit": "CloudBandit first_budget round_budgets total_budget",
-    "baselines": "Independent RisingBandits",
+    "bandit": "CloudBandit first_budget round_arms round_budgets total_budget",
+    "baselines": "Independent RisingBandits SuccessiveHalving",
     "components": (
-        "COMPONENTS RBF BayesianForest BayesianGP Cheapest RandomSearch RandomWithRepeats component"
+        "COMPONENTS RBF BayesianForest BayesianGP Cheapest Exhaustive RandomSearch "
+        "RandomWithRepeats component"
     ),
     "gaussian_process": "FlatGP",
     "measurement": "Measurement",
@@ -45,6 +48,7 @@ _NAMES = {
     "offers": "on_sale",
     "optimizer": "STATISTICS Optimizer Remembering",
     "result": "SearchResult Try",
+    "rbfopt": "RBFOpt",
     "runner": "Search Stop",
     "smac": "SMAC",
     "space": "Point Space",
@@ -64,11 +68,13 @@ __all__ = [
     "BayesianGP",
     "Cheapest",
     "CloudBandit",
+    "Exhaustive",
     "FlatGP",
     "Independent",
     "Measurement",
     "Optimizer",
     "Point",
+    "RBFOpt",
     "RandomSearch",
     "RandomWithRepeats",
     "Remembering",
@@ -77,12 +83,14 @@ __all__ = [
     "SearchResult",
     "Space",
     "Stop",
+    "SuccessiveHalving",
     "Transfer",
     "Try",
     "component",
     "first_budget",
     "method",
     "on_sale",
+    "round_arms",
     "round_budgets",
     "total_budget",
 ]

@@ -79,7 +79,7 @@ def search(
     log
         A file that a search that was interrupted goes on from.
     watch
-        Called with the result so far after each try.
+        Called with the result so far after each try, and when tries side by side have begun.
     **options
         Parameters of the method.
 

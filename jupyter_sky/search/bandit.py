@@ -6,6 +6,7 @@ Configuration" (IEEE CLOUD 2022), with the variants of its appendices B, E and F
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,7 +21,39 @@ from .space import Space
 Mode = Literal["continuous", "intermittent"]
 
 
-def round_budgets(arms: int, b1: int = 1, eta: float = 2, keep: int = 1) -> list[int]:
+def round_arms(arms: int, keep: int = 1, drop: float = 1) -> list[int]:
+    """Return the number of active arms by round.
+
+    Parameters
+    ----------
+    arms
+        Number of arms at the beginning.
+    keep
+        Number of arms that are left.
+    drop
+        Arms that are eliminated after each round; below 1, their share of the active ones, rounded
+        down, but one at least.
+
+    Returns
+    -------
+    list of int
+        From all arms down to those that are kept.
+
+    Examples
+    --------
+    >>> round_arms(5), round_arms(12, drop=4), round_arms(12, drop=0.5)
+    ([5, 4, 3, 2, 1], [12, 8, 4, 1], [12, 6, 3, 2, 1])
+    """
+    found = [arms]
+    while found[-1] > keep:
+        out = int(drop) if drop >= 1 else max(1, int(drop * found[-1]))
+        found.append(max(keep, found[-1] - out))
+    return found
+
+
+def round_budgets(
+    arms: int, b1: int = 1, eta: float = 2, keep: int = 1, drop: float = 1
+) -> list[int]:
     """Return the pulls of each active arm by round: b1, b1·eta, b1·eta² ..., rounded down.
 
     Parameters
@@ -29,8 +62,9 @@ def round_budgets(arms: int, b1: int = 1, eta: float = 2, keep: int = 1) -> list
         Number of arms at the beginning.
     b1
         Pulls of each arm in the first round.
-    eta, keep
-        Growth of the budget by round, and number of arms that are left.
+    eta, keep, drop
+        Growth of the budget by round, number of arms that are left, and of those that are
+        eliminated after each round, see `round_arms`.
 
     Returns
     -------
@@ -44,11 +78,11 @@ def round_budgets(arms: int, b1: int = 1, eta: float = 2, keep: int = 1) -> list
     >>> round_budgets(3, eta=4, keep=2)
     [1, 4]
     """
-    _check(arms, b1, eta, keep)
-    return [int(b1 * eta**k + 1e-9) for k in range(arms - keep + 1)]
+    _check(arms, b1, eta, keep, drop)
+    return [int(b1 * eta**k + 1e-9) for k in range(len(round_arms(arms, keep, drop)))]
 
 
-def total_budget(arms: int, b1: int = 1, eta: float = 2, keep: int = 1) -> int:
+def total_budget(arms: int, b1: int = 1, eta: float = 2, keep: int = 1, drop: float = 1) -> int:
     """Return all evaluations: the sum over rounds i = 1, 2, ... of (n - i + 1) b1 eta^(i - 1).
 
     Section 3.1 of the paper for one best arm; with ``keep=2`` the rounds end when two are left
@@ -60,8 +94,9 @@ def total_budget(arms: int, b1: int = 1, eta: float = 2, keep: int = 1) -> int:
         Number of arms at the beginning.
     b1
         Pulls of each arm in the first round.
-    eta, keep
-        Growth of the budget by round, and number of arms that are left.
+    eta, keep, drop
+        Growth of the budget by round, number of arms that are left, and of those that are
+        eliminated after each round, see `round_arms`.
 
     Returns
     -------
@@ -72,11 +107,14 @@ def total_budget(arms: int, b1: int = 1, eta: float = 2, keep: int = 1) -> int:
     --------
     >>> total_budget(3), total_budget(3, b1=4), total_budget(3, eta=4, keep=2)
     (11, 44, 11)
+    >>> total_budget(12), total_budget(12, drop=4)
+    (8178, 52)
     """
-    return sum((arms - k) * pulls for k, pulls in enumerate(round_budgets(arms, b1, eta, keep)))
+    pulls = round_budgets(arms, b1, eta, keep, drop)
+    return sum(map(operator.mul, round_arms(arms, keep, drop), pulls))
 
 
-def first_budget(arms: int, budget: int, eta: float = 2, keep: int = 1) -> int:
+def first_budget(arms: int, budget: int, eta: float = 2, keep: int = 1, drop: float = 1) -> int:
     """Return the largest b1 whose total is within a budget.
 
     Parameters
@@ -85,8 +123,9 @@ def first_budget(arms: int, budget: int, eta: float = 2, keep: int = 1) -> int:
         Number of arms at the beginning.
     budget
         Evaluations in all.
-    eta, keep
-        Growth of the budget by round, and number of arms that are left.
+    eta, keep, drop
+        Growth of the budget by round, number of arms that are left, and of those that are
+        eliminated after each round, see `round_arms`.
 
     Returns
     -------
@@ -103,7 +142,7 @@ def first_budget(arms: int, budget: int, eta: float = 2, keep: int = 1) -> int:
     >>> first_budget(3, 44)
     4
     """
-    least = total_budget(arms, 1, eta, keep)
+    least = total_budget(arms, 1, eta, keep, drop)
     if budget < least:
         raise SkyUsageError(
             _(
@@ -112,15 +151,15 @@ def first_budget(arms: int, budget: int, eta: float = 2, keep: int = 1) -> int:
             hint=_(
                 "give {least} or more, or a smaller eta (eta=1 needs {arms}), or "
                 "method='gp', which needs no more than one"
-            ).format(least=least, arms=total_budget(arms, 1, 1, keep)),
+            ).format(least=least, arms=total_budget(arms, 1, 1, keep, drop)),
         )
     b1 = 1
-    while total_budget(arms, b1 + 1, eta, keep) <= budget:
+    while total_budget(arms, b1 + 1, eta, keep, drop) <= budget:
         b1 += 1
     return b1
 
 
-def _check(arms: int, b1: int, eta: float, keep: int) -> None:
+def _check(arms: int, b1: int, eta: float, keep: int, drop: float) -> None:
     if b1 < 1 or b1 != int(b1):
         raise SkyUsageError(
             _("b1={b1}: every arm is pulled once at least").format(b1=b1), hint=_("give 1 or more")
@@ -134,6 +173,11 @@ def _check(arms: int, b1: int, eta: float, keep: int) -> None:
         raise SkyUsageError(
             _("keep={keep} of {arms} arms").format(keep=keep, arms=arms),
             hint=_("give a number from 1 to {arms}").format(arms=arms),
+        )
+    if not 0 < drop < float("inf") or (drop > 1 and drop != int(drop)):
+        raise SkyUsageError(
+            _("drop={drop}: arms that are eliminated after each round").format(drop=drop),
+            hint=_("give a whole number, or a share of the active arms below 1"),
         )
 
 
@@ -166,6 +210,9 @@ class CloudBandit:
     b1, eta, keep
         First budget, its growth, and how many arms to keep: 2 gives two candidates that were
         searched equally well (appendix E).
+    drop
+        Arms eliminated after each round, or their share of the active ones, see `round_arms`: with
+        many arms the budget of a single one each round grows out of hand (appendix C).
     mode
         ``continuous``: a component keeps what it learned in earlier rounds; ``intermittent``: it
         starts anew in each round, as in the main part of the paper (appendix B).
@@ -173,6 +220,8 @@ class CloudBandit:
         What several values of one point amount to (appendix F).
     spare : int
         Pulls that the formula leaves of a larger budget; the last round has them as well.
+    rounds : tuple of list of int, optional
+        Active arms and pulls of each by round; from the numbers above unless given.
     seed
         Same seed, same trace.
     **options
@@ -196,17 +245,23 @@ class CloudBandit:
         b1: int = 1,
         eta: float = 2,
         keep: int = 1,
+        drop: float = 1,
         mode: Mode = "continuous",
         statistic: Statistic = "mean",
         spare: int = 0,
+        rounds: tuple[list[int], list[int]] | None = None,
         seed: Seed = 0,
         **options: Any,
     ) -> None:
         if mode not in ("continuous", "intermittent"):
             raise SkyUsageError(f"mode={mode!r}", hint=_("give 'continuous' or 'intermittent'"))
         self.space, self.mode, self.keep = space, mode, keep
-        self.budgets = round_budgets(len(space.arms), b1, eta, keep)
-        self.budget = total_budget(len(space.arms), b1, eta, keep) + spare
+        arms = len(space.arms)
+        if rounds is None:
+            pulls = round_budgets(arms, b1, eta, keep, drop)
+            rounds = round_arms(arms, keep, drop), pulls
+        self.sizes, self.budgets = rounds
+        self.budget = sum(map(operator.mul, self.sizes, self.budgets)) + spare
         self.round, self._spare = -1, spare
         self._component, self._options, self._by = component, options, statistic
         self._amount = get_statistic(statistic)
@@ -221,7 +276,7 @@ class CloudBandit:
         cls, space: Space, budget: int, component: str | type[Remembering] = "rbf", **options: Any
     ) -> CloudBandit:
         """Return the bandit of the largest b1 in a budget; the last round uses the remainder."""
-        shape = (options.get("eta", 2), options.get("keep", 1))
+        shape = (options.get("eta", 2), options.get("keep", 1), options.get("drop", 1))
         b1 = first_budget(len(space.arms), budget, *shape)
         spare = budget - total_budget(len(space.arms), b1, *shape)
         return cls(space, component, b1=b1, spare=spare, **options)
@@ -282,9 +337,10 @@ class CloudBandit:
     def _eliminate(self) -> None:
         if self.round == len(self.budgets) - 1:
             return
-        worst = max(self.reward(arm.name) for arm in self.active)
-        equal = [arm for arm in self.active if self.reward(arm.name) == worst]
-        equal[int(self._random.integers(len(equal)))].out = self.round
+        for _place in range(self.sizes[self.round] - self.sizes[self.round + 1]):
+            worst = max(self.reward(arm.name) for arm in self.active)
+            equal = [arm for arm in self.active if self.reward(arm.name) == worst]
+            equal[int(self._random.integers(len(equal)))].out = self.round
 
     def _begin(self) -> None:
         pulls = self.budgets[self.round]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..errors import SkyUsageError
 from ..translation import _
+from .bandit import CloudBandit
 from .components import component
 from .optimizer import Remembering, Seed, Statistic
 from .space import Space
@@ -111,6 +113,76 @@ class Independent(_PerArmOptimizer):
         """Whether no further point will be returned."""
         done = self._exhausted
         return all(self._asked[a] >= n or a in done for a, n in self._shares.items())
+
+
+class SuccessiveHalving(CloudBandit):
+    """A constant share of the arms is eliminated after each round; rounds cost the same.
+
+    Karnin, Koren, Somekh, "Almost optimal exploration in multi-armed bandits" (2013), without the
+    assumption of random rewards as in Jamieson and Talwalkar (2016): of the active arms the best
+    1/eta, rounded up, go on, until one is left. With few arms the rounds are what rounding makes of
+    them, which is the paper's reason (section 3.2) to eliminate one arm each time instead.
+
+    Parameters
+    ----------
+    budget : int
+        Evaluations in all, shared equally by the rounds.
+    component, seed, statistic, **options
+        As of `CloudBandit`.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({arm: {"nodes": [1, 2, 3, 4]} for arm in "ABCD"})
+    >>> halving = SuccessiveHalving(space, budget=12, component="random")
+    >>> halving.sizes, halving.budgets, halving.budget
+    ([4, 2], [1, 3], 12)
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        budget: int,
+        component: str | type[Remembering] = "rbf",
+        *,
+        eta: float = 2,
+        **options: Any,
+    ) -> None:
+        arms = len(space.arms)
+        if not 1 < eta < float("inf"):
+            raise SkyUsageError(
+                _("eta={eta}: 1/eta of the arms go on").format(eta=eta),
+                hint=_("give a number above 1; 2 is usual"),
+            )
+        sizes = _halves(arms, eta)
+        share = budget // len(sizes)
+        if share < arms:
+            raise SkyUsageError(
+                _("a budget of {budget} for {arms} arms in {rounds} rounds").format(
+                    budget=budget, arms=arms, rounds=len(sizes)
+                ),
+                hint=_("give {least} or more, or method='gp', which needs one").format(
+                    least=arms * len(sizes)
+                ),
+            )
+        rounds = (sizes, [share // size for size in sizes])
+        spare = budget - sum(size * pulls for size, pulls in zip(*rounds, strict=True))
+        super().__init__(space, component, rounds=rounds, spare=spare, **options)
+
+    @classmethod
+    def for_budget(
+        cls, space: Space, budget: int, component: str | type[Remembering] = "rbf", **options: Any
+    ) -> SuccessiveHalving:
+        """Return the optimizer: it plans with its budget anyway."""
+        return cls(space, budget, component, **options)
+
+
+def _halves(arms: int, eta: float) -> list[int]:
+    """Return the active arms by round; the last round's best is the answer."""
+    sizes = [arms]
+    while sizes[-1] > eta:
+        sizes.append(min(sizes[-1] - 1, math.ceil(sizes[-1] / eta)))
+    return sizes
 
 
 class RisingBandits(_PerArmOptimizer):

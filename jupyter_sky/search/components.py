@@ -8,7 +8,14 @@ import numpy as np
 
 from ..errors import SkyUsageError, suggest
 from ..translation import _
-from .optimizer import Remembering, Seed, Statistic, expected_improvement, fill_failures
+from .optimizer import (
+    Remembering,
+    Seed,
+    Statistic,
+    expected_improvement,
+    fill_failures,
+    probability_of_improvement,
+)
 from .space import Space
 
 
@@ -70,6 +77,25 @@ class Cheapest(Remembering):
     def _choose(self, left: np.ndarray) -> int:
         prices = self.space.prices[left]
         return self._first(-np.where(np.isnan(prices), np.inf, prices).clip(max=1e300), left)
+
+
+class Exhaustive(Remembering):
+    """Every point once, in the order of the space.
+
+    Parameters
+    ----------
+    space, members, seed, statistic
+        As of `Remembering`.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> Exhaustive(Space.of({"A": {"nodes": [1, 2]}})).ask()
+    0
+    """
+
+    def _choose(self, left: np.ndarray) -> int:
+        return left[0]
 
 
 class RBF(Remembering):
@@ -143,8 +169,16 @@ def _unit(values: np.ndarray) -> np.ndarray:
     return (values - values.min()) / span if span > 0 else np.zeros(len(values))
 
 
+ACQUISITIONS = {
+    "EI": expected_improvement,
+    "PI": probability_of_improvement,
+    "LCB": lambda best, mean, spread: 1.96 * spread - mean,
+}
+"""What a Bayesian optimizer maximizes: expected improvement, its chance, a low confidence bound."""
+
+
 class _Bayesian(Remembering):
-    """Expected improvement under a model of scikit-learn, after some random points."""
+    """Expected improvement, or the like, under a model of scikit-learn, after random points."""
 
     starts = 3
 
@@ -156,9 +190,15 @@ class _Bayesian(Remembering):
         statistic: Statistic = "mean",
         *,
         starts: int | None = None,
+        acquisition: str = "EI",
     ) -> None:
         super().__init__(space, members, seed, statistic)
         self.starts = type(self).starts if starts is None else starts
+        if acquisition not in ACQUISITIONS:
+            raise SkyUsageError(
+                f"acquisition={acquisition!r}", hint=suggest(acquisition, ACQUISITIONS)
+            )
+        self._gain = ACQUISITIONS[acquisition]
         self._features = space.features(self.members)
 
     def _rows(self, points: Any) -> np.ndarray:
@@ -174,7 +214,7 @@ class _Bayesian(Remembering):
             x = np.vstack([x, self._rows(self.pending)])
             y = np.append(y, np.full(len(self.pending), y.min()))
         mean, spread = self._predict(x, y, self._rows(left))
-        return self._first(expected_improvement(y.min(), mean, spread), left)
+        return self._first(self._gain(y.min(), mean, spread), left)
 
     def _predict(
         self, x: np.ndarray, y: np.ndarray, where: np.ndarray
@@ -191,6 +231,8 @@ class BayesianGP(_Bayesian):
         As of `Remembering`.
     starts : int, optional
         Random points before the model is used.
+    acquisition
+        One of `ACQUISITIONS`.
 
     Examples
     --------
@@ -232,6 +274,8 @@ class BayesianForest(_Bayesian):
         As of `Remembering`.
     starts : int, optional
         Random points before the model is used.
+    acquisition
+        One of `ACQUISITIONS`.
 
     Examples
     --------
@@ -300,12 +344,17 @@ def component(
         raise SkyUsageError(f"{name}: {error}", hint=_("see the parameters of its class")) from None
 
 
-COMPONENTS = ("random", "random-repeats", "cheapest", "rbf", "bo-gp", "bo-rf", "tpe")
-"""Names that `component` knows; ``bo-gp`` and ``bo-rf`` need scikit-learn, ``tpe`` optuna."""
+COMPONENTS = (
+    *("random", "random-repeats", "cheapest", "exhaustive", "rbf", "bo-gp", "bo-rf"),
+    *("tpe", "rbfopt"),
+)
+"""Names that `component` knows; ``bo-gp`` and ``bo-rf`` need scikit-learn, ``tpe`` optuna, and
+``rbfopt`` the package of that name."""
 
 
 def _components() -> dict[str, type[Remembering]]:
+    from .rbfopt import RBFOpt
     from .tpe import TPE
 
-    kinds = (RandomSearch, RandomWithRepeats, Cheapest, RBF, BayesianGP, BayesianForest, TPE)
-    return dict(zip(COMPONENTS, kinds, strict=True))
+    own = (RandomSearch, RandomWithRepeats, Cheapest, Exhaustive, RBF, BayesianGP, BayesianForest)
+    return dict(zip(COMPONENTS, (*own, TPE, RBFOpt), strict=True))

@@ -206,6 +206,11 @@ class MeasurementWorkers:
         return [trial for trial, __ in self._running.values()]
 
     @property
+    def points(self) -> tuple[Point, ...]:
+        """Configurations of the runs that go on beside the caller's thread."""
+        return () if self._is_inline else tuple(trial.point for trial in self.trials)
+
+    @property
     def is_busy(self) -> bool:
         """Whether any is running."""
         return bool(self._running)

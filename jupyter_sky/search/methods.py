@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import SkyUsageError, suggest
 from ..translation import _
 from .bandit import CloudBandit
-from .baselines import Independent, RisingBandits
+from .baselines import Independent, RisingBandits, SuccessiveHalving
 from .components import COMPONENTS, component
 from .gaussian_process import FlatGP, Target
 from .optimizer import Optimizer, Seed, Statistic
@@ -21,6 +21,7 @@ _WHOLE_SPACE: dict[str, Callable[..., Optimizer]] = {
     "gp": lambda space, budget, **options: FlatGP(space, **options),
     "transfer": lambda space, budget, **options: Transfer(space, **options),
     "rising-bandits": RisingBandits,
+    "successive-halving": SuccessiveHalving,
     "independent": Independent,
     "smac": lambda space, budget, **options: SMAC(space, budget=budget, **options),
 }

@@ -243,3 +243,10 @@ def expected_improvement(best: float, mean: np.ndarray, spread: np.ndarray) -> n
     spread = np.maximum(spread, _TINY)
     z = (best - mean) / spread
     return spread * (z * ndtr(z) + np.exp(-z * z / 2) / np.sqrt(2 * np.pi))
+
+
+def probability_of_improvement(best: float, mean: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """Chance that a normal Y of some means and standard deviations is below ``best``."""
+    from scipy.special import ndtr
+
+    return ndtr((best - mean) / np.maximum(spread, _TINY))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ..translation import _
 from .measurement import Measurement
 from .space import Point, Space
 
@@ -96,6 +97,8 @@ class SearchResult:
     bounds : mapping
         By arm, the value that something untried there reaches with a chance of 1 in 10, as far as
         the optimizer has a model.
+    running : tuple of Point
+        Configurations that are under way.
 
     Examples
     --------
@@ -110,6 +113,7 @@ class SearchResult:
     stopped: str = ""
     refused: tuple[Try, ...] = ()
     bounds: Mapping[str, float] = field(default_factory=dict, compare=False)
+    running: tuple[Point, ...] = field(default=(), compare=False)
 
     @property
     def best(self) -> Try | None:
@@ -222,12 +226,14 @@ class SearchResult:
                     str(one.point),
                     _seconds(one.seconds),
                     _usd(one.usd),
-                    one.error[:80] or ("best" if one is best else "ok"),
+                    one.error[:80] or (_("best") if one is best else _("ok")),
                 )
             )
-        columns = ("try", "configuration", "time", "cost", "result")
-        title = f"Search for the least {self.minimize}"
-        return Table(title, columns, tuple(rows), note=self.summary, empty="nothing tried yet")
+        columns = (_("try"), _("configuration"), _("time"), _("cost"), _("result"))
+        costs = self.minimize == "cost"
+        title = _("Search for the least cost") if costs else _("Search for the least time")
+        empty = _("nothing tried yet")
+        return Table(title, columns, tuple(rows), note=self.summary, empty=empty)
 
     def to_pandas(self) -> DataFrame:
         """Return the tries as a pandas DataFrame, with a column for each parameter."""
@@ -253,26 +259,36 @@ class SearchResult:
     def summary(self) -> str:
         """Summarize the best configuration and the cost of the search in a line."""
         best, failed = self.best, sum(one.value is None for one in self.tries)
-        found = "nothing succeeded so far"
+        found = _("nothing succeeded so far")
         if best is not None:
             amount = _usd(best.value) if self.minimize == "cost" else _seconds(best.value or 0.0)
-            found = f"best: {best.point}, {amount}"
-        tried = f"{len(self.tries)} of {self.budget} tries" + (f", {failed} failed" * bool(failed))
-        tried += f", {len(self.refused)} refused" * bool(self.refused)
-        spent = f"the search took {_seconds(self.seconds)} and cost {_usd(self.usd)}"
+            found = _("best: {point}, {amount}").format(point=best.point, amount=amount)
+        tried = _("{count} of {budget} tries").format(count=len(self.tries), budget=self.budget)
+        if failed:
+            tried += _(", {count} failed").format(count=failed)
+        if self.refused:
+            tried += _(", {count} refused").format(count=len(self.refused))
+        spent = _("the search took {time} and cost {amount}").format(
+            time=_seconds(self.seconds), amount=_usd(self.usd)
+        )
         return "; ".join(filter(None, [found, tried, spent, self.savings, self.stopped]))
 
     @property
     def savings(self) -> str:
         """Say what the best saves with each run, and when the search has paid back."""
         best, reference, saved = self.best, self.reference, self.saved
-        if best is None or reference is None or not saved or saved <= 0:
+        if best is None or reference is None or saved is None:
             return ""
+        if saved <= 0:
+            alone = sum(one.value is not None for one in self.tries) < 2
+            return "" if alone else _("it saves nothing: the cheapest machine is the best one")
         amount = _usd(saved) if self.minimize == "cost" else _seconds(saved)
         share = 100 * saved / (reference.value or 1.0)
-        words = f"{amount} ({share:.0f} %) a run less than {reference.point}"
+        words = _("{amount} ({share:.0f} %) a run less than {point}").format(
+            amount=amount, share=share, point=reference.point
+        )
         if self.payback_runs is not None:
-            words += f": paid back after {self.payback_runs} runs"
+            words += _(": paid back after {count} runs").format(count=self.payback_runs)
         return words
 
     def __str__(self) -> str:
@@ -301,7 +317,12 @@ class SearchResult:
             path.append(f"L{x:.1f} {y:.1f}")
             before = y
         ends = [_usd(v) if self.minimize == "cost" else _seconds(v) for v in (top, low)]
-        label = f"best {self.minimize} so far: from {ends[0]} to {ends[1]} in {len(curve)} tries"
+        label = _("best {what} so far: from {first} to {last} in {count} tries").format(
+            what=_("cost") if self.minimize == "cost" else _("time"),
+            first=ends[0],
+            last=ends[1],
+            count=len(curve),
+        )
         line = f'<path d="{"".join(path)}" fill="none" stroke="currentColor" stroke-width="1.5"/>'
         return (
             f'<svg role="img" aria-label="{label}" width="{wide}" height="{high}" '
@@ -313,7 +334,7 @@ class SearchResult:
 
 def _usd(usd: float | None) -> str:
     if usd is None:
-        return "unknown"
+        return _("unknown")
     return f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"
 
 

@@ -68,17 +68,19 @@ class Stop:
         best, curve = result.best, result.curve
         if best is None or best.value is None:
             spent = self.usd is not None and (result.usd or 0.0) >= self.usd
-            return f"stopped: ${self.usd:g} are spent" if spent else ""
+            return _("stopped: ${usd:g} are spent").format(usd=self.usd) if spent else ""
         if self.target is not None and best.value <= self.target:
-            return f"stopped: the target of {self.target:g} is reached"
+            return _("stopped: the target of {target:g} is reached").format(target=self.target)
         since = int((curve == curve[-1]).sum()) - 1
         if self.patience is not None and since >= self.patience:
-            return f"stopped: {since} tries without an improvement"
+            return _("stopped: {count} tries without an improvement").format(count=since)
         gain = getattr(optimizer, "expected_gain", None)
         if self.gain is not None and gain is not None and gain < self.gain:
-            return f"stopped: an improvement of {100 * gain:.1f} % is expected"
+            return _("stopped: an improvement of {share:.1f} % is expected").format(
+                share=100 * gain
+            )
         if self.usd is not None and (result.usd or 0.0) >= self.usd:
-            return f"stopped: ${self.usd:g} are spent"
+            return _("stopped: ${usd:g} are spent").format(usd=self.usd)
         return ""
 
 
@@ -107,7 +109,7 @@ class Search:
     log, header
         A file to write to and to go on from, and what says which search it is.
     watch
-        Called with the result so far after each try.
+        Called with the result so far after each try, and when tries beside it have begun.
 
     Examples
     --------
@@ -169,20 +171,22 @@ class Search:
                 while self._workers.has_capacity and (self._start_due() or self._next(log)):
                     pass
                 if self._workers.is_busy:
+                    self._show()
                     self._await(log)
                 elif not self._wait_for_machines(log):
                     break
         finally:
             self._workers.close()
             log.close()
-        self.result = replace(self.result, stopped=self._reason() or self._end_reason())
+        why = self._reason() or self._end_reason()
+        self.result = replace(self.result, stopped=why, running=())
         return self.result
 
     def _reason(self) -> str:
         if time.monotonic() >= self._ends:
             return _("stopped: the deadline has passed")
         if self._limits.usd is not None and self._spent() >= self._limits.usd:
-            return f"stopped: ${self._limits.usd:g} are spent"
+            return _("stopped: ${usd:g} are spent").format(usd=self._limits.usd)
         return self._stop.reason(self.result, self._optimizer) if self.result.tries else ""
 
     def _end_reason(self) -> str:
@@ -192,7 +196,8 @@ class Search:
             return _("stopped: what is left of ${usd:g} is not enough for another try").format(
                 usd=self._limits.usd
             )
-        return "nothing was left to try" if self._optimizer.finished else "no more was asked for"
+        is_over = self._optimizer.finished
+        return _("nothing was left to try") if is_over else _("no more was asked for")
 
     # -- one try -------------------------------------------------------------------------------
 
@@ -278,7 +283,14 @@ class Search:
             self._drop(number, log)
         if self._watch is not None:
             bounds = getattr(self._optimizer, "arm_bounds", dict)()
-            self.result = replace(self.result, bounds=bounds)
+            self.result = replace(self.result, bounds=bounds, running=self._workers.points)
+            self._watch(self.result)
+
+    def _show(self) -> None:
+        """Tell the watcher of runs that have begun, if they go on beside this thread."""
+        running = self._workers.points
+        if self._watch is not None and running and running != self.result.running:
+            self.result = replace(self.result, running=running)
             self._watch(self.result)
 
     def _wait_for_machines(self, log: SearchLog) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import SkyUsageError, suggest
 from .optimizer import Remembering, Seed, Statistic, fill_failures
 from .optional_dependencies import import_optional
 from .space import Space
@@ -27,6 +28,12 @@ class SMAC(Remembering):
     ----------
     budget : int
         Evaluations in all; SMAC lays out its first design by it.
+    facade
+        ``hpo``, for hyperparameters, or ``ac``, for the configuration of algorithms.
+    challengers : int, optional
+        Candidates of each search for the next point; the facade's number unless given.
+    random : float, optional
+        Share of points that are drawn; the facade's unless given.
 
     Examples
     --------
@@ -41,6 +48,9 @@ class SMAC(Remembering):
         statistic: Statistic = "mean",
         *,
         budget: int = 50,
+        facade: str = "hpo",
+        challengers: int | None = None,
+        random: float | None = None,
     ) -> None:
         super().__init__(space, members, seed, statistic)
         configspace = import_optional("ConfigSpace", "the method 'smac'")
@@ -58,19 +68,35 @@ class SMAC(Remembering):
             deterministic=True,
             output_directory=folder,
         )
-        facade = smac.HyperparameterOptimizationFacade
-        self._smac = facade(
+        facades = {
+            "hpo": smac.HyperparameterOptimizationFacade,
+            "ac": smac.AlgorithmConfigurationFacade,
+        }
+        if facade not in facades:
+            raise SkyUsageError(f"facade={facade!r}", hint=suggest(facade, facades))
+        kind, parts = facades[facade], {}
+        if challengers is not None:
+            parts["acquisition_maximizer"] = kind.get_acquisition_maximizer(
+                scenario, challengers=challengers
+            )
+        if random is not None:
+            parts["random_design"] = kind.get_random_design(scenario, probability=random)
+        self._smac = kind(
             scenario,
             target_function=lambda config, seed: 0.0,  # it is asked and told instead
-            initial_design=facade.get_initial_design(
-                scenario, n_configs=max(1, min(10, budget // 3))
-            ),
+            initial_design=self._first_design(smac, scenario, budget),
+            **parts,
             overwrite=True,
             logging_level=False,
         )
         self._index = {str(space[int(i)]): int(i) for i in self.members}
         self._infos: dict[int, Any] = {}
         self._exhausted = False
+
+    def _first_design(self, smac: Any, scenario: Any, budget: int) -> Any:
+        """Return what is tried before there is a model, of both facades alike."""
+        kind = smac.HyperparameterOptimizationFacade
+        return kind.get_initial_design(scenario, n_configs=max(1, min(10, budget // 3)))
 
     def _design(self, configspace: Any, seed: int) -> Any:
         points = [self.space[int(index)] for index in self.members]

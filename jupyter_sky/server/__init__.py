@@ -20,8 +20,10 @@ def load(server_app: Any) -> None:
 
     from . import (
         bags,
+        cell_states,
         clusters,
         cost,
+        examples,
         files,
         form,
         notebook_runs,
@@ -40,7 +42,8 @@ def load(server_app: Any) -> None:
     web.settings["jupyter_sky"] = service = SkyService(server_app, logger)
     cost.enforce_budget(service)
     base = web.settings["base_url"]
-    modules = (overview, clusters, files, runs, notebook_runs, pipelines, bags, offers, form, cost)
+    own = (overview, clusters, files, runs, notebook_runs, pipelines, cell_states, bags)
+    modules = (*own, offers, form, cost, examples)
     web.add_handlers(
         ".*$",
         [

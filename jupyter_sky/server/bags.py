@@ -24,6 +24,7 @@ _BAG = r"bags/([^/]+)"
 _SUBMITTED = (
     *("command", "call", "sweep", "jobs", "where", "n", "seed", "sampler", "name", "need"),
     *("deadline", "budget", "resources", "machines", "per_machine", "retries", "timeout", "size"),
+    *("explore", "slurm"),
 )
 """Keys of a bag that is submitted: those of `sky.bag` and `sky.sweep`."""
 _OF_SWEEP = ("where", "n", "seed", "sampler")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..clouds.launch_support import runs_here
 from ..errors import SkyError, SkyUsageError
 from ..translation import _
 from .handler import SkyHandler, StateConflict, authorized
@@ -82,7 +83,7 @@ def get_ssh_command(service: SkyService, name: str) -> dict[str, Any]:
 
     row = service.live_cluster(name)
     path = Path(row.connection["file"])
-    if row.cloud == "local":
+    if runs_here(row.cloud):
         folder = path.parents[1]
         raise StateConflict(
             _("cluster {name} is on this machine: {folder}").format(name=name, folder=folder),
@@ -108,7 +109,7 @@ def get_launch_log(service: SkyService, name: str) -> dict[str, Any]:
     else:
         folder = launch_records().folder(row.connection.get("token", ""))
     text = format_stages(folder / STAGES)
-    if not text and row.cloud == "local":
+    if not text and runs_here(row.cloud):
         text = _("{name} runs on this machine: nothing had to be launched\n").format(name=name)
     return {"text": text or _("no stage has begun yet\n")}
 

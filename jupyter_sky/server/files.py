@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from ..clouds.launch_support import runs_here
 from ..errors import SkyError, SkyTransferError, SkyUsageError
 from ..executor.file_targets import RemoteFile
 from ..translation import _
@@ -45,7 +46,7 @@ class HeadFiles:
     @property
     def is_local(self) -> bool:
         """Whether the head node is this machine."""
-        return self._row.cloud == "local"
+        return runs_here(self._row.cloud)
 
     def ask(self, do: str, path: str, **content: Any) -> tuple[dict[str, Any], bytes]:
         """Return an answer and its bytes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ..clouds.launch_support import runs_here
 from ..errors import SkyError
 from ..translation import _
 from .snapshot import describe_orphan
@@ -62,7 +63,7 @@ def _interrupt_waiting_runs(
         row = rows.get(run.cluster)
         if row is None or not run.stop or run.is_monitored():
             continue
-        if row.cloud == "local" or connections.is_open(row):
+        if runs_here(row.cloud) or connections.is_open(row):
             with suppress(SkyError):
                 ranks = list(range(row.nodes))
                 connections.ask(row, "interrupt", run=run.run_id, ranks=ranks)
@@ -80,7 +81,7 @@ def check_unwatched_runs(session: Session, connections: ConnectionPool) -> dict[
     ends: dict[str, tuple[str, float]] = {}
     for run in unwatched:
         row = up.get(run.cluster)
-        if row is None or (row.cloud != "local" and not connections.is_open(row)):
+        if row is None or (not runs_here(row.cloud) and not connections.is_open(row)):
             continue
         end = _find_end(connections, row, run)  # the next kernel closes it in the store
         if end is not None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..clouds.launch_support import runs_here
 from ..errors import SkyError
 from ..executor.output_area import Entry, OutputArea
 from ..translation import _
@@ -125,7 +126,7 @@ def read_journal(service: SkyService, row: RunRow, since: int) -> tuple[list[Ent
     """
     cluster = service.session.store.cluster(row.cluster) if row.nodes else None
     if cluster is not None and cluster.created <= row.started + 1.0:
-        if cluster.cloud == "local" and "file" in cluster.connection:
+        if runs_here(cluster.cloud) and "file" in cluster.connection:
             folder = Path(cluster.connection["file"]).parents[1] / "journal"
             if folder.is_dir():
                 return service.journals.read(folder / f"{row.run_id}.jsonl", since)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..clouds.launch_support import runs_here
 from ..config import project_file
 from ..errors import SkyError
 from ..translation import _
@@ -191,7 +192,7 @@ class SkyService:
         self.update_snapshot(**reconcile(self.session, self.connections))
         for row in self.session.store.clusters():
             # a new connection to a machine elsewhere is for those who look at that cluster
-            if row.cloud == "local" or self.connections.is_open(row):
+            if runs_here(row.cloud) or self.connections.is_open(row):
                 with contextlib.suppress(SkyError):
                     self.ask(row, "use")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,20 @@ _CERTIFICATES = ("SSL_CERT_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH")
 def session_channel(path: Path) -> ChannelBuilder:
     """Return the builder of connections to the session that a file describes.
 
-    Tokens expire within a query: each request has that of the file as it is then.
+    Tokens expire within a query, which the client then resumes with the metadata that it began
+    with: so they are no metadata of the builder but of the calls.
     """
     import grpc
     from pyspark.sql.connect.client import ChannelBuilder
 
     endpoint = json.loads(path.read_text())
     headers = newest_headers(path)
+
+    def add_headers(context: Any, callback: Callable[..., None]) -> None:
+        try:
+            callback(headers(), None)
+        except (OSError, ValueError) as error:  # the session has ended, and its folder with it
+            callback((), error)
 
     class SessionChannel(ChannelBuilder):
         """Connections to one session."""
@@ -33,11 +40,10 @@ def session_channel(path: Path) -> ChannelBuilder:
             return endpoint["host"].rpartition(":")[0]
 
         def toChannel(self) -> Any:
-            credentials = grpc.ssl_channel_credentials(_authorities(endpoint["authority"]))
+            tls = grpc.ssl_channel_credentials(_authorities(endpoint["authority"]))
+            tokens = grpc.metadata_call_credentials(add_headers)
+            credentials = grpc.composite_channel_credentials(tls, tokens)
             return self._secure_channel(endpoint["host"], credentials)
-
-        def metadata(self) -> Iterable[tuple[str, str]]:
-            return [*super().metadata(), *headers()]
 
     return SessionChannel()
 

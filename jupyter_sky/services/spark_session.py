@@ -130,10 +130,13 @@ def _begin(path: Path, endpoint: dict[str, Any]) -> SparkSession:
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     session: Any
     if "headers" in endpoint:
-        session = SparkSession.builder.channelBuilder(session_channel(path)).create()
+        # functions of `pyspark.sql` ask it for which client they work, as `remote` says it
+        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+        session = ConnectSession.builder.channelBuilder(session_channel(path)).create()
     else:
         # the only host name for which the client sends a token without TLS is `localhost`
         url = f"sc://localhost:{endpoint['port']}/;token={endpoint['token']}"

@@ -27,7 +27,8 @@ def describe_bag(bag: BagRun) -> dict[str, Any]:
         ``name``; ``headline``, a sentence; ``states``, the number of jobs by state; ``total``;
         ``table`` of the jobs that ended last, as HTML; ``failures``, reasons with their numbers;
         ``events`` of machines; ``seconds_left`` and ``usd_total``, each with ``mean``, ``low`` and
-        ``high``; ``over`` and ``carried_out``.
+        ``high``; ``usd_on_demand``, the cost of the work up to now on machines on demand, where
+        known; ``warning``, of the deadline; ``over`` and ``carried_out``.
     """
     report = bag.report()
     return {
@@ -40,6 +41,8 @@ def describe_bag(bag: BagRun) -> dict[str, Any]:
         "events": [{"at": at, "text": text} for at, text in bag.events()[-20:]],
         "usd": report.usd,
         "seconds_left": report.seconds_left and asdict(report.seconds_left),
+        "usd_on_demand": report.usd_on_demand,
+        "warning": report.warning,
         "usd_total": report.usd_total and asdict(report.usd_total),
         "over": report.reason is not None,
         "carried_out": report.is_carried_out,

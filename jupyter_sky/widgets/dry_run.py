@@ -9,7 +9,7 @@ from ..ledger.ledger import format_usd
 from ..optimizer.plan import Plan
 from ..tables import Table
 from ..translation import _
-from .plan import block, folded, footer, machine, place, rate, request_table
+from .plan import block, folded, footer, machine, old_prices, place, rate, request_table
 from .plan_format import format_clock
 
 
@@ -69,12 +69,14 @@ class DryRun:
 
     def __str__(self) -> str:
         notes = (f"  {line}" for line in footer(self.plan))
-        return "\n".join([self.sentence, self.details, str(self.table()), *notes])
+        old = [*filter(None, [old_prices(self.plan)])]
+        return "\n".join([*old, self.sentence, self.details, str(self.table()), *notes])
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
         notes = "".join(block(line) for line in footer(self.plan))
-        head = block(self.sentence, "font-weight: 600") + block(self.details)
+        old = block(text) if (text := old_prices(self.plan)) else ""
+        head = old + block(self.sentence, "font-weight: 600") + block(self.details)
         return head + self.table()._repr_html_() + folded(_("Sources and assumptions"), notes)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import date
 from html import escape
 from typing import TYPE_CHECKING
 
 from ..catalog.price_origin import describe_origin
+from ..catalog.regions import OLD_DAYS, days_since
 from ..ledger.ledger import format_rate, format_usd
 from ..optimizer.plan import Plan, PlanView, register_view
 from ..quantities import format_vcpus
@@ -39,9 +41,15 @@ _BLOCK = f"{TABLE}; padding: 2px 8px; overflow-wrap: anywhere"
 def to_text(plan: Plan) -> str:
     """Return the plan as plain text."""
     _compute_explanations(plan)
+    old = [*filter(None, [old_prices(plan)])]
     if len(plan) == 1 and not plan.moves:
-        return "\n".join([str(request_table(plan)), *footer(plan)])
-    parts = [str(tasks_table(plan)), *filter(None, [summary_sentence(plan)]), gantt_text(plan)]
+        return "\n".join([*old, str(request_table(plan)), *footer(plan)])
+    parts = [
+        *old,
+        str(tasks_table(plan)),
+        *filter(None, [summary_sentence(plan)]),
+        gantt_text(plan),
+    ]
     if any(move.gb for move in plan.moves):
         parts.append(str(moves_table(plan)))
     parts += map(str, _other(plan))
@@ -54,10 +62,12 @@ def to_html(plan: Plan) -> str:
     visible = "".join(map(block, filter(None, [*plan.obstacles, _more_calls(plan)])))
     notes = "".join(block(line) for line in (str(plan.certificate), *plan.notes))
     fold = folded(_("Sources and assumptions"), notes) + visible
+    old = block(text) if (text := old_prices(plan)) else ""
     if len(plan) == 1 and not plan.moves:
-        return request_table(plan)._repr_html_() + fold
+        return old + request_table(plan)._repr_html_() + fold
     moved = [move for move in plan.moves if move.gb]
     parts = [
+        old,
         block(headline(plan), "font-weight: 600"),
         block(summary_sentence(plan)),
         draw_graph(plan),
@@ -201,6 +211,28 @@ def _more_calls(plan: Plan) -> str:
     if plan.planner is None or plan.alternatives_ is not None:
         return ""
     return _("what else could be done, and what it costs: plan.compared(), plan.alternatives()")
+
+
+def old_prices(plan: Plan, today: date | None = None) -> str:
+    """Return a sentence about prices of a plan that are older than a month; empty without any.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    today
+        Day from which their age is counted; the present unless given.
+    """
+    ages = {
+        one.offer.cloud: age
+        for one in plan.tasks
+        if (age := days_since(one.offer.date, today)) is not None and age > OLD_DAYS
+    }
+    if not ages:
+        return ""
+    return _("prices are {days} days old: %sky catalog refresh {clouds}").format(
+        days=max(ages.values()), clouds=" ".join(sorted(ages))
+    )
 
 
 def prices_from(offers: Iterable[Offer]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..pipelines.run_report import TaskReport
@@ -150,3 +150,45 @@ def group_tasks(
 def describe_time(seconds: float | None) -> str:
     """Return a time in words; nothing where it is not known."""
     return "" if seconds is None else format_elapsed(seconds)
+
+
+def describe_facts(task: ShownTask, why: str = "") -> str:
+    """Return state, time, cost, place and reason of a task, beside what was planned.
+
+    Parameters
+    ----------
+    task
+        A task, or those of one cell.
+    why
+        Why it runs.
+
+    Examples
+    --------
+    >>> report = TaskReport("fit", Phase.SUCCEEDED, "", "aws a", 3.0, 0.1, 60.0, 0.2)
+    >>> describe_facts(ShownTask("fit", (report,), ()))
+    '✓ succeeded · 3.0 s of 1:00 planned · $0.10 of $0.20 planned · aws a'
+    """
+    facts = [task.state]
+    planned = [each.planned_seconds for each in task.reports if not each.is_assumed]
+    if task.seconds is not None:
+        facts.append(_of_plan(format_elapsed(task.seconds), planned, format_elapsed))
+    if task.usd:
+        dollars = [each.planned_usd for each in task.reports if not each.is_assumed]
+        facts.append(_of_plan(_usd(task.usd), dollars, _usd))
+    places = dict.fromkeys(each.place for each in task.reports)
+    reasons = dict.fromkeys(each.reason for each in task.reports)
+    kept = all(each.is_kept for each in task.reports)
+    return " · ".join(filter(None, [*facts, *places, *reasons, "" if kept else why]))
+
+
+def _usd(value: float) -> str:
+    return f"${value:.4f}" if value < 0.095 else f"${value:.2f}"
+
+
+def _of_plan(
+    value: str, planned: Sequence[float | None], format_value: Callable[[float], str]
+) -> str:
+    known = [each for each in planned if each is not None]
+    if not known or len(known) < len(planned):
+        return value
+    return _("{value} of {planned} planned").format(value=value, planned=format_value(sum(known)))

@@ -33,7 +33,7 @@ def describe_run(run: PipelineRun) -> dict[str, Any]:
     tasks = group_tasks(run.graph, found.reports, run.sweeps)
     return {
         "name": run.name,
-        "headline": found.table.title,
+        "headline": found.headline,
         "graph": draw_run_graph(tasks),
         "chart": draw_run_chart(tasks, run.plan, found.begun, found.until),
         "table": found.table._repr_html_(),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from html import escape
 from typing import Any
 
 from ..ledger.ledger import format_usd
@@ -11,6 +9,9 @@ from ..search.result import SearchResult, Target
 from ..tables import Table
 from ..translation import _
 from .plan import block
+
+MIME = "application/vnd.jupyter-sky.view+json"
+"""As of `view.View`, which brings anywidget."""
 
 
 def format_value(value: float | None, minimize: Target) -> str:
@@ -45,32 +46,63 @@ def arms_table(found: SearchResult) -> Table:
     return Table("", columns, tuple(rows))
 
 
-def to_html(found: SearchResult) -> str:
-    """Return a search as HTML: its summary, its clouds, its trials."""
-    return (
-        block(found.summary, "font-weight: 600")
-        + arms_table(found)._repr_html_()
-        + found._repr_html_()
-    )
+def running_words(found: SearchResult) -> str:
+    """Say which configurations are under way; empty when none is."""
+    if not found.running:
+        return ""
+    return _("running: {points}").format(points="; ".join(map(str, found.running)))
 
 
-def to_text(found: SearchResult) -> str:
+def to_html(found: SearchResult, trials: bool = True) -> str:
+    """Return a search as HTML: its summary, its clouds, what runs, and its trials unless told."""
+    parts = [block(found.summary, "font-weight: 600"), arms_table(found)._repr_html_()]
+    if found.running:
+        parts.append(block(running_words(found)))
+    return "".join([*parts, found._repr_html_() if trials else ""])
+
+
+def to_text(found: SearchResult, trials: bool = True) -> str:
     """Return a search as plain text."""
-    return "\n\n".join([str(arms_table(found)), str(found.table())])
+    table = str(found.table()) if trials else found.summary
+    return "\n\n".join(filter(None, [str(arms_table(found)), running_words(found), table]))
 
 
-def live_view(shell: Any) -> Callable[[SearchResult], None]:
-    """Return a function that shows a search in the output of the cell, each time anew."""
-    from IPython.display import display
+class LiveView:
+    """A search in the output of its cell, shown anew after each trial.
 
-    if shell is None:
-        return lambda found: print(found.summary, flush=True)
-    begun = _("searching: the first trials are being launched")
-    data = {"text/plain": begun, "text/html": f"<div>{escape(begun)}</div>"}
-    shown = display(data, raw=True, display_id=True)
+    Parameters
+    ----------
+    shell
+        Of the notebook; without one its summary is printed.
+    """
 
-    def show(found: SearchResult) -> None:
-        data = {"text/plain": to_text(found), "text/html": to_html(found)}
-        shown.update(data, raw=True)  # type: ignore[union-attr]
+    def __init__(self, shell: Any) -> None:
+        self._is_printed = shell is None
+        self._shown: Any = None
 
-    return show
+    def __call__(self, found: SearchResult, line: str = "", trials: bool = True) -> None:
+        """Show what is known.
+
+        Parameters
+        ----------
+        line
+            With the best machines, once the search is over: JupyterLab has a button that writes it
+            into the cell.
+        trials
+            Whether to list the trials: not once the result itself is shown below.
+        """
+        from IPython.display import display
+
+        if self._is_printed:
+            print(found.summary, flush=True)
+            return
+        data: dict[str, Any] = {
+            "text/plain": to_text(found, trials),
+            "text/html": to_html(found, trials),
+        }
+        if line:
+            data[MIME] = {"version": 1, "view": "search", "state": {"line": line}}
+        if self._shown is None:  # not before the first trial has begun: what is wrong is said first
+            self._shown = display(data, raw=True, display_id=True)
+        else:
+            self._shown.update(data, raw=True)

@@ -137,6 +137,21 @@ export interface IListedRun {
   carried_out: boolean; // by a process that lives
 }
 
+/** Task of a notebook's newest run as a graph. */
+export interface ICellState {
+  id: string; // of its cell
+  source: string; // of the cell as it runs
+  task: string;
+  phase: string;
+  words: string;
+}
+
+export interface ICellStates {
+  run: string | null;
+  over: boolean;
+  cells: ICellState[];
+}
+
 export interface IOutputs {
   outputs: unknown[];
   next: number;
@@ -249,6 +264,11 @@ export class Api {
   /** The newest bags of jobs, and the number of older ones. */
   bags(): Promise<{ runs: IListedRun[]; more: number }> {
     return this.get('bags');
+  }
+
+  /** Copies the example notebooks below the server's folder; answers their paths. */
+  copyExamples(): Promise<{ paths: string[] }> {
+    return this.post('examples');
   }
 
   offers(query: {

@@ -2,8 +2,10 @@
 
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ILayoutRestorer } from '@jupyterlab/application';
+import { INotebookTracker } from '@jupyterlab/notebook';
 
 import { render } from '../../jupyter_sky/widgets/static/run.js';
+import { showCellStates } from './cellStates';
 import { askServer, pipelineKind } from './pipelineList';
 import { addRunTabs } from './runTabs';
 import { ISky } from './tokens';
@@ -16,8 +18,13 @@ export const pipelines: JupyterFrontEndPlugin<void> = {
   description: 'Runs of graphs of tasks, with their states, times and costs.',
   autoStart: true,
   requires: [ISky],
-  optional: [ILayoutRestorer],
-  activate: (app: JupyterFrontEnd, sky: ISky, restorer: ILayoutRestorer | null): void => {
+  optional: [ILayoutRestorer, INotebookTracker],
+  activate: (
+    app: JupyterFrontEnd,
+    sky: ISky,
+    restorer: ILayoutRestorer | null,
+    notebooks: INotebookTracker | null
+  ): void => {
     const { api, _ } = sky;
     // a run as the last value of a cell
     addView('run', (state, { host }) => render({ el: host, ask: askServer(api, state.run), _ }));
@@ -32,5 +39,6 @@ export const pipelines: JupyterFrontEndPlugin<void> = {
       focus: '[data-task]',
       mount: (host, name) => render({ el: host, ask: askServer(api, name), _ })
     });
+    if (notebooks) showCellStates(notebooks, sky, run => app.commands.execute(OPEN_PIPELINE, { name: run }));
   }
 };

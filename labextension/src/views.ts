@@ -19,6 +19,8 @@ export interface IShown {
 /** Access of a view to its output in the notebook. */
 export interface IPlace {
   host: HTMLElement;
+  /** What other front ends show. */
+  html: string;
   sky: ISky;
   /** Saves the view's static HTML and text in the notebook. */
   keep(state: Record<string, any>, html: string, text: string): void;
@@ -62,7 +64,8 @@ class RenderedView extends Widget implements IRenderMime.IRenderer {
           'text/plain': text
         }
       });
-    this.take = show(shown.state, { host, sky: this.sky, keep });
+    const html = String(model.data['text/html'] ?? '');
+    this.take = show(shown.state, { host, html, sky: this.sky, keep });
   }
 
   dispose(): void {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -54,6 +55,8 @@ def read_sources(path: Path) -> list[Source]:
     return [source for source in sources if "skip-execution" not in source.tags]
 
 
+_MACRO = re.compile(r"^\s*%macro\s+(?:-\w+\s+)*(\w+)", re.MULTILINE)
+_COMMAND = re.compile(r"[A-Za-z_]\w* +[\w\"'/.~-].*")
 _SETUP = re.compile(
     r"^\s*%(config|precision|env|set_env|matplotlib|load_ext|pylab|reset)\b"
     r"|register_\w*magic|\bfor_type|ast_transformers|input_transformers|ast_node_interactivity"
@@ -82,12 +85,15 @@ def make_variant(sources: list[Source], mode: Mode, sync: bool, other: Mode = "r
     start = f"{SKY_LINE}{' --sync .' if sync else ''}\npass"
     cells = [new("%load_ext jupyter_sky"), new(f"# {start}" if mode == "plain" else start)]
     compared, remote = [], set()
+    macros = {name for source in sources for name in _MACRO.findall(source.text)}
     for position, source in enumerate(sources):
         line = _sky_line(sources, position, mode)
         if line is not None:
             remote.add(len(cells))
         compared.append(len(cells))
-        cells.append(new(_with_line(source.text, line), metadata={"tags": list(source.tags)}))
+        is_bare = mode == "plain" and is_command(source.text, macros)
+        text = source.text if is_bare else _with_line(source.text, line)
+        cells.append(new(text, metadata={"tags": list(source.tags)}))
         if "mixed" in (mode, other) and _SETUP.search(source.text):
             cells.append(new(_repeated(source.text, line, mode)))
     if mode != "plain":
@@ -113,6 +119,20 @@ def _with_line(text: str, line: str | None) -> str:
         return f"{line}\n{text}"
     # a comment in the place of the line, so that lines have the same numbers in tracebacks
     return text if text.lstrip().startswith("%%") else f"# {SKY_LINE}\n{text}"
+
+
+def is_command(text: str, macros: Collection[str]) -> bool:
+    """Return whether IPython takes a cell of one line for a macro, an alias, a magic or a call.
+
+    It does so only where that line is the whole cell.
+
+    Examples
+    --------
+    >>> [is_command(text, {"mac"}) for text in ("mac", "ls docs", 'len "abc"', "x = 1", "1 +")]
+    [True, True, True, False, False]
+    """
+    line = text.strip()
+    return line in macros or (_parse(line) is None and bool(_COMMAND.fullmatch(line)))
 
 
 def _repeated(text: str, line: str | None, mode: Mode) -> str:

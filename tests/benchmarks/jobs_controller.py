@@ -22,8 +22,11 @@ import numpy as np
 from jupyter_sky.errors import SkyError, SkyNodeLost
 from jupyter_sky.jobs import controller
 from jupyter_sky.jobs.application import App, FunctionApp
+from jupyter_sky.jobs.backlog import MachineKind
 from jupyter_sky.jobs.controller import BagController
+from jupyter_sky.jobs.job_forecast import DegradedOption
 from jupyter_sky.jobs.job_queue import JobQueue
+from jupyter_sky.jobs.outlook import FleetView
 from jupyter_sky.jobs.values import BagSettings, JobOutcome, OpenJob
 from jupyter_sky.preemption import Model
 
@@ -153,6 +156,16 @@ class VirtualFleet:
     def take_events(self) -> list[str]:
         return []
 
+    def view(self, now: float) -> FleetView:
+        return FleetView()
+
+    def alternatives(self) -> tuple[DegradedOption, ...]:
+        return ()
+
+    def grow(self, slots: int, kind: MachineKind | None = None) -> None: ...
+
+    def exchange(self, age: float) -> None: ...
+
     def end(self) -> None:
         for machine in self.machines:
             self.machine_hours += max(self.now - machine.born, 0.0)
@@ -198,14 +211,22 @@ class Killed(BaseException):
     """The controller's process ends here."""
 
 
+LOSS = 0.02
+"""Share of messages that are lost with their machine, and of those whose answer is."""
+
+
 class InstantFleet:
-    """Machines that have a result as soon as a job is sent; counts how often each has run."""
+    """Machines that have a result as soon as a job is sent; counts how often each has run.
+
+    Some messages are lost before their jobs run, as with a machine that is taken, and of some the
+    jobs run and the answer is lost, as with a link that breaks.
+    """
 
     error: SkyError | None = None
     slots = 2
 
-    def __init__(self, runs: dict[int, int]) -> None:
-        self.runs = runs
+    def __init__(self, runs: dict[int, int], rng: random.Random) -> None:
+        self.runs, self.rng = runs, rng
 
     def begin(self, jobs: int) -> None: ...
 
@@ -213,8 +234,15 @@ class InstantFleet:
         self, app: App, jobs: Sequence[OpenJob], timeout: float | None
     ) -> Future[list[JobOutcome]]:
         future: Future[list[JobOutcome]] = Future()
+        fate = self.rng.random()
+        if fate < LOSS:
+            future.set_exception(SkyNodeLost("the cloud took it"))
+            return future
         for job in jobs:
             self.runs[job.number] = self.runs.get(job.number, 0) + 1
+        if fate < 2 * LOSS:
+            future.set_exception(SkyNodeLost("the link broke"))
+            return future
         value = cloudpickle.dumps(None)
         future.set_result([JobOutcome(job.number, value, seconds=1e-4) for job in jobs])
         return future
@@ -230,6 +258,16 @@ class InstantFleet:
 
     def take_events(self) -> list[str]:
         return []
+
+    def view(self, now: float) -> FleetView:
+        return FleetView()
+
+    def alternatives(self) -> tuple[DegradedOption, ...]:
+        return ()
+
+    def grow(self, slots: int, kind: MachineKind | None = None) -> None: ...
+
+    def exchange(self, age: float) -> None: ...
 
     def give_back(self, jobs: int) -> None: ...
 
@@ -252,7 +290,7 @@ class _Watch:
 
 
 def kill_controllers(jobs: int, seed: int) -> dict[str, float]:
-    """Kill controllers of one bag at random steps until one ends it.
+    """Kill controllers of one bag at random steps until one ends it; lose machines and links.
 
     Returns
     -------
@@ -281,7 +319,7 @@ def kill_controllers(jobs: int, seed: int) -> dict[str, float]:
             watch = _Watch(rng.randrange(3, 60))
             try:
                 record, app = queue.read("bag"), FunctionApp(int)
-                BagController(queue, record, app, InstantFleet(runs), at_point=watch).run()
+                BagController(queue, record, app, InstantFleet(runs, rng), at_point=watch).run()
                 is_over = True
             except Killed:
                 resumed += watch.first_sent

@@ -230,9 +230,10 @@ class Book:
 
     def printed(self, kill: Kill) -> list[str]:
         """Return the lines that the engine has printed, by the journals on disk."""
-        return [line for line, _ in self._entries(kill)]
+        return "".join(text for text, _ in self._entries(kill)).splitlines()
 
     def _entries(self, kill: Kill) -> list[tuple[str, float]]:
+        """Return texts and times of the journal; a line may stand in several entries."""
         found = []
         for file in (self.home / "sky_data_dir").glob("*/*/journal/*.jsonl"):
             text = file.read_text()
@@ -240,8 +241,7 @@ class Book:
                 continue
             for line in text.splitlines():
                 entry = json.loads(line)
-                content = entry["content"].get("text", "")
-                found += [(one, entry["time"]) for one in content.splitlines()]
+                found.append((entry["content"].get("text", ""), entry["time"]))
         return found
 
     def _judge(self, kill: Kill, shown: Shown, printed: list[str]) -> None:

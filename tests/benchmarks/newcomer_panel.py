@@ -31,11 +31,11 @@ def tabs_by_arrows(scene: Scene) -> None:
     """Arrow keys go through the tabs of the panel."""
     scene.show_panel()
     scene.page.locator(".jsky-Panel [role=tab]").first.click()
-    names = []
-    for _ in range(4):
+    names, tabs = [], ["Clusters", "Runs", "Pipelines", "Jobs", "Offers", "Cost"]
+    for _ in tabs:
         names.append(scene.page.evaluate("document.activeElement.textContent"))
         scene.press("ArrowRight")
-    assert names == ["Clusters", "Runs", "Offers", "Cost"], names
+    assert names == tabs, names
 
 
 @step

@@ -1,7 +1,8 @@
 """Runs of graphs: their controller's time, its ends at every step, and a kernel that is killed.
 
 ``plan_1000_s`` is the time in which a graph of 1,000 tasks is planned as `sky.run` does it.
-``overhead_over_dask`` compares 1,000 trivial tasks with Dask.
+``overhead_over_dask`` compares 1,000 trivial tasks with Dask, ``overhead_over_prefect`` with
+Prefect, which is installed into an environment that is removed afterwards.
 ``stale_wrong`` counts tasks that ran or were skipped wrongly after ``stale_edits`` edits of a
 notebook and its files, in real runs; ``cache_hit_ms`` is the time in which a kept result is found
 and taken.
@@ -51,8 +52,8 @@ EXPECTED = {"prepare": 1, "left": 2, "right": 1, "join": 2, "report": 1}
 """Attempts where an attempt of left ends with an error, and one of join with its cluster."""
 
 
-def main(quick: bool = False, prefect: bool = False) -> dict[str, float]:
-    """Return the figures; those beside Prefect only where it is to be installed."""
+def main(quick: bool = False, prefect: str = "") -> dict[str, float]:
+    """Return the figures; `prefect` is an interpreter that has Prefect, else it is installed."""
     figures = {"controller_cpu_ms_per_task": controller_time(100 if quick else 1000)}
     figures["plan_1000_s"] = plan_seconds(100 if quick else 1000)
     figures |= measure_in_process(quick, prefect)

@@ -8,6 +8,7 @@ scheduler that has answered, to the last value; ``whole_over_dask`` adds plan, s
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import statistics
@@ -75,25 +76,28 @@ print(json.dumps([time.perf_counter() - start, 0.0, value]))
 """
 
 
-def peer_figures(count: int, width: int, with_prefect: bool = False) -> dict[str, float]:
+def peer_figures(count: int, width: int, prefect_python: str = "") -> dict[str, float]:
     """Return our times over those of others, and our milliseconds per task.
 
     Parameters
     ----------
-    with_prefect
-        Install Prefect into an environment of its own and compare with it, too.
+    prefect_python
+        Interpreter that has Prefect; without one it is left out.
     """
     expected = layer_value(count, width)
     ours: list[tuple[float, float]] = []
     dask: list[tuple[float, float]] = []
     prefect: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
-        python = make_prefect(Path(folder)) if with_prefect else ""
-        for number in range(ROUNDS):
-            ours.append(run_ours(f"round{number}", count, width, expected))
-            dask.append(run_other(sys.executable, _DASK, count, width, expected))
-            if python:
-                prefect.append(run_other(python, _PREFECT, count, width, expected)[0])
+    for number in range(ROUNDS):
+        ours.append(run_ours(f"round{number}", count, width, expected))
+        dask.append(run_other(sys.executable, _DASK, count, width, expected))
+        print(f"round {number}: {ours[-1][0]:.2f} s, Dask {dask[-1][0]:.2f} s", file=sys.stderr)
+        if prefect_python and not prefect:  # once: it takes minutes
+            try:
+                prefect.append(run_other(prefect_python, _PREFECT, count, width, expected)[0])
+                print(f"Prefect {prefect[-1]:.2f} s", file=sys.stderr)
+            except AssertionError as error:  # its server may not start on a busy machine
+                print(f"Prefect failed, and is tried again: {error}", file=sys.stderr)
     tasks, whole = (statistics.median(times) for times in zip(*ours, strict=True))
     their_tasks, their_whole = (statistics.median(times) for times in zip(*dask, strict=True))
     figures = {
@@ -156,21 +160,27 @@ def run_other(python: str, code: str, count: int, width: int, expected: int) -> 
     return tasks, whole
 
 
-def make_prefect(folder: Path) -> str:
-    """Return the interpreter of a new environment with Prefect."""
+def find_prefect(folder: Path) -> str:
+    """Return an interpreter that has Prefect: this one, or that of a new environment.
+
+    It is empty where Prefect cannot be installed.
+    """
+    if importlib.util.find_spec("prefect"):
+        return sys.executable
     venv.create(folder / "prefect", with_pip=True)
     python = str(folder / "prefect/bin/python")
     # newer ones of FastAPI refuse an argument that Prefect 3.8 gives
-    words = [python, "-m", "pip", "install", "-q", "prefect", "fastapi<0.150"]
-    subprocess.run(words, check=True)
-    return python
+    words = [python, "-m", "pip", "install", "-qq", "prefect", "fastapi<0.150"]
+    return "" if subprocess.run(words, check=False).returncode else python
 
 
-def measure_in_process(quick: bool, with_prefect: bool) -> dict[str, float]:
-    """Return the figures of a process with a folder of its own."""
+def measure_in_process(quick: bool, prefect_python: str = "") -> dict[str, float]:
+    """Return the figures of a process with a folder of its own; quick ones without Prefect."""
     size = ("60", "20") if quick else ("1000", "100")
-    words = [sys.executable, __file__, *size, *(["prefect"] if with_prefect else [])]
     with tempfile.TemporaryDirectory() as folder:
+        if not quick:
+            prefect_python = prefect_python or find_prefect(Path(folder))
+        words = [sys.executable, __file__, *size, *filter(None, [prefect_python])]
         env = {**os.environ, "SKY_DATA_DIR": str(Path(folder, "data"))}
         ran = subprocess.run(words, stdout=subprocess.PIPE, text=True, cwd=folder, env=env)
     assert ran.returncode == 0
@@ -179,6 +189,6 @@ def measure_in_process(quick: bool, with_prefect: bool) -> dict[str, float]:
 
 if __name__ == "__main__":
     sessions.open_session({}, "benchmark.ipynb", lasting=True)
-    found = peer_figures(int(sys.argv[1]), int(sys.argv[2]), "prefect" in sys.argv)
+    found = peer_figures(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
     sessions.close()
     print(json.dumps(found))

@@ -4,8 +4,9 @@
                                             [--calls N] [--losses N] [--starts N]
 
 Jobs are replayed through recorded availability of spot machines (a CSV file or a folder of them,
-see `preemption.availability.read_traces`), or through availability drawn from the fitted hazards
-where no record is given. All strategies get the same jobs. Figures:
+see `preemption.availability.read_traces`), or, where no record is given, through availability
+drawn from the rates that were fitted to one (`preemption.synthetic`). All strategies get the same
+jobs. Figures:
 
 index_over_eager
     Cost of the index strategy, which starts without knowledge, over SkyPilot's
@@ -68,13 +69,12 @@ ROOM = 60.0
 """Hours that a record goes on after a start."""
 STRETCHES = (1.1, 1.25, 1.5, 2.0)
 """Deadlines over the work."""
-ZONES = ("us-east-1a", "us-east-1b", "us-east-2a", "us-east-2b", "us-west-2a", "us-west-2b")
 
 
 def main(
     quick: bool = False, traces: str | None = None, seed: int = 1, **sizes: int
 ) -> dict[str, float]:
-    records = list(read_traces(traces).values()) if traces else [draw_record(seed)]
+    records = list(read_traces(traces).values()) if traces else draw_records(seed)
     rng = np.random.default_rng(seed)
     jobs = 6 if quick else 150
     figures = compare_strategies([r for r in records if len(r) > 1] or records, rng, jobs)
@@ -132,7 +132,7 @@ def compare_deadlines(
 ) -> dict[str, float]:
     """Return costs of the deadline program over Uniform Progress, and jobs that were late."""
     places = [trace for record in records for trace in record]
-    late, figures = 0, {}
+    late, figures = 0, dict[str, float]()
     for name, change in (("", 6.5 / 60), ("_long", 20 / 60)):
         costs = np.zeros(2)
         for number in range(jobs // 2):
@@ -149,8 +149,7 @@ def compare_deadlines(
     return figures | {"late": late, "jobs": jobs // 2 * 2}
 
 
-def draw_record(seed: int) -> tuple[Availability, ...]:
-    """Draw 45 days of places whose hazards are multiples of the fitted ones."""
+def draw_records(seed: int, count: int = 3) -> list[tuple[Availability, ...]]:
+    """Draw records of 45 days of the zones of the recording, with the rates fitted to it."""
     rng = np.random.default_rng(seed)
-    factors = {zone: tuple(rng.gamma(2.0, 0.5, 2).clip(0.1)) for zone in ZONES}
-    return draw_places(45 * 24.0, rng, factors)
+    return [draw_places(45 * 24.0, rng) for _ in range(count)]

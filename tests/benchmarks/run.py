@@ -1,6 +1,7 @@
 """python tests/benchmarks/run.py NAME [--quick] [--instances DIR] [--data DIR] [--reading WHICH]
                                     [--launches N] [--seed N] [--without PART] [--traces PATH]
-                                    [--calls N] [--losses N] [--starts N] [--prefect]
+                                    [--calls N] [--losses N] [--starts N] [--prefect PYTHON]
+                                    [--minutes N]
 
 Runs `main` of the benchmark NAME beside this file. Progress goes to stderr; the last line of
 stdout is {"name": NAME, "figures": {...}}. --quick takes small numbers: a smoke test, no figure.
@@ -33,8 +34,9 @@ if __name__ == "__main__":
     parser.add_argument("--calls", type=int, metavar="N", help="of a round, 20,000 unless given")
     parser.add_argument("--losses", type=int, metavar="N", help="of machines, 10 unless given")
     parser.add_argument("--starts", type=int, metavar="N", help="of pools, 50 unless given")
-    prefect = "install Prefect into an environment of its own, and compare with it"
-    parser.add_argument("--prefect", action="store_true", default=None, help=prefect)
+    parser.add_argument("--minutes", type=float, metavar="N", help="go on with a data file so long")
+    prefect = "interpreter that has Prefect, else it is installed for the comparison"
+    parser.add_argument("--prefect", metavar="PYTHON", help=prefect)
     parser.add_argument("--seed", type=int, metavar="N", help="of what is drawn, 1 unless given")
     parser.add_argument("--without", metavar="PART", help="leave a part of the solver out")
     options = {key: value for key, value in vars(parser.parse_args()).items() if value is not None}

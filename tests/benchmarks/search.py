@@ -1,7 +1,8 @@
 """Figures of configuration search in recorded measurements (MOCCA).
 
 Regret in percent of the best recorded value, averaged over workloads and seeds, after 11, 22, 33
-and 44 evaluations; beside it what the search cost, in percent of trying everything (`_search_`).
+and 44 evaluations, and with fewer seeds up to 88; beside it what the search cost, in percent of
+trying everything (`_search_`).
 Every workload has seeds of its own. Failed runs are results in the paper's reading; in the strict
 one they cost what they cost and yield nothing.
 
@@ -14,6 +15,11 @@ workloads of notebooks/data/mocca, all but the one it is asked about. `relevelle
 reading of cost with prices changed so that every provider wins sometimes. Without --reading the
 figures of the default method and of the transfer in the strict reading are added as `strict_`.
 
+`cb_halving_`, `cb_two_out_`: successive halving, and CloudBandit that eliminates two providers at
+once, with the radial basis functions. `recorded_`: searches that take hours, with RBFOpt, SMAC and
+others, from `search_tables`. `synthetic_`: mean ranks of the paper's Table 6, see
+`search_synthetic`.
+
 `live_`: trials of cells on machines of emulated clouds, see `search_live`.
 """
 
@@ -25,13 +31,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # small matrices: threads only ge
 
 import mocca
 import numpy as np
+import search_synthetic
+import search_tables
 from expected_regret import bandit_regret
 from search_live import live_figures
 
-from jupyter_sky.search import CloudBandit, FlatGP, Transfer, method
+from jupyter_sky.search import FlatGP, Transfer, method
 
 SHIPPED = Path(__file__).parents[2] / "notebooks" / "data" / "mocca"
 BUDGETS = (11, 22, 33, 44)
+LATE = (55, 66, 77, 88)
 EARLY = (3, 5, 8)
 PAPER = {  # its Tables 1 and 2, CloudBandit with RBFOpt
     "cost": "48.01/18.11/6.99/0.53, search 7.8/14.7/20.4/27.1",
@@ -110,26 +119,25 @@ def measure(workloads, target, reading, make, count, budgets=BUDGETS, whole=True
 
 def bandits(workloads, target, reading, quick) -> dict[str, float]:
     figures = {}
-    components = {
-        "cb_rs_": "random-repeats",
-        "cb_rs_once_": "random",
-        "cb_rbf_": "rbf",
+    kinds = {  # seeds up to 44 evaluations, and beyond
+        "cb_rs_": ("cloudbandit", {"component": "random-repeats"}, 200, 20),
+        "cb_rs_once_": ("cloudbandit", {"component": "random"}, 40, 20),
+        "cb_rbf_": ("cloudbandit", {"component": "rbf"}, 40, 4),
+        "cb_halving_": ("successive-halving", {"component": "rbf"}, 8, 4),
+        "cb_two_out_": ("cloudbandit", {"component": "rbf", "drop": 2}, 8, 4),
     }
-    for prefix, name in components.items():
-        table = measure(
-            workloads,
-            target,
-            reading,
-            lambda w, budget, seed, name=name: CloudBandit.for_budget(
-                w.space, budget, name, seed=seed
-            ),
-            2 if quick else 200 if prefix == "cb_rs_" else 40,
-            whole=False,
-            salt=prefix,
-        )
-        figures |= table.figures(prefix, target)
-        if prefix == "cb_rs_" and reading == "paper":
-            figures |= exactly(workloads, target, table)
+    for prefix, (name, options, early, late) in kinds.items():
+
+        def make(one, budget, seed, name=name, options=options):
+            return method(name, one.space, budget, seed=seed, minimize=target, **options)
+
+        for budgets, count in ((BUDGETS, early), (LATE, late)):
+            table = measure(
+                workloads, target, reading, make, 2 if quick else count, budgets, False, prefix
+            )
+            figures |= table.figures(prefix, target)
+            if prefix == "cb_rs_" and reading == "paper" and budgets is BUDGETS:
+                figures |= exactly(workloads, target, table)
     say(f"{'the paper, RBFOpt in CB':24} regret {PAPER[target]} (30 workloads)")
     return figures
 
@@ -163,6 +171,8 @@ def models(workloads, earlier, target, reading, quick, prefix="", blind=True) ->
 
     found = measure(workloads, target, reading, default, count, budgets, salt="gp")
     figures = found.figures(prefix, target)
+    late = measure(workloads, target, reading, default, 1 if quick else 2, LATE, salt="gp")
+    figures |= late.figures(prefix, target)
     if blind:
         if target == "cost":
             found = measure(workloads, target, reading, without_prices, count, budgets, salt="gp")
@@ -240,4 +250,11 @@ def main(
         if reading is None:
             figures |= models(good, earlier, target, "strict", quick, "strict_", blind=False)
     figures |= relevelled(good, earlier, quick)
+    recorded = search_tables.figures(search_tables.read())
+    figures |= {f"recorded_{key}": value for key, value in recorded.items()}
+    for kind, rows in search_synthetic.table(200 if quick else 4000).items():
+        values = getattr(search_synthetic, "DEVIATIONS" if kind == "deviation" else "PROVIDERS")
+        for value, (alone, inside) in zip(values, rows, strict=True):
+            figures[f"synthetic_{kind}_{value}_alone"] = alone
+            figures[f"synthetic_{kind}_{value}_in_cb"] = inside
     return figures if quick else figures | live_figures()

@@ -83,8 +83,8 @@ def test_only_some_are_shown_and_the_rest_is_counted():
 
 
 def test_clouds_whose_machines_cannot_be_launched_are_named_below_the_table():
-    text = str(sky.offers("A100"))
-    assert "cannot be launched from here yet: vast" in text
+    text = str(sky.offers("H100-PCIe"))
+    assert "cannot be launched from here yet: hyperstack" in text
     assert "cannot be launched" not in str(sky.offers("A100", cloud="gcp"))
 
 

@@ -16,6 +16,8 @@ pytestmark = [
 ]
 LISTS = {"11", "18"}
 """Checks that need what the emulators of clouds lack: lists that are late, or long."""
+NEED_MACHINES = {"04", "15", "16", "19", "20"}
+"""Checks that reach machines: they take most of the suite's time."""
 CLOUDS_ALONE = LISTS | {"02", "07", "08", "10", "13", "14", "16", "17"}
 """Checks of what only clouds do that are asked by requests and end machines."""
 
@@ -34,6 +36,24 @@ def test_cloud_conforms(provider: str, world: str, skipped: set[str], tmp_path: 
     results = run_suite(tmp_path, "--provider", provider, "--world", world)
     assert results.failed == set(), results.text
     assert results.passed == CHECKS - skipped and results.skipped >= len(skipped), results.text
+
+
+@pytest.mark.parametrize(
+    ("provider", "world", "real"),
+    [
+        ("runpod:RunPod", "RunPodWorld", {"04", "16"}),
+        ("vast:Vast", "VastWorld", {"16"}),
+        ("verda:Verda", "VerdaWorld", {"16"}),
+    ],
+)
+def test_gpu_cloud_conforms(provider: str, world: str, real: set[str], tmp_path: Path) -> None:
+    """Boot machines for what is different on a cloud; the rest needs entries of the account."""
+    left_out = NEED_MACHINES - real
+    names = " and ".join(f"not test_{number}" for number in sorted(left_out)) or "test"
+    cloud = ["--provider", f"jupyter_sky.clouds.{provider}"]
+    cloud += ["--world", f"tests.clouds.neo_worlds:{world}", "-k", names]
+    results = run_suite(tmp_path, *cloud)
+    assert (results.failed, results.passed) == (set(), CHECKS - left_out), results.text
 
 
 def test_this_machine_conforms(tmp_path: Path) -> None:

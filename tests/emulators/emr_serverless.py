@@ -341,6 +341,8 @@ class EmrServerless(Emulator):
             "spark.connect.grpc.binding.port": self.upstream,
             "spark.ui.enabled": "false",
             "spark.sql.connect.serverStacktrace.enabled": "false",
+            # so short that clients resume their queries, as they must after two minutes otherwise
+            "spark.connect.execute.reattachable.senderMaxStreamDuration": "2s",
             "spark.log.level": "WARN",
         }
         confs = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]

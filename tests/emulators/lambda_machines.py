@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
-from .fleet import Fleet, Host
+from .fleet import Fleet
 from .lambdalabs import KEY, LambdaEmulator, kind
+from .rest_account import RestAccount
 from .server import Request, Response
 
 _TAG = re.compile(r"[a-z][a-z0-9:-]*")
@@ -26,92 +25,55 @@ _MESSAGES = {
 }
 
 
-@dataclass
-class Instance:
-    """An instance as the account has it; `host` is None for one that need not answer."""
-
-    entry: dict[str, Any]
-    host: Host | None
-    launched: float = field(default_factory=time.monotonic)
-
-
-class LambdaMachines(LambdaEmulator):
+class LambdaMachines(RestAccount, LambdaEmulator):
     """The API of an account.
 
     Attributes
     ----------
-    refusals : list of str
-        Codes of the next launches that are refused, empty ones that go well.
-    delay : float
-        Seconds after which a launch is carried out.
-    hidden : float
-        Seconds in which a new machine is not listed.
     launch_seconds : float
         A launch that comes sooner after another one is refused.
     """
 
+    refusal_texts = _MESSAGES
+    off, ended, taken_back = "unhealthy", "terminated", "preempted"
+    free = ("terminated", "preempted")
+
     def __init__(self, fleet: Fleet, launch_seconds: float = 0.0) -> None:
-        self.fleet, self.launch_seconds = fleet, launch_seconds
-        self.instances: dict[str, Instance] = {}
+        self.launch_seconds, self._last_launch = launch_seconds, 0.0
         self.keys: dict[str, dict[str, str]] = {}
-        self._last_launch, self._number = 0.0, 0
-        self.forget_faults()
-        super().__init__()
+        super().__init__(fleet)
         self.kinds = [
             kind("gpu_1x_a10", 75, "A10 (24 GB PCIe)", 1, ("us-west-1",)),
             kind("cpu_4x_general", 20, "N/A", 0, ("us-west-1", "us-east-1")),
             kind("gpu_8x_v100", 440, "Tesla V100 (16 GB)", 8),
         ]
 
-    def forget_faults(self) -> None:
-        """Behave as described."""
-        self.refusals, self.delay, self.hidden = list[str](), 0.0, 0.0
-        self.troubles = []
-
-    def billed(self) -> set[str]:
-        """Return the IDs of the instances that were not terminated, off or not."""
-        gone = ("terminated", "preempted")
-        return {id for id, one in self.instances.items() if one.entry["status"] not in gone}
-
-    def power_off(self, id: str) -> None:
-        """Press the power button: the instance does not answer, and goes on being billed."""
-        host = self.instances[id].host
-        assert host
-        host.shutdown()
-        while host.running:
-            time.sleep(0.02)
+    def show_address(self, entry: dict[str, Any], address: str, private: str, port: int) -> None:
+        """Write the addresses."""
+        entry |= {"ip": address, "private_ip": private}
 
     def reset(self) -> None:
         """Terminate all instances, and forget faults and keys."""
-        self.forget_faults()
-        for id in self.billed():
-            self.end(id)
+        super().reset()
         self.keys.clear()
 
-    def end(self, id: str, status: str = "terminated") -> None:
-        """End an instance, terminated or preempted."""
-        instance = self.instances[id]
-        instance.entry["status"] = status
-        if instance.host:
-            instance.host.kill()
+    def refuse(self, code: str) -> Response:
+        """Return a refusal in the cloud's words."""
+        status, message = _MESSAGES[code]
+        return Response.json({"error": {"code": code, "message": message}}, status)
 
     def answer(self, request: Request) -> Response:
         """Answer a request of the API."""
         if request.headers.get("authorization") != f"Bearer {KEY}":
-            return _refusal("global/invalid-api-key")
+            return self.refuse("global/invalid-api-key")
         path = request.path.removeprefix("/api/v1")
-        body = json.loads(request.body or b"{}")
+        body = self.body(request)
         if path == "/instance-types":
-            return super().answer(request)
+            return LambdaEmulator.answer(self, request)
         if path.startswith("/ssh-keys"):
             return self._answer_keys(request.method, path, body)
         if (request.method, path) == ("GET", "/instances"):
-            listed = [
-                one.entry
-                for one in self.instances.values()
-                if one.entry["status"] != "terminated"
-                and time.monotonic() - one.launched >= self.hidden
-            ]
+            listed = [entry for entry in self.listed() if entry["status"] != "terminated"]
             return Response.json({"data": listed})
         if path == "/instance-operations/launch":
             time.sleep(self.delay)
@@ -119,33 +81,33 @@ class LambdaMachines(LambdaEmulator):
         if path == "/instance-operations/terminate":
             ids = body["instance_ids"]
             if not set(ids) <= self.billed():  # one unknown ID refuses them all
-                return _refusal("global/object-does-not-exist")
+                return self.refuse("global/object-does-not-exist")
             for id in ids:
                 self.end(id)
-            ended = [self.instances[id].entry for id in ids]
+            ended = [self.rented[id].entry for id in ids]
             return Response.json({"data": {"terminated_instances": ended}})
-        return _refusal("global/object-does-not-exist")
+        return self.refuse("global/object-does-not-exist")
 
     def _answer_keys(self, method: str, path: str, body: dict[str, str]) -> Response:
         id = path.removeprefix("/ssh-keys").strip("/")
         if method == "POST":
             if any(key["name"] == body["name"] for key in self.keys.values()):
-                return _refusal("global/invalid-parameters")
+                return self.refuse("global/invalid-parameters")
             key = {"id": f"key{len(self.keys)}", **body}
             self.keys[key["id"]] = key
             return Response.json({"data": key})
         if method == "DELETE":
             found = self.keys.pop(id, None)
-            return Response.json({}) if found else _refusal("global/object-does-not-exist")
+            return Response.json({}) if found else self.refuse("global/object-does-not-exist")
         return Response.json({"data": list(self.keys.values())})
 
     def _launch(self, body: dict[str, Any]) -> Response:
         with self._lock:
             early = time.monotonic() - self._last_launch < self.launch_seconds
             self._last_launch = time.monotonic()
-            code = self.refusals.pop(0) if self.refusals else ""
+            code = self.next_refusal()
             if early or code:
-                return _refusal(code or "global/too-many-requests")
+                return self.refuse(code or "global/too-many-requests")
             names = {key["name"] for key in self.keys.values()}
             tags = body.get("tags", [])
             well_formed = (
@@ -157,27 +119,18 @@ class LambdaMachines(LambdaEmulator):
             )
             types = {one["instance_type"]["name"]: one for one in self.kinds}
             if not well_formed or body["instance_type_name"] not in types:
-                return _refusal("global/invalid-parameters")
+                return self.refuse("global/invalid-parameters")
             free = types[body["instance_type_name"]]["regions_with_capacity_available"]
             if body["region_name"] not in [region["name"] for region in free]:
-                return _refusal("instance-operations/launch/insufficient-capacity")
+                return self.refuse("instance-operations/launch/insufficient-capacity")
             id = self._enter(body)
         return Response.json({"data": {"instance_ids": [id]}})
 
     def _enter(self, body: dict[str, Any]) -> str:
-        self._number += 1
-        id = f"{self._number:032x}"
-
-        def turn_off(_: str) -> None:
-            if entry["status"] == "active":
-                entry["status"] = "unhealthy"
-
-        host = self.fleet.launch(
-            id[-8:], body["user_data"], ingress=[("0.0.0.0/0", 22)], on_end=turn_off
-        )
+        self.number += 1
+        id = f"{self.number:032x}"
         entry = self.entry(id, body["region_name"], body["name"], body["tags"])
-        entry |= {"ip": host.address, "private_ip": host.private}
-        self.instances[id] = Instance(entry, host)
+        self.add(id, entry, self.machine(id, body["user_data"], entry))
         return id
 
     def fill(self, count: int, tags: dict[str, str]) -> set[str]:
@@ -185,9 +138,9 @@ class LambdaMachines(LambdaEmulator):
         listed = [{"key": key, "value": value} for key, value in tags.items()]
         ids = set()
         for _ in range(count):
-            self._number += 1
-            id = f"{self._number:032x}"
-            self.instances[id] = Instance(self.entry(id, "us-west-1", "many", listed), None)
+            self.number += 1
+            id = f"{self.number:032x}"
+            self.add(id, self.entry(id, "us-west-1", "many", listed))
             ids.add(id)
         return ids
 
@@ -203,8 +156,3 @@ class LambdaMachines(LambdaEmulator):
             "file_system_names": [],
             "tags": tags,
         }
-
-
-def _refusal(code: str) -> Response:
-    status, message = _MESSAGES[code]
-    return Response.json({"error": {"code": code, "message": message}}, status)

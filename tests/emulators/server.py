@@ -79,6 +79,10 @@ class InjectedFault:
     after: int = 0
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # of connections that come at once on a busy machine
+
+
 class Emulator:
     """A cloud on a port of its own. Subclasses answer; faults and the record are here.
 
@@ -107,7 +111,7 @@ class Emulator:
                 pass
 
         bound = "127.0.0.1" if host == "localhost" else host
-        self._server = ThreadingHTTPServer((bound, 0), Handler)
+        self._server = _Server((bound, 0), Handler)
         self._server.daemon_threads = True
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         _certificate(host).configure_cert(context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ import psutil
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyNoOffer, SkyUsageError
+from jupyter_sky.errors import SkyNoCapacity, SkyNoOffer, SkyUsageError
+from jupyter_sky.executor.cluster import ClusterHandle
 from jupyter_sky.functions import result_stream
 from jupyter_sky.functions.active_pools import active
+from jupyter_sky.functions.launch import ClusterLauncher
+from jupyter_sky.offers import Offer
 from tests.conftest import processes_of, wait_until
 
 pytestmark = pytest.mark.slow
@@ -57,14 +61,47 @@ def test_up_with_compute_arguments(data: Path) -> None:
         sky.up("mixed", cpus="1", nodes=(1, 2))
 
 
-def test_partial_readiness(data: Path) -> None:
-    with sky.Compute(nodes=sky.Nodes(min=3, desired=1)) as pool:
-        head = process() @ pool
-        assert len(head) == 1
-        wait_until(lambda: pool.ranks == [0, 1, 2], "the others have joined")
+def test_partial_readiness(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    late, start = threading.Event(), ClusterLauncher.__call__
+
+    def launch(self: ClusterLauncher, name: str, nodes: int, watch: Any = None) -> ClusterHandle:
+        if name == "partial-2":
+            while not late.wait(0.05):  # a machine that may never come, which is still wanted
+                watch("booting")
+        return start(self, name, nodes, watch)
+
+    monkeypatch.setattr(ClusterLauncher, "__call__", launch)
+    with sky.Compute(name="partial", nodes=sky.Nodes(min=3, desired=2)) as pool:
+        first = process() @ pool
+        assert pool.ranks == [0, 1] and pool.name == "partial"
+        late.set()
+        wait_until(lambda: pool.ranks == [0, 1, 2], "the other has joined")
         pids = process() @ pool
-        assert len(set(pids)) == 3 and pids[0] == head[0]
+        assert len(set(pids)) == 3 and pids[:2] == first
         assert {sky.function(_node)() >> pool for _ in range(6)} == {0, 1, 2}
+
+
+def test_nodes_that_never_come_are_given_up_with_the_pool(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = ClusterLauncher.__call__
+
+    def launch(self: ClusterLauncher, name: str, nodes: int, watch: Any = None) -> ClusterHandle:
+        if name == "waits":  # the first one, whose place the others follow
+            self.near = Offer("local", "", "", 1, 1)
+            watch("booting")
+            while not time.sleep(0.05):
+                watch("booting")
+        if name in ("waits-2", "few-2", "few-3"):
+            raise SkyNoCapacity("no such machine is left")
+        return start(self, name, nodes, watch)
+
+    monkeypatch.setattr(ClusterLauncher, "__call__", launch)
+    with sky.Compute(name="waits", nodes=sky.Nodes(min=3, desired=1)) as pool:
+        assert process() @ pool and pool.name == "waits-3"
+    with pytest.raises(SkyNoCapacity, match="is left"):
+        sky.Compute(name="few", nodes=sky.Nodes(min=3, desired=2)).up()
+    assert not sky.status().rows
 
 
 def _node() -> int:
@@ -143,7 +180,7 @@ def test_a_pool_survives_the_loss_of_nodes_that_have_joined(data: Path) -> None:
         time.sleep(0.2)
         for process_ in processes_of(data):
             with contextlib.suppress(psutil.Error):
-                if "survivor-2-" in " ".join(process_.cmdline()):
+                if pool.clusters[1].row.connection["token"] in " ".join(process_.cmdline()):
                     process_.kill()
         assert [future.result(60) for future in futures] == [0.5] * 8
         wait_until(lambda: len(set(process() @ pool)) == 2, "another has joined in its place")
@@ -153,11 +190,12 @@ def test_a_pool_whose_head_is_gone_gets_another(data: Path) -> None:
     with sky.Compute(nodes=sky.Nodes(min=2, desired=1), name="headless") as pool:
         wait_until(lambda: pool.ranks == [0, 1], "the other has joined")
         head, other = process() @ pool
+        name, token = pool.name, pool.row.connection["token"]
         for process_ in processes_of(data):
             with contextlib.suppress(psutil.Error):
-                if "/headless-" in (line := " ".join(process_.cmdline())) and "-2-" not in line:
+                if token in " ".join(process_.cmdline()):
                     process_.kill()
         fresh, same = process() @ pool
         assert fresh != head and same == other
-        assert pool.name == "headless" and not pool.closed
+        assert pool.name == name and not pool.closed
     assert not sky.status().rows

@@ -135,11 +135,11 @@ def test_a_call_for_all_nodes_waits_for_the_next_engine(compute: Pool, tmp_path:
     assert die_once(tmp_path / "mark") @ compute == ["survived"] * 2
 
 
-def test_a_node_that_dies_while_idle_is_not_noticed(data: Path) -> None:
+def test_an_idle_node_that_dies_is_replaced_before_the_next_call(data: Path) -> None:
     with sky.Compute(nodes=2) as pool:
-        pid = pool.call_on(1, os.getpid).result()
+        pid, engine = pool.call_on(1, os.getpid).result(), pool.engines[1]
         os.kill(pid, signal.SIGKILL)
-        time.sleep(0.5)
+        wait_until(lambda: pool.engines[1] not in ("", engine), "another engine is there")
         after = process() @ pool
         assert len(after) == 2 and pid not in after
 

@@ -11,6 +11,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.accelerators import accelerator
+from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.functions import providers
 from jupyter_sky.offers import InstanceType, Offer
 from jupyter_sky.provider.facts import BUILT_IN
@@ -21,8 +22,20 @@ def test_every_cloud_has_provider() -> None:
     assert {each.name for each in made.values()} == {*BUILT_IN}
     assert made["VastAI"].name == "vast" and made["Container"] == made["Local"]
     assert pickle.loads(pickle.dumps(made["AWS"])) == providers.AWS()
+    assert isinstance(made["AWS"], sky.AWS) and not isinstance(made["GCP"], sky.AWS)
     with pytest.raises(AttributeError):
-        made["AWS"].region = "x"
+        made["AWS"].region = "x"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter"), [("AWS", "profile"), ("RunPod", "api_key"), ("Container", "image")]
+)
+def test_parameters_of_other_packages_are_refused_with_what_stands_for_them(
+    name: str, parameter: str
+) -> None:
+    with pytest.raises(SkyUsageError, match=f"{parameter}=") as error:
+        getattr(sky, name)(**{parameter: "x"})
+    assert "%sky setup" in (error.value.hint or "")
 
 
 def test_a_region_goes_into_the_request() -> None:
@@ -39,6 +52,8 @@ def test_instance_type_is_independent_of_price() -> None:
     assert spot.machine == dear.machine == wanted and len({spot.machine, dear.machine}) == 1
     assert Offer("local", "here", "x86_64", 2, 4).machine.accelerator is None
     assert sky.InstanceType is InstanceType
+    assert (spot.spot_price, spot.on_demand_price) == (12.0, None)
+    assert (dear.spot_price, dear.on_demand_price) == (None, 40.0)
 
 
 def test_frameworks_are_imported_when_they_are_used() -> None:

@@ -9,6 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from jupyter_sky.errors import SkyClusterLost, SkyError, SkyTaskLost
 from jupyter_sky.jobs.application import App
+from jupyter_sky.jobs.backlog import MachineKind
+from jupyter_sky.jobs.job_forecast import DegradedOption
 from jupyter_sky.jobs.node import run_jobs
 from jupyter_sky.jobs.outlook import FleetView
 from jupyter_sky.jobs.values import JobOutcome, OpenJob
@@ -36,6 +38,9 @@ class ThreadFleet:
         self.is_ended = False
         self.machines = FleetView()
         self.grown: list[int] = []
+        self.kinds: list[MachineKind | None] = []
+        self.exchanged: list[float] = []
+        self.others: tuple[DegradedOption, ...] = ()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(slots)
 
@@ -77,9 +82,18 @@ class ThreadFleet:
         """Return the machines that tests have set."""
         return self.machines
 
-    def grow(self, slots: int) -> None:
-        """Note for how many jobs at a time there should be machines."""
+    def alternatives(self) -> tuple[DegradedOption, ...]:
+        """Return what tests have set."""
+        return self.others
+
+    def grow(self, slots: int, kind: MachineKind | None = None) -> None:
+        """Note for how many jobs at a time there should be machines, and of which kind."""
         self.grown.append(slots)
+        self.kinds.append(kind)
+
+    def exchange(self, age: float) -> None:
+        """Note the age."""
+        self.exchanged.append(age)
 
     def give_back(self, jobs: int) -> None:
         """Keep the threads."""

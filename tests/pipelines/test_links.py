@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.pipelines.cells import Kind, read_cells
+from jupyter_sky.pipelines.cells import Kind, read_cells, read_source
 from jupyter_sky.pipelines.links import LinkKind, Pipeline, link_cells
 
 
@@ -212,3 +213,17 @@ def test_a_task_named_as_another_cell_is() -> None:
 def test_a_cell_with_errors_is_kept() -> None:
     (cell,) = read_cells(_notebook("x = ("))
     assert (cell.kind, cell.reads) == (Kind.SHOW, frozenset())
+
+
+def test_notebooks_of_all_formats_are_read() -> None:
+    cell = {"cell_type": "code", "source": ["x = 1\n", "x"], "metadata": {}, "outputs": []}
+    new = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]}
+    old_cell = {**cell, "input": cell["source"], "language": "python", "collapsed": False}
+    del old_cell["source"]
+    worksheet = {"cells": [old_cell], "metadata": {}}
+    old = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [worksheet]}
+    for notebook in (new, old):
+        (found,) = read_cells(read_source(json.dumps(notebook)))
+        assert found.body == "x = 1\nx"
+    with pytest.raises(ValueError, match="not a notebook"):
+        read_source("[1]")

@@ -156,3 +156,22 @@ def dag():
         "('definition FACTOR', 'input second')"
     )
     assert _ran(notebook, "sky.run(dag(), name='f4', fresh=True)") == "['first', 'second', 'third']"
+
+
+def test_of_two_runs_at_once_one_waits_for_the_other(notebook: Notebook, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    cells = (
+        f"%%sky --task slow -o x\nimport time\nopen({str(notes)!r}, 'a').write('run ')\n"
+        "time.sleep(3)\nx = 1",
+        "%%sky --task next -i x -o y\ny = x + 1",
+    )
+    path = write_notebook(tmp_path, *cells)
+    ran = notebook.run(
+        f"runs = [sky.pipeline({path}, name) for name in ('at once 1', 'at once 2')]\n"
+        "[run.wait(150).result('next', 'y') for run in runs]",
+        170,
+    )
+    assert ran.result == "[2, 2]", ran.traceback
+    assert notes.read_text() == "run "
+    attempts = notebook.run("sorted(t.attempts for run in runs for t in run.state.tasks.values())")
+    assert attempts.result == "[0, 0, 1, 1]"

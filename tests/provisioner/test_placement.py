@@ -37,6 +37,7 @@ from jupyter_sky.ledger.ledger import format_rate
 from jupyter_sky.magics import verbs
 from jupyter_sky.magics.dryrun import dry_run
 from jupyter_sky.offers import Offer
+from jupyter_sky.provider.register import find_facts
 from jupyter_sky.provisioner import broker, placement, preview, provision
 from jupyter_sky.provisioner.placement import decide_placement
 from jupyter_sky.resources import Resources
@@ -55,7 +56,10 @@ def accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Credentials for the three clouds, as far as anybody asks before a launch."""
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
     Sky.clear_instance()
-    monkeypatch.setattr(clouds, "is_ready", lambda name: name in clouds.launchable())
+    asked = [name for name in clouds.PROVIDERS if find_facts(name).has_live_offers]
+    monkeypatch.setattr(
+        clouds, "is_ready", lambda name: name in clouds.launchable() and name not in asked
+    )
 
 
 def have(monkeypatch: pytest.MonkeyPatch, *own: Offer) -> None:
@@ -258,9 +262,9 @@ def test_until_up_does_not_pay_for_attempts_without_end(
 UNLAUNCHABLE = {
     "--gpus tpu-v3-8": "slices of TPUs cannot be launched from here yet",
     "--cloud gcp --region us-central2": "slices of TPUs cannot be launched from here yet",
-    "--service spark==3.5.*": "managed services can be planned and priced",
+    "--service dataproc,spark==3.5.*": "managed services can be planned and priced",
     "--cloud aws --service emr": "managed services can be planned and priced",
-    "--cloud vast": "machines of vast cannot be launched from here yet",
+    "--cloud hyperstack": "machines of hyperstack cannot be launched from here yet",
 }
 
 
@@ -389,15 +393,15 @@ def test_the_first_cell_without_an_account_is_told_how_to_get_one(
 def test_what_is_on_sale_is_named_where_it_could_be_launched_with_an_account(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Vast.ai sells the cheapest A100, and its machines cannot be launched from here."""
+    """Hyperstack sells the cheapest one, and its machines cannot be launched from here."""
     monkeypatch.setattr(placement, "usable_providers", lambda need: ())
     monkeypatch.setattr(preview, "usable_providers", lambda need: ())
-    need = Resources.parse(gpus="A100")
-    assert next(iter(load().filter(need).offers(1))).cloud == "vast"
-    with pytest.raises(SkyNoOffer, match=r"the cheapest place on sale: (aws|gcp|azure|lambda) "):
+    need = Resources.parse(gpus="H100-PCIe")
+    assert next(iter(load().filter(need).offers(1))).cloud == "hyperstack"
+    with pytest.raises(SkyNoOffer, match=r"the cheapest place on sale: (runpod|lambda) "):
         decide_placement(need)
     plan, _notes = preview.preview_plan(need)
     assert plan.tasks[0].offer.cloud in clouds.PROVIDERS
-    only_there = Resources.parse(gpus="A100", cloud="vast")
+    only_there = Resources.parse(gpus="H100-PCIe", cloud="hyperstack")
     plan, notes = preview.preview_plan(only_there)
-    assert plan.tasks[0].offer.cloud == "vast" and "cannot be launched" in notes[0]
+    assert plan.tasks[0].offer.cloud == "hyperstack" and "cannot be launched" in notes[0]

@@ -364,6 +364,29 @@ def test_a_controller_that_slept_cannot_go_on(journal, world) -> None:
     assert set(world.attempts().values()) == {1}
 
 
+class JumpingClock(Clock):
+    """Time that is a day later after ten looks, and five minutes earlier after twenty more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    def __call__(self) -> float:
+        self.looks += 1
+        self.now += {10: 86_400.0, 30: -300.0}.get(self.looks, 1.0)
+        return self.now
+
+
+def test_a_clock_that_jumps_costs_nothing(journal, world) -> None:
+    _set_trouble(world)
+    journal.add("r", RunGraph(DIAMOND), {}, 0.0)
+    clock = JumpingClock()
+    state = asyncio.run(Controller(journal, "r", world, clock).run())
+    assert clock.looks > 30 and set(_phases(state).values()) == {"succeeded"}
+    assert world.attempts() == {"prepare": 1, "left": 2, "right": 1, "join": 2, "report": 1}
+    assert world.clusters_up() == []
+
+
 def test_the_state_is_what_the_events_say(journal, world) -> None:
     _set_trouble(world)
     state = _run(journal, world)

@@ -13,8 +13,10 @@ from jupyter_sky.search import (
     Independent,
     RisingBandits,
     Space,
+    SuccessiveHalving,
     first_budget,
     method,
+    round_arms,
     round_budgets,
     total_budget,
 )
@@ -228,3 +230,34 @@ def test_smac_searches_without_repeats() -> None:
     values = np.arange(1.0, 11.0)
     traces = [trace(method("smac", space, 8, seed=4), values, 8) for _ in range(2)]
     assert traces[0] == traces[1] and len(set(traces[0])) == 8
+
+
+def test_several_arms_are_eliminated_after_a_round() -> None:
+    assert total_budget(12, 8) == 65_424 and total_budget(12, 8, drop=4) == 416
+    assert round_arms(5, keep=2, drop=2) == [5, 3, 2] and round_arms(3, drop=0.3) == [3, 2, 1]
+    space = space_of(6, 6, 6, 6)
+    values = np.array([10.0 * space.arms.index(p.arm) + int(p["kind"]) for p in space.points])
+    bandit = CloudBandit.for_budget(space, 14, "random", drop=2, seed=1)
+    asked = trace(bandit, values, 99)
+    assert len(asked) == 14 and bandit.sizes == [4, 2, 1] and bandit.arm == "arm0"
+    assert [sum(space[i].arm == arm for i in asked) for arm in space.arms] == [9, 3, 1, 1]
+    for wrong in (0, 1.5, float("nan")):
+        with pytest.raises(SkyUsageError, match="drop"):
+            CloudBandit(space, "random", drop=wrong)
+
+
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=7), more=st.integers(0, 40))
+def test_successive_halving_shares_its_budget_by_rounds(sizes: list[int], more: int) -> None:
+    space = space_of(*sizes)
+    rounds = max(1, int(np.ceil(np.log2(len(sizes)))))
+    budget = len(sizes) * rounds + more
+    halving = SuccessiveHalving(space, budget, "random-repeats")
+    asked = trace(halving, np.arange(float(len(space))), budget + 5)
+    assert len(asked) == budget and len(halving.sizes) == rounds
+    assert all(
+        after == int(np.ceil(before / 2))
+        for before, after in zip(halving.sizes, halving.sizes[1:], strict=False)
+    )
+    if len(sizes) > 1:
+        with pytest.raises(SkyUsageError, match=f"{len(sizes)} arms in {rounds} rounds"):
+            SuccessiveHalving(space, len(sizes) * rounds - 1)

@@ -16,7 +16,10 @@ from tests.search.conftest import trace
 
 LIGHT = ("random", "rbf", "cheapest")
 INSTALLED = {"bo-gp": "sklearn", "bo-rf": "sklearn", "tpe": "optuna", "smac": "smac"}
-HEAVY = {name: pytest.param(name, marks=pytest.mark.slow) for name in ("bo-gp", "bo-rf", "tpe")}
+INSTALLED["rbfopt"] = "rbfopt"
+HEAVY = {
+    name: pytest.param(name, marks=pytest.mark.slow) for name in ("bo-gp", "bo-rf", "tpe", "rbfopt")
+}
 
 
 def grid(arms: int = 3) -> Space:

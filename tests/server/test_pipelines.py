@@ -70,3 +70,26 @@ async def test_a_run_is_described_and_wished_for(ask: Any, journal: RunJournal) 
         with pytest.raises(Refused) as refused:
             await ask("pipelines", *path, body=body)
         assert refused.value.status == 400 and said in refused.value.said["message"]
+
+
+async def test_cells_of_a_notebook_are_told_of_its_newest_run(
+    ask: Any, journal: RunJournal, tmp_path: Path
+) -> None:
+    assert (await ask("pipelines-of", path="a.ipynb"))["run"] is None
+    plan = journal.read("nightly").settings["plan"]
+    cells = [
+        {"cell_type": "markdown", "source": "text"},
+        {"cell_type": "code", "id": "c1", "source": "x = load()"},
+        {"cell_type": "code", "id": "c2", "source": "fit(x)"},
+    ]
+    facts = {"plan": plan, "cells": {"load": 1, "fit": 2}, "source": {"cells": cells}}
+    origin = (await ask("pipelines-of", path="a.ipynb"))["path"]
+    journal.add("cells", GRAPH, {**facts, "origin": f"notebook {origin}"}, time.time())
+    epoch = journal.take_over("cells", identity())
+    failed = Event(Kind.GIVEN_UP, "load", time.time(), {"reason": "no file"})
+    journal.append("cells", epoch, [Event(Kind.READY, "load", time.time()), failed])
+    found = await ask("pipelines-of", path="a.ipynb")
+    assert found["run"] == "cells" and not found["over"]
+    first, second = found["cells"]
+    assert (first["id"], first["source"], first["phase"]) == ("c1", "x = load()", "failed")
+    assert first["words"] == "✗ failed · no file" and second["words"] == "○ waiting"

@@ -85,11 +85,15 @@ def test_a_line_with_search_is_written_anew_with_the_best(book: Notebook, cloud:
     assert book.run("x = 3").status == "ok"
     ran = book.run(f"{line}\nprint(x)\nassert x == 3", 170)
     assert ran.status == "ok", ran.traceback
-    assert any("1 in 10" in str(each["data"]) for each in ran.of("update_display_data"))
+    shown_live = [each["data"] for each in ran.of("update_display_data")]
+    assert any("1 in 10" in str(each) for each in shown_live)
+    assert any("running: aws" in each["text/plain"] for each in shown_live)
     (cell,) = literal_eval(book.run("shown").result)
     name = literal_eval(book.run("found.best.point.offer.instance_type").result)
     best = f"%%sky --cloud aws --name found -i x --instance-type {name}"
     assert cell == f"{best}\nprint(x)\nassert x == 3"
+    button = shown_live[-1]["application/vnd.jupyter-sky.view+json"]
+    assert button == {"version": 1, "view": "search", "state": {"line": best}}
     failed = book.run("%%sky --search cost --trials 1 --cpus 2 --cloud aws\n1 / 0", 170)
     assert failed.status == "error" and "ZeroDivisionError" in failed.evalue
     assert "family=" in failed.evalue, "why, for each configuration"

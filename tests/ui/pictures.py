@@ -104,19 +104,24 @@ class Book:
         return {"x": top["x"], "y": top["y"], "width": top["width"], "height": height}
 
 
-def take(page: Any, name: str, clip: Callable[[], dict[str, float] | None]) -> None:
-    """Save a picture in both themes, with few colours."""
+def save_small(path: Path) -> None:
+    """Save a picture anew, with few colours."""
     from PIL import Image
 
+    with Image.open(path) as picture:
+        small = picture.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
+    small.save(path, optimize=True)
+    print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB")
+
+
+def take(page: Any, name: str, clip: Callable[[], dict[str, float] | None]) -> None:
+    """Save a picture in both themes."""
     for theme in ("Light", "Dark"):
         change_theme(page, theme)
         page.wait_for_timeout(1500)  # charts and editors are drawn anew and say nothing
         path = IMAGES / f"{name}-{theme.lower()}.png"
         page.screenshot(path=path, clip=clip())
-        with Image.open(path) as picture:
-            small = picture.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
-        small.save(path, optimize=True)
-        print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB")
+        save_small(path)
     change_theme(page, "Light")
 
 

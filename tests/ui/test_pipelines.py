@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,3 +99,26 @@ def test_a_reopened_notebook_shows_it_without_a_kernel(book: Notebook) -> None:
     _task(view, "fit").filter(has_text="succeeded").wait_for(timeout=30_000)
     _task(view, "fit").click()
     view.locator(".jsky-Live-log", has_text="training on").wait_for()
+
+
+def test_cells_show_their_tasks_of_a_run_from_the_command_line(
+    lab: Lab, browser: Any, tmp_path: Path
+) -> None:
+    cells = "%%sky --task one -o x\nx = 1", "%%sky --task two -i x -o y\ny = x / 0"
+    with opened(lab, browser, tmp_path / "cards.ipynb", "size = 3", *cells) as notebook:
+        page: Any = notebook.page
+        words = [lab.python, "-m", "jupyter_sky.cli", "pipeline", "run", "cards.ipynb"]
+        ran = subprocess.run(
+            [*words, "--name", "cards"], cwd=lab.home / "work", env=lab.env, capture_output=True
+        )
+        assert ran.returncode == 1, ran.stderr
+        shown = page.locator(".jp-Notebook-cell .jsky-CellState")
+        shown.filter(has_text="✓ succeeded").wait_for(timeout=40_000)
+        shown.filter(has_text="ZeroDivisionError").wait_for()
+        for theme in ("Light", "Dark"):
+            change_theme(page, theme)
+            assert axe(page, ".jsky-CellState") == []
+            page.screenshot(path=ARTIFACTS / f"pipeline-cells-{theme.lower()}.png")
+        change_theme(page, "Light")
+        shown.first.click()
+        page.locator(".jsky-RunTab", has_text="Run cards").wait_for()

@@ -51,3 +51,18 @@ def test_text_is_short_and_html_folds_details() -> None:
     (fold,) = soup.select("details")
     assert "re-checked" in fold.text and "re-checked" not in soup.text.replace(fold.text, "")
     assert "prices: a list, Jul 2026" in soup.text
+
+
+def test_old_prices_are_said_first() -> None:
+    from datetime import date
+
+    from jupyter_sky.widgets.plan import old_prices
+
+    (one,) = shown().plan.tasks
+    dated = replace(one, offer=replace(one.offer, date="2026-05-01"))
+    plan = replace(shown().plan, tasks=(dated,))
+    said = "prices are 61 days old: %sky catalog refresh aws"
+    assert old_prices(plan, date(2026, 7, 1)) == said
+    assert old_prices(plan, date(2026, 5, 20)) == ""
+    assert str(DryRun(plan)).startswith("prices are ")
+    assert "prices are " in DryRun(plan)._repr_html_()

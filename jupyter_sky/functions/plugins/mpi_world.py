@@ -81,21 +81,8 @@ class Mpi:
                 _("mpi4py was imported before the nodes met: it makes a world of its own then"),
                 hint=_("import it in functions that are sent by @ only"),
             )
-        parent_end, child_end = socket.socketpair()
-        with child_end:
-            process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(child_end.fileno())],
-                stdin=subprocess.PIPE,
-                pass_fds=[child_end.fileno()],
-                start_new_session=True,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
-        assert process.stdin is not None
-        with process.stdin as stdin:
-            topology = {part: instance.pool_facts()[part] for part in ("instance", "shared_state")}
-            stdin.write(json.dumps({"world": name, "topology": topology}).encode())
+        number = str(start_pmi_server(name))  # the library's from now on
         rank = str(instance.instance_info().node)
-        number = str(parent_end.detach())  # the library's from now on
         os.environ.update(PMI_FD=number, PMI_RANK=rank, PMI_SIZE=str(size))
         try:
             from mpi4py import MPI  # noqa: F401 - that is what enters
@@ -106,6 +93,30 @@ class Mpi:
 
 
 # -- PMI server process ----------------------------------------------------------------------------
+
+
+def start_pmi_server(world: str) -> int:
+    """Start the PMI server of one MPI library; return the file descriptor that leads to it.
+
+    Parameters
+    ----------
+    world
+        Identifier that the ranks share.
+    """
+    parent_end, child_end = socket.socketpair()
+    with child_end:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(child_end.fileno())],
+            stdin=subprocess.PIPE,
+            pass_fds=[child_end.fileno()],
+            start_new_session=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    assert process.stdin is not None
+    with process.stdin as stdin:
+        topology = {part: instance.pool_facts()[part] for part in ("instance", "shared_state")}
+        stdin.write(json.dumps({"world": world, "topology": topology}).encode())
+    return parent_end.detach()
 
 
 class PmiServer:

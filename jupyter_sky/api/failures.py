@@ -1,0 +1,95 @@
+"""Failures across clouds, in the clouds' own words, with the page of their console."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from ..resources import format_duration
+from ..tables import Table
+from ..translation import _
+
+if TYPE_CHECKING:
+    from ..tracker.observations import Observation
+
+SHOWN = 50
+_CONSOLES = {
+    "aws": "https://{region}.console.aws.amazon.com/ec2/home?region={region}#Instances:",
+    "gcp": "https://console.cloud.google.com/compute/instances",
+    "azure": "https://portal.azure.com/#browse/Microsoft.Compute%2FVirtualMachines",
+    "lambda": "https://cloud.lambda.ai/instances",
+    "runpod": "https://console.runpod.io/pods",
+    "vast": "https://cloud.vast.ai/instances/",
+    "verda": "https://console.verda.com",
+    "hyperstack": "https://console.hyperstack.cloud/virtual-machines",
+    "nebius": "https://console.nebius.com",
+}
+_QUOTAS = {
+    "aws": "https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/quotas",
+    "gcp": "https://console.cloud.google.com/iam-admin/quotas",
+    "azure": "https://portal.azure.com/#view/Microsoft_Azure_Capacity/QuotaMenuBlade/~/myQuotas",
+}
+_PERMISSIONS = {
+    "aws": "https://console.aws.amazon.com/iam/home#/users",
+    "gcp": "https://console.cloud.google.com/iam-admin/iam",
+    "azure": "https://portal.azure.com/#view/Microsoft_Azure_Billing/SubscriptionsBladeV2",
+}
+
+
+def failures(cloud: str | None = None, *, limit: int = SHOWN) -> Table:
+    """List refused launches and lost machines of all clouds, the latest first.
+
+    Parameters
+    ----------
+    cloud
+        Name of one cloud; all of them unless given.
+    limit
+        Most rows.
+
+    Returns
+    -------
+    Table
+        A row for each: when, where, what, why in the cloud's own words, and the page of its
+        console.
+
+    Examples
+    --------
+    >>> sky.failures("aws")  # doctest: +SKIP
+    """
+    from .. import tracker
+
+    now = time.time()
+    seen = [each for each in tracker.current().observations() if is_failure(each)]
+    seen = [each for each in seen if cloud in (None, each.place.cloud)]
+    rows = tuple(_row(each, now) for each in reversed(seen[-limit:]))
+    columns = ("when", "where", "what", "why", "console")
+    empty = _("nothing has been refused, and no machine was lost")
+    return Table(_("Failures"), columns, rows, empty=empty)
+
+
+def is_failure(seen: Observation) -> bool:
+    """Return whether an observation is a refusal or a loss."""
+    return seen.kind in ("refused", "preempted") and seen.events == 1
+
+
+def _row(seen: Observation, now: float) -> tuple[object, ...]:
+    ago = _("{ago} ago").format(ago=format_duration(max(0.0, now - seen.at)))
+    what = seen.cause or seen.kind
+    if seen.kind == "preempted" and seen.seconds:
+        what = _("preempted after {age}").format(age=format_duration(seen.seconds))
+    address = console_address(seen.place.cloud, seen.place.region, seen.cause)
+    return (ago, str(seen.place), what, seen.why, address)
+
+
+def console_address(cloud: str, region: str = "", cause: str = "") -> str:
+    """Return the page of a cloud's console that shows machines, quotas or permissions.
+
+    Examples
+    --------
+    >>> console_address("gcp", "us-central1", "quota")
+    'https://console.cloud.google.com/iam-admin/quotas'
+    """
+    pages = {"quota": _QUOTAS, "permission": _PERMISSIONS}.get(cause, _CONSOLES)
+    page = pages.get(cloud) or _CONSOLES.get(cloud, "")
+    return page.format(region=quote(region or "us-east-1"))

@@ -1,0 +1,135 @@
+"""Measurements of own runs: time, price, failures and waiting by application and cloud."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..executor import session as _sessions
+from ..ledger.ledger import format_usd
+from ..resources import format_run_time
+from ..tables import Table
+from ..translation import _
+
+if TYPE_CHECKING:
+    from ..store.store import RunRow
+    from ..tracker.transfer_rates import TransferRate
+
+_ENDED = ("ok", "error", "lost")
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What runs of an application on machines of one kind have taken.
+
+    Attributes
+    ----------
+    application
+        Name of the runs, else the command or the line of the cell that tells something.
+    cloud, instance_type
+        Where they ran; both empty for clusters that are no longer known.
+    runs, failed, lost
+        Numbers of runs: all that have ended, with an error, with their machine.
+    seconds
+        Median time of those that have succeeded; None without one.
+    waited
+        Median seconds from their begin until they were sent to their machine.
+    usd
+        Median cost of those that have succeeded; None where it is not known.
+    """
+
+    application: str
+    cloud: str
+    instance_type: str
+    runs: int
+    failed: int
+    lost: int
+    seconds: float | None
+    waited: float
+    usd: float | None
+
+
+def measure(runs: Iterable[RunRow], places: Mapping[str, tuple[str, str]]) -> list[Measurement]:
+    """Sum runs up by application and machine, the most frequent first.
+
+    Parameters
+    ----------
+    runs
+        Runs that have ended; others are left out.
+    places
+        Cloud and instance type of each cluster, by name.
+    """
+    from ..ledger.lines import run_usd
+    from .run_queue import title
+
+    groups: dict[tuple[str, str, str], list[RunRow]] = defaultdict(list)
+    for run in runs:
+        if run.nodes and run.status in _ENDED:
+            cloud, machine = places.get(run.cluster, ("", ""))
+            groups[run.name or title(run), cloud, machine].append(run)
+    found = []
+    for (application, cloud, machine), group in groups.items():
+        good = [run for run in group if run.status == "ok" and run.ended is not None]
+        costs = [usd for run in good if (usd := run_usd(run, time.time())) is not None]
+        times = [run.ended - run.started for run in good if run.ended is not None]
+        found.append(
+            Measurement(
+                application,
+                cloud,
+                machine,
+                len(group),
+                sum(run.status == "error" for run in group),
+                sum(run.status == "lost" for run in group),
+                statistics.median(times) if times else None,
+                statistics.median(run.waited for run in group),
+                statistics.median(costs) if costs else None,
+            )
+        )
+    return sorted(found, key=lambda one: (-one.runs, one.application, one.cloud))
+
+
+def measurements(application: str | None = None) -> Table:
+    """Show time, price, failures and waiting of own runs, and the rates of transfers.
+
+    Parameters
+    ----------
+    application
+        Name of the runs; all of them unless given.
+
+    Returns
+    -------
+    Table
+        A row for each application and kind of machine; rates of transfers stand in the note.
+
+    Examples
+    --------
+    >>> sky.measurements("train")  # doctest: +SKIP
+    """
+    from .. import tracker
+
+    store = _sessions.current().store
+    places = {row.name: (row.cloud, row.instance_type) for row in store.clusters(False)}
+    found = measure(store.runs(limit=10_000), places)
+    rows = tuple(_row(one) for one in found if application in (None, one.application))
+    rates = list(_rates(tracker.current().transfer_rates(time.time()).rates))
+    note = _("transfers: {rates}").format(rates=", ".join(rates)) if rates else ""
+    names = "application,cloud,machine,runs,failed,lost,time,waited,cost".split(",")
+    empty = _("no run has ended yet")
+    return Table(_("Measurements"), tuple(names), rows, note, empty=empty)
+
+
+def _row(one: Measurement) -> tuple[object, ...]:
+    took = "" if one.seconds is None else format_run_time(one.seconds)
+    usd = "" if one.usd is None else format_usd(one.usd)
+    waited = format_run_time(one.waited)
+    counts = (one.runs, one.failed or "", one.lost or "")
+    return (one.application, one.cloud, one.instance_type, *counts, took, waited, usd)
+
+
+def _rates(rates: Iterable[TransferRate]) -> Iterable[str]:
+    for rate in rates:
+        yield f"{rate.source} to {rate.target} {rate.gbit_s:.2g} Gbit/s ({rate.count})"

@@ -1,0 +1,121 @@
+"""Clouds that can be launched, their drivers, and the time of a command in a shell.
+
+    python tests/benchmarks/run.py providers --launches 200
+
+Clouds are found in the register, so that a driver that is added is counted.
+
+* ``providers_launchable`` counts clouds with a driver, and the kinds of machines of one's own;
+* ``conformance_failed`` counts checks of the conformance suite that fail, of all clouds that
+  `tests.clouds.test_conformance` knows, and launchable clouds that it does not know;
+* ``lines_max`` is the number of lines of the longest driver that is one file; those that are
+  folders are not counted, nor ``local`` and ``ssh``, which are no drivers of the public protocol;
+* ``leaked`` and ``unexplained`` are those of the chaos of `chaos`;
+* ``command_ms`` is the median wall time of ``jupyter-sky status`` in a shell, of twenty commands;
+  on a machine in use by others it is more than ``command_cpu_ms``, the CPU time of that command.
+"""
+
+import importlib.util
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+ROOT = Path(__file__).parents[2]
+OWN = ("local", "ssh")
+HEAVY_US = 5000
+"""Own time of imports that are named (microseconds)."""
+
+
+def launchable() -> dict[str, str]:
+    """Return the module of the driver of each launchable cloud, by name."""
+    from jupyter_sky import clouds
+    from jupyter_sky.provider.facts import BUILT_IN
+
+    found = {}
+    for name in clouds.launchable():
+        driver = BUILT_IN[name].driver if name in BUILT_IN else ""
+        found[name] = driver.partition(":")[0] or f"jupyter_sky.clouds.{name}"
+    return found
+
+
+def longest_driver(modules: dict[str, str]) -> int:
+    """Return the most lines of a driver that is one file."""
+    counts = {}
+    for name, module in modules.items():
+        spec = importlib.util.find_spec(module)
+        if name not in OWN and module.count(".") == 2 and spec is not None and spec.origin:
+            counts[name] = len(Path(spec.origin).read_text().splitlines())
+    print(f"lines of drivers: {counts}", flush=True)
+    return max(counts.values(), default=0)
+
+
+def conformance(modules: dict[str, str]) -> int:
+    """Return how many checks fail, and how many clouds have none."""
+    from tests.clouds import test_conformance
+
+    source = Path(test_conformance.__file__).read_text()
+    unknown = [name for name, module in modules.items() if module not in source]
+    unknown = [name for name in unknown if name not in OWN]  # by `tests.clouds.on_premises`
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rf"]
+    shown = subprocess.run(
+        [*command, str(Path(test_conformance.__file__))], cwd=ROOT, capture_output=True, text=True
+    )
+    failed = [line for line in shown.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    print(f"not in the suite: {unknown}; failed: {failed}", flush=True)
+    return len(failed) + len(unknown)
+
+
+def command_times(times: int) -> tuple[float, float]:
+    """Return wall and CPU milliseconds of ``jupyter-sky status``, medians."""
+    words = [sys.executable, "-m", "jupyter_sky.cli", "status"]
+    walls, cpus = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**os.environ, "SKY_DATA_DIR": f"{folder}/data"}
+        subprocess.run(words, env=env, cwd=folder, capture_output=True, check=True)
+        for _ in range(times):
+            before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            subprocess.run(words, env=env, cwd=folder, capture_output=True, check=True)
+            walls.append((time.perf_counter() - begun) * 1e3)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            cpus.append(used * 1e3)
+        timed = [sys.executable, "-X", "importtime", "-m", "jupyter_sky.cli", "status"]
+        told = subprocess.run(timed, env=env, cwd=folder, capture_output=True, text=True).stderr
+    print("slowest imports (ms, own):", slowest_imports(told), flush=True)
+    return median(walls), median(cpus)
+
+
+def slowest_imports(text: str) -> list[tuple[str, float]]:
+    """Return packages by the own time of their modules, of what ``-X importtime`` prints."""
+    spent: Counter[str] = Counter()
+    for line in text.splitlines():
+        own, __, rest = line.removeprefix("import time:").partition("|")
+        if own.strip().isdigit():
+            spent[rest.partition("|")[2].strip().partition(".")[0]] += int(own)
+    return [(name, us / 1e3) for name, us in spent.most_common(12) if us >= HEAVY_US]
+
+
+def main(quick: bool, launches: int = 200, seed: int = 1) -> dict:
+    modules = launchable()
+    print(f"launchable: {', '.join(modules)}", flush=True)
+    wall, cpu = command_times(3 if quick else 20)
+    figures = {
+        "providers_launchable": len(modules),
+        "lines_max": longest_driver(modules),
+        "command_ms": wall,
+        "command_cpu_ms": cpu,
+    }
+    if quick:
+        return figures
+    from chaos import chaos
+
+    told = chaos(launches, seed)
+    figures["conformance_failed"] = conformance(modules)
+    return figures | {name: told[f"chaos_{name}"] for name in ("leaked", "unexplained")}

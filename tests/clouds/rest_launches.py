@@ -1,0 +1,60 @@
+"""Launches on an emulated account without machines that boot, for the tests of a driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_sky.config.settings import Sky
+from jupyter_sky.provider import Machine, Provider
+from jupyter_sky.testing.harness import Account
+from tests.clouds.rest_world import RestWorld
+
+
+class Launches:
+    """An account, and launches by its driver.
+
+    Parameters
+    ----------
+    world
+        Type of the account.
+    driver
+        Type of the provider.
+    """
+
+    def __init__(self, world: type[RestWorld], driver: type[Provider]) -> None:
+        self.world, self._driver = world(), driver
+        self.account: Account
+
+    def __enter__(self) -> Launches:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.world.close()
+
+    @property
+    def provider(self) -> Any:
+        """The driver."""
+        return self.account.provider
+
+    def prepare(self, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Begin with an empty account; leave none of it."""
+        for name, value in self.world.environment().items():
+            patch.setenv(name, value)
+        patch.setenv("SKY_DATA_DIR", str(folder))
+        Sky.clear_instance()
+        self.account = Account(self._driver(), self.world, folder)
+        yield
+        self.world.reset()
+        Sky.clear_instance()
+
+    def launch(self, **request: Any) -> list[Machine]:
+        """Launch by one call of the driver; see `Account.request`."""
+        return self.account.launch(self.account.request(**request))
+
+    def entry(self, machine: Machine) -> dict[str, Any]:
+        """Return a machine as the account has it."""
+        return self.world.api.rented[machine.id].entry

@@ -1,0 +1,76 @@
+"""Searches recorded for the paper's tables, tests of ranks, synthetic providers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import f, friedmanchisquare
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # it is run as a folder of scripts
+
+import mocca
+import rank_tests
+import search_synthetic
+import search_tables
+
+
+def test_iman_davenport_corrects_friedmans_statistic() -> None:
+    values = np.random.default_rng(1).random((12, 4)) + np.array([0.0, 0.2, 0.3, 0.1])
+    friedman = friedmanchisquare(*values.T).statistic
+    statistic, chance = rank_tests.iman_davenport(values)
+    assert statistic == pytest.approx(11 * friedman / (36 - friedman))
+    assert chance == pytest.approx(f.sf(statistic, 3, 33))
+
+
+def test_li_rejects_what_its_two_steps_reject() -> None:
+    found = np.array([0.001, 0.03, 0.2, 0.6])
+    corrected = rank_tests.li_correction(found)
+    limit = 0.05 * (1 - found.max()) / 0.95  # second step: reject up to this
+    assert ((corrected <= 0.05) == (found <= limit)).all()
+    assert (rank_tests.li_correction(np.array([0.01, 0.04])) <= 0.05).all(), (
+        "all, by the first step"
+    )
+
+
+def test_cloudbandit_gains_with_the_number_of_providers() -> None:
+    two, eight = (search_synthetic.ranks(range(n), 1.0, seeds=400) for n in (2, 8))
+    assert eight[0] - eight[1] > two[0] - two[1] > 0
+    assert abs(eight[1] - search_synthetic.PAPER["providers"][2][1]) < 0.06
+
+
+def test_records_are_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "searches.json"
+    monkeypatch.setattr(search_tables, "NESTED", {"once": search_tables.NESTED["once"]})
+    monkeypatch.setattr(search_tables, "PLANNED", {"once_sh": search_tables.PLANNED["once_sh"]})
+    monkeypatch.setattr(search_tables, "CHOICES", {})
+    two = mocca.load(search_tables.FOLDER)[:2]
+    monkeypatch.setattr(search_tables.mocca, "load", lambda folder: two)
+    monkeypatch.setattr(search_tables, "SEEDS", 2)
+    search_tables.extend(1, path)
+    first = json.loads(path.read_text())
+    runs = first["runs"]["paper/cost/once_sh"][two[0].name]
+    assert len(runs) == 2 and np.shape(runs[0]) == (8, 4) and "minutes" in first["command"]
+    monkeypatch.setattr(search_tables, "SEEDS", 3)
+    search_tables.extend(1, path)
+    again = json.loads(path.read_text())
+    assert again["runs"]["paper/cost/once_sh"][two[0].name][:2] == runs
+    regret, count = search_tables.column(again, "paper/cost/once")
+    assert count == 6 and regret[0] >= regret[-1] >= 0
+    figures = search_tables.figures(again)
+    assert figures["paper_cost_once_regret_88"] == pytest.approx(0.0), "all 82 are tried by then"
+
+
+def test_a_tuned_algorithm_spends_its_budget() -> None:
+    one = mocca.load(search_tables.FOLDER)[0]
+    for b1 in (1, 2, 3):
+        given = {"b1": b1, "rbf": "cubic", "algorithm": "MSRSM"}
+        pytest.importorskip("rbfopt")
+        made = search_tables.tuned("CB", given)(one, 33, [1], "cost")
+        assert made.budget == 33  # type: ignore[attr-defined]
+    assert {len(search_tables.settings(name)) for name in search_tables.CHOICES} == {19}
+    tune, test = search_tables.split([each.name for each in mocca.load(search_tables.FOLDER)])
+    assert len(tune) == 13 and len(test) == 7 and not set(tune) & set(test)
