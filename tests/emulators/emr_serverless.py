@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ from .server import Emulator, Request, Response, _authority, _certificate
 
 LIVE = ("SUBMITTED", "STARTING", "STARTED", "IDLE", "BUSY")
 AUTH = "x-aws-proxy-auth"
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Queries of tests are short: to compile for long ones takes longer than they run."""
 _PATH = re.compile(r"/applications(?:/(\w+))?(?:/(sessions|start|stop)(?:/(\w+)(/endpoint)?)?)?")
 _STATUS = {
     "ServiceQuotaExceededException": 402,
@@ -351,9 +354,15 @@ class EmrServerless(Emulator):
             self._connect = subprocess.Popen(
                 [
                     *(home / "bin" / "spark-submit", "--master", "local[2]"),
-                    *("--driver-memory", "700m", *confs, "--class", server, "spark-internal"),
+                    *("--driver-memory", "700m", "--driver-java-options", JAVA_OPTIONS, *confs),
+                    *("--class", server, "spark-internal"),
                 ],
-                env=os.environ | {"JAVA_HOME": str(java), "SPARK_HOME": str(home)},
+                env=os.environ
+                | {
+                    "JAVA_HOME": str(java),
+                    "SPARK_HOME": str(home),
+                    "PYSPARK_PYTHON": sys.executable,
+                },
                 cwd=folder,
                 stdout=log,
                 stderr=log,

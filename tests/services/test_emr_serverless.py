@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 
@@ -22,6 +23,10 @@ from pyspark.sql.functions import udf
 print("begun", flush=True)
 slow = udf(lambda x: time.sleep(0.2) or x, "long")
 spark.range(0, 80, 1, 8).select(slow("id").alias("n")).agg({"n": "sum"}).first()[0]
+"""
+COST = """(line,) = sky.cost("cloud").to_pandas().to_dict("records")
+hours = max(line["seconds"], 60) / 3600
+line["cloud"], line["price"], line["usd"], line["price"] * hours
 """
 
 
@@ -62,11 +67,15 @@ def test_cell_runs_on_a_session_that_ends_with_its_cluster(
     table = notebook.run("%%sky -c etl --sql -o n\nSELECT count(*) AS n FROM range(5)", START)
     assert table.status == "ok", table
     assert notebook.run("n['n'].tolist()").result == "[5]"
-    cost = notebook.run("import jupyter_sky as sky\nsky.status()").result
-    assert cost is not None and "emr-serverless" in cost
+    shown_status = notebook.run("import jupyter_sky as sky\nsky.status()").result
+    assert shown_status is not None and "emr-serverless" in shown_status
 
     assert notebook.run("%sky down --yes", START).status == "ok"
     wait_until(lambda: not emr.left(), "sessions or applications are left")
+    cost = notebook.run(COST)
+    cloud, price, usd, expected = ast.literal_eval(cost.result or repr(cost))
+    assert cloud == "emr-serverless" and price > 0.1
+    assert usd == pytest.approx(expected, rel=0.01), "the whole size, for a minute at least"
 
 
 def test_session_that_ended_idle_ends_its_cluster_and_says_so(
@@ -74,7 +83,8 @@ def test_session_that_ended_idle_ends_its_cluster_and_says_so(
 ) -> None:
     emr.reset()
     notebook = fresh(**emr.env())
-    assert notebook.run(f"{LINE} --idle 20m\nx = 1", START).status == "ok"
+    begun = notebook.run(f"{LINE} --idle 20m\nx = 1", START)
+    assert begun.status == "ok", begun
     (session,) = emr.live_sessions()
     emr.end_idle(session.id)
     wait_until(lambda: not emr.left(), "its cluster has not ended")
@@ -99,7 +109,8 @@ def test_killed_notebook_leaves_a_session_that_ends_with_its_engine(
 ) -> None:
     emr.reset()
     notebook = fresh(**emr.env())
-    assert notebook.run(f"{LINE} --idle 3\n1", START).status == "ok"
+    ran = notebook.run(f"{LINE} --idle 3s\n1", START)
+    assert ran.status == "ok", ran
     assert len(emr.live_sessions()) == 1
     notebook.manager.shutdown_kernel(now=True)
     wait_until(lambda: not emr.left(), "the process beside the session has not ended it")
