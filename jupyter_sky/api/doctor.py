@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..errors import SkyError
 from ..executor import session as _sessions
+from ..provider.register import find_facts
 from ..tables import Table
 from ..translation import _
 
@@ -27,11 +28,6 @@ LEAST_FREE_BYTES = 2 * 10**9
 LEAST_OPENSSH = (8, 0)
 MAX_CLOCK_SECONDS = 60.0
 """Difference of clocks beyond which clouds begin to refuse signatures; AWS does at five minutes."""
-_CLOCKS = {
-    "aws": "https://sts.amazonaws.com",
-    "gcp": "https://compute.googleapis.com",
-    "azure": "https://management.azure.com",
-}
 _CLOCK_TIMEOUT_SECONDS = 5.0
 
 
@@ -230,8 +226,8 @@ def examine_clouds() -> Iterator[Finding]:
     if not rented:
         text = _("no account: cells run on this machine and on machines of your own")
         yield Finding(_("clouds"), "look", text, "jupyter sky setup")
-    asked = [name for name in rented if name in _CLOCKS]
-    yield from examine_clock([_CLOCKS[name] for name in asked])
+    clocks = [find_facts(name).clock for name in rented]
+    yield from examine_clock([clock for clock in clocks if clock])
 
 
 def _has_hosts() -> bool:

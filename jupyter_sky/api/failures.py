@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from ..provider.register import find_facts
 from ..resources import format_duration
 from ..tables import Table
 from ..translation import _
@@ -14,27 +15,7 @@ if TYPE_CHECKING:
     from ..tracker.observations import Observation
 
 SHOWN = 50
-_CONSOLES = {
-    "aws": "https://{region}.console.aws.amazon.com/ec2/home?region={region}#Instances:",
-    "gcp": "https://console.cloud.google.com/compute/instances",
-    "azure": "https://portal.azure.com/#browse/Microsoft.Compute%2FVirtualMachines",
-    "lambda": "https://cloud.lambda.ai/instances",
-    "runpod": "https://console.runpod.io/pods",
-    "vast": "https://cloud.vast.ai/instances/",
-    "verda": "https://console.verda.com",
-    "hyperstack": "https://console.hyperstack.cloud/virtual-machines",
-    "nebius": "https://console.nebius.com",
-}
-_QUOTAS = {
-    "aws": "https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/quotas",
-    "gcp": "https://console.cloud.google.com/iam-admin/quotas",
-    "azure": "https://portal.azure.com/#view/Microsoft_Azure_Capacity/QuotaMenuBlade/~/myQuotas",
-}
-_PERMISSIONS = {
-    "aws": "https://console.aws.amazon.com/iam/home#/users",
-    "gcp": "https://console.cloud.google.com/iam-admin/iam",
-    "azure": "https://portal.azure.com/#view/Microsoft_Azure_Billing/SubscriptionsBladeV2",
-}
+_PAGES = {"quota": "quota_page", "permission": "permission_page"}
 
 
 def failures(cloud: str | None = None, *, limit: int = SHOWN) -> Table:
@@ -90,6 +71,6 @@ def console_address(cloud: str, region: str = "", cause: str = "") -> str:
     >>> console_address("gcp", "us-central1", "quota")
     'https://console.cloud.google.com/iam-admin/quotas'
     """
-    pages = {"quota": _QUOTAS, "permission": _PERMISSIONS}.get(cause, _CONSOLES)
-    page = pages.get(cloud) or _CONSOLES.get(cloud, "")
+    facts = find_facts(cloud)
+    page = getattr(facts, _PAGES.get(cause, ""), "") or facts.console
     return page.format(region=quote(region or "us-east-1"))

@@ -12,7 +12,7 @@ import numpy as np
 from ..config.spark_version import spark_version
 from ..geography import OWN_SPARK, SERVERLESS, provides_packages
 from ..offers import Offer
-from ..provider.facts import BUILT_IN
+from ..provider.facts import BUILT_IN, AwsFacts, GcpFacts
 from ..quantities import Amount
 from ..resources import Resources
 
@@ -29,8 +29,8 @@ SURCHARGED = ("dataproc", "emr", OWN_SPARK)
 SESSION_RELEASE = (7, 13)
 """First release of EMR whose serverless applications have sessions of Spark Connect."""
 _SERVERLESS_VERSIONS = (
-    ("aws", "emr-serverless", "8.0.0", "4.0.2"),
-    ("gcp", "dataproc-serverless", "3.0", "4.0.1"),
+    (AwsFacts.name, "emr-serverless", "8.0.0", "4.0.2"),
+    (GcpFacts.name, "dataproc-serverless", "3.0", "4.0.1"),
 )
 """Cloud, service, version and Spark of releases that have no machines beside them."""
 SERVERLESS_CPUS, SERVERLESS_MEMORY = 4.0, 16.0
@@ -111,7 +111,7 @@ def _own_spark() -> list[ManagedService]:
 def _serverless(on_machines: Iterable[ManagedService]) -> list[ManagedService]:
     """Return the versions of services without machines."""
     versions = [
-        ("aws", "emr-serverless", one.version, one.packages[1].removeprefix("spark=="))
+        (one.cloud, "emr-serverless", one.version, one.packages[1].removeprefix("spark=="))
         for one in on_machines
         if one.name == "emr" and _number(one.version)[:2] >= SESSION_RELEASE
     ]

@@ -73,7 +73,7 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
         ),
         ("--intel-sgx", "", "Only machines with enclaves of Intel SGX.", "--intel-sgx", ""),
         (
-            *("--service", "NAME", "Spark as a managed service, or on machines."),
+            *("--service", "NAME", "Spark, managed or on plain machines."),
             *('--service "spark==3.5.*"', "service"),
         ),
         ("--spot", "", "Only cheaper machines that the cloud may take back.", "--spot", ""),

@@ -224,6 +224,11 @@ class GroupFleet:
         for group in self._groups:
             group.is_leaving = group.is_leaving or self._key_of(group) != shape_key(shape)
 
+    def _is_to_measure(self, group: MachineGroup) -> bool:
+        measured = self._measured
+        is_type = measured is not None and self._key_of(group) == shape_key(measured)
+        return is_type and not group.messages
+
     @staticmethod
     def _key_of(group: MachineGroup) -> tuple[str, int]:
         return group.resources.instance_type or "", group.resources.nodes
@@ -266,12 +271,12 @@ class GroupFleet:
     def submit(
         self, app: App, jobs: Sequence[OpenJob], timeout: float | None
     ) -> Future[list[JobOutcome]]:
-        """Send jobs to the group that has the fewest."""
+        """Send jobs to the group that is to be measured, else to the one that has the fewest."""
         with self._lock:
             ready = [group for group in self._groups if group.is_ready]
             if not ready:
                 raise SkyClusterLost(_("the machines of the bag are gone"))
-            group = min(ready, key=lambda group: group.messages)
+            group = min(ready, key=lambda group: (not self._is_to_measure(group), group.messages))
             self._jobs = max(0, self._jobs - len(jobs))
             future = group.submit(app, jobs, timeout, self._settings.recover)
         self._prices[group.number] = group.place, group.usd_h

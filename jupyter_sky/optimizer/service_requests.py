@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..catalog.managed_services import nearest_versions
 from ..errors import SkyNoOffer
 from ..geography import SERVERLESS, provides_packages, requirement_name, split_requirements
 from ..resources import Resources, format_option
@@ -41,6 +40,8 @@ def check_service(need: Resources, catalog: Catalog) -> None:
 
 
 def _version_error(need: Resources, catalog: Catalog) -> SkyNoOffer:
+    from ..catalog.managed_services import nearest_versions
+
     services, packages = split_requirements(need.service)
     asked = (packages or services)[0]
     name = requirement_name(asked)

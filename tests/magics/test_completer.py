@@ -9,7 +9,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from jupyter_sky.accelerators import names
 from jupyter_sky.cell_options.schema import BY_FLAG
 from jupyter_sky.magics.completer import make_matcher
-from jupyter_sky.magics.verbs import VERBS
+from jupyter_sky.magics.declaration import NOTEBOOK
+from jupyter_sky.magics.verbs import list_verbs
 from jupyter_sky.provider.register import known_names
 
 
@@ -86,7 +87,7 @@ def complete():
         ("%%sky --instance-type p", ["p4d.24xlarge"]),
         ("%%sky --arch ", ["x86_64", "arm64"]),
         ("%%sky --cpu-vendor a", ["AMD", "AWS", "Ampere", "Apple"]),
-        ("%%sky --service e", ["emr"]),
+        ("%%sky --service e", ["emr", "emr-serverless"]),
         ("%sky offers V1", ["V100", "V100-32GB", "V100S"]),
         ("%sky offers V100:1 --sp", ["--spot"]),
         ("%sky offers V100:1 --idl", []),
@@ -103,7 +104,7 @@ def complete():
         ("%%sky --task fit --after p", ["prepare"]),
         ("%%sky --after=prepare,f", ["fit"]),
         ("\n\n%%sky --g", ["--gpus"]),
-        ("%sky d", ["down"]),
+        ("%sky d", ["doctor", "down"]),
         ("%sky down ", ["train", "test", "all", "--all", "--yes"]),
         ("%sky down train --", ["--all", "--yes"]),
         ("%sky down --yes ", ["train", "test", "all", "--all"]),
@@ -143,7 +144,7 @@ def complete():
         ("%sky put -c t", ["train", "test"]),
         ("%sky help lo", ["logs"]),
         ("%sky r", ["reap"]),
-        ("%sky ", [name for name in sorted(VERBS) if name != "run" and " " not in name]),
+        ("%sky ", [verb.name for verb in list_verbs(NOTEBOOK) if " " not in verb.name]),
     ],
 )
 def test_completions(complete, monkeypatch, cell, expected):

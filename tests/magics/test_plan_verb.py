@@ -81,5 +81,5 @@ def test_on_the_command_line(tmp_path, monkeypatch, capsys) -> None:
     assert cli.main(["plan", "--gpus", "T4", "--on-demand"]) == 0
     shown = capsys.readouterr().out
     assert "T4:1" in shown and "least cost: $" in shown and "proven best of" in shown
-    assert cli.main(["plan", "--gpus", "T4", "--budget", "0.000001"]) == 1
+    assert cli.main(["plan", "--gpus", "T4", "--budget", "0.000001"]) == 3
     assert "the cheapest costs" in capsys.readouterr().err

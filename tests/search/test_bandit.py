@@ -235,7 +235,7 @@ def test_smac_searches_without_repeats() -> None:
 def test_several_arms_are_eliminated_after_a_round() -> None:
     assert total_budget(12, 8) == 65_424 and total_budget(12, 8, drop=4) == 416
     assert round_arms(5, keep=2, drop=2) == [5, 3, 2] and round_arms(3, drop=0.3) == [3, 2, 1]
-    space = space_of(6, 6, 6, 6)
+    space = space_of(9, 9, 9, 9)
     values = np.array([10.0 * space.arms.index(p.arm) + int(p["kind"]) for p in space.points])
     bandit = CloudBandit.for_budget(space, 14, "random", drop=2, seed=1)
     asked = trace(bandit, values, 99)

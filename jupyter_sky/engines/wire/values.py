@@ -270,6 +270,13 @@ def _cached_function(function: Any, parameters: Mapping[str, Any]) -> Any:
     return lru_cache(**parameters)(function)
 
 
+def _name_file(code: CodeType, reduced: Any) -> Any:
+    """Keep the name of a code's file, which cloudpickle 3.1.3 drops: source lines go by it."""
+    make, arguments = reduced
+    named = (code.co_filename if part == "<dynamic-code>" else part for part in arguments)
+    return make, tuple(named)
+
+
 @cache
 def pickler_class() -> Any:
     """Return the class of picklers of values; cloudpickle is imported at the first use."""
@@ -290,6 +297,7 @@ def pickler_class() -> Any:
                 raise pickle.PicklingError("an open file stays on the machine that opened it")
             if isinstance(obj, CodeType):
                 self.codes.append(obj)
+                return _name_file(obj, self.dispatch_table[CodeType](obj))
             if self.models is not None and (model := open_model(obj)):
                 self.models.add(model)
                 return reduce_widget(obj)
