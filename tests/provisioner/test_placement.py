@@ -262,7 +262,7 @@ def test_until_up_does_not_pay_for_attempts_without_end(
 UNLAUNCHABLE = {
     "--gpus tpu-v3-8": "slices of TPUs cannot be launched from here yet",
     "--cloud gcp --region us-central2": "slices of TPUs cannot be launched from here yet",
-    "--service dataproc,spark==3.5.*": "managed services can be planned and priced",
+    "--service emr,dataproc": "managed services can be planned and priced",
     "--cloud aws --service emr": "managed services can be planned and priced",
     "--cloud hyperstack": "machines of hyperstack cannot be launched from here yet",
 }
