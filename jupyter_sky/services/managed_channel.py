@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.client import ChannelBuilder
@@ -41,7 +41,7 @@ def session_channel(path: Path) -> ChannelBuilder:
 
         def toChannel(self) -> Any:
             tls = grpc.ssl_channel_credentials(_authorities(endpoint["authority"]))
-            tokens = grpc.metadata_call_credentials(add_headers)
+            tokens = grpc.metadata_call_credentials(cast(Any, add_headers))
             credentials = grpc.composite_channel_credentials(tls, tokens)
             return self._secure_channel(endpoint["host"], credentials)
 

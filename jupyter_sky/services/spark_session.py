@@ -136,7 +136,8 @@ def _begin(path: Path, endpoint: dict[str, Any]) -> SparkSession:
     if "headers" in endpoint:
         # functions of `pyspark.sql` ask it for which client they work, as `remote` says it
         os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-        session = ConnectSession.builder.channelBuilder(session_channel(path)).create()
+        channel: Any = session_channel(path)
+        session = ConnectSession.builder.channelBuilder(channel).create()
     else:
         # the only host name for which the client sends a token without TLS is `localhost`
         url = f"sc://localhost:{endpoint['port']}/;token={endpoint['token']}"
