@@ -70,7 +70,7 @@ class CloudFacts:
         Class in `jupyter_sky.engines.node.notices` that reads what the cloud tells a machine about
         its end; empty where it tells nothing.
     console, quota_page, permission_page : str
-        Pages of its console with machines, quotas and permissions; ``{region}`` stands for a region.
+        Console pages of machines, quotas and permissions; ``{region}`` stands for a region.
     clock : str
         Address whose answers carry the time by which it judges signatures.
     colour : str
@@ -207,9 +207,7 @@ class AzureFacts(CloudFacts):
     notice_service = "AzureNotices"
     console = "https://portal.azure.com/#browse/Microsoft.Compute%2FVirtualMachines"
     quota_page = "https://portal.azure.com/#view/Microsoft_Azure_Capacity/QuotaMenuBlade/~/myQuotas"
-    permission_page = (
-        "https://portal.azure.com/#view/Microsoft_Azure_Billing/SubscriptionsBladeV2"
-    )
+    permission_page = "https://portal.azure.com/#view/Microsoft_Azure_Billing/SubscriptionsBladeV2"
     clock = "https://management.azure.com"
     sgx_types = r"Standard_DC\d+(s|s_v2|_v2|s_v3|ds_v3)"
 
