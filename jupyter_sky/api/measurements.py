@@ -132,4 +132,9 @@ def _row(one: Measurement) -> tuple[object, ...]:
 
 def _rates(rates: Iterable[TransferRate]) -> Iterable[str]:
     for rate in rates:
-        yield f"{rate.source} to {rate.target} {rate.gbit_s:.2g} Gbit/s ({rate.count})"
+        yield _("{source} to {target} {speed} Gbit/s ({count})").format(
+            source=rate.source,
+            target=rate.target,
+            speed=f"{rate.gbit_s:.2g}",
+            count=rate.count,
+        )

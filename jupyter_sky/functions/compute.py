@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 from ..cell_options.parsing import check_engine
 from ..cell_options.values import CellOptions
 from ..config.settings import Sky
-from ..errors import SkyNoCapacity, SkyNoOffer, SkyUsageError, suggest
+from ..errors import (
+    SkyError,
+    SkyNoCapacity,
+    SkyNoOffer,
+    SkyPermission,
+    SkyUsageError,
+    suggest,
+)
 from ..executor import session as sessions
 from ..executor.request import with_settings
 from ..executor.values import ClusterRequest
@@ -196,8 +203,7 @@ class Compute(CallTarget):
             try:
                 return self._start(choice, reuse)
             except (SkyNoCapacity, SkyNoOffer) as refusal:
-                text = _("{message}; the next alternative is asked").format(message=refusal.message)
-                warnings.warn(text, stacklevel=2)
+                _warn_of_next(refusal)
         return self._start(last, reuse)
 
     def _start(self, choice: Choice, reuse: bool) -> Pool:
@@ -346,15 +352,17 @@ class Compute(CallTarget):
 
         Raises
         ------
-        SkyNoOffer
+        SkyNoOffer, SkyPermission
             None of them can be had.
         """
         choices: list[Choice] = []
-        refusals: list[SkyNoOffer] = []
+        refusals: list[SkyError] = []
         for spec, nodes in zip(self.specs, self.nodes, strict=True):
             try:
                 resources, decision = choose_offer(spec, nodes)
-            except SkyNoOffer as refusal:
+            except (SkyNoOffer, SkyPermission) as refusal:
+                if isinstance(refusal, SkyPermission) and len(self.specs) > 1:
+                    _warn_of_next(refusal)
                 refusals.append(refusal)
                 continue
             price = float("inf") if decision.price is None else decision.price
@@ -369,6 +377,11 @@ class Compute(CallTarget):
                 )
             )
         return choices if self.selection == "first" else sorted(choices, key=lambda c: c.price)
+
+
+def _warn_of_next(refusal: SkyError) -> None:
+    text = _("{message}; the next alternative is asked").format(message=refusal.message)
+    warnings.warn(text, stacklevel=3)
 
 
 def _alternatives(specs: Sequence[Any], given: dict[str, Any], nodes: Any) -> list[Spec]:

@@ -70,7 +70,7 @@ class RBFOpt(Remembering):
             )
         except ValueError as error:
             raise SkyUsageError(
-                f"rbfopt: {error}", hint=_("see the parameters of its class")
+                _("rbfopt: {error}").format(error=error), hint=_("see the parameters of its class")
             ) from None
         self._dialogue = _Dialogue(number)
         arguments = (library, self._axes, chosen, self._dialogue)

@@ -230,7 +230,7 @@ def old_prices(plan: Plan, today: date | None = None) -> str:
     }
     if not ages:
         return ""
-    return _("prices are {days} days old: %sky catalog refresh {clouds}").format(
+    return _("prices are up to {days} days old: %sky catalog refresh {clouds}").format(
         days=max(ages.values()), clouds=" ".join(sorted(ages))
     )
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.errors import SkyNoCapacity, SkyNoOffer, SkyUsageError
+from jupyter_sky.errors import SkyNoCapacity, SkyNoOffer, SkyPermission, SkyUsageError
 from jupyter_sky.executor.cluster import ClusterHandle
 from jupyter_sky.functions import result_stream
 from jupyter_sky.functions.active_pools import active
@@ -152,6 +152,19 @@ def test_the_first_spec_that_can_be_had(data: Path) -> None:
         assert process() >> pool > 0
     with pytest.raises(SkyNoOffer, match="none of 2 specs"):
         sky.Compute(specs[0], specs[0]).up()
+
+
+def test_a_spec_of_a_cloud_without_an_account_gives_way(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VAST_API_KEY", raising=False)
+    rented = sky.Spec(provider=sky.VastAI(), accelerator=sky.accelerators.A100())
+    with pytest.warns(UserWarning, match="no credentials; the next alternative is asked"):
+        pool = sky.Compute(rented, sky.Spec(provider="local"), selection="first").up()
+    with pool:
+        assert process() >> pool > 0
+    with pytest.raises(SkyPermission, match="no credentials"):
+        sky.Compute(rented).up()
 
 
 @pytest.mark.parametrize("allocation", ["spot-if-available", "on-demand", "cheapest"])

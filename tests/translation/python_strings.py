@@ -47,6 +47,7 @@ _TECHNICAL = re.compile(
             r"^\s*(ORDER BY|GROUP BY)| WHERE ",  # SQL
             r"^\s*(#!|import |from \w+ import|def |class |python)|=\{|\$\{|\\[sdwb]",  # programs
             r"^%?%?sky |^ *--?\w+[ -]",  # lines of options
+            r"^(jupyter sky|pip install|sudo) [\w{}' -]+$",  # commands
             r"^\s*<|</|jsky-|var\(--|padding:|white-space|^\s*\.?[\w-]+\s*\{",  # HTML and CSS
             r"\w+;\s*\w+:|[\w-]+:\s?[\w#.-]+;|^(fill|stroke): ",
             r"^\w+/\w+;|^attachment|^\{\"| rc=",  # headers, JSON, PMI

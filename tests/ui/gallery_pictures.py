@@ -20,6 +20,8 @@ from tests.ui.pictures import ROOT, SCALE, Book, open_browser, save_small
 
 GALLERY = ROOT / "notebooks/gallery"
 WIDTH, MOST_HEIGHT = 900, 700
+SECONDS = 240.0
+"""Longest time of a cell: the first one with Spark installs it."""
 SHOWN = {
     "01-first-cell": (1, 1),
     "02-training-with-checkpoints": (1, 2),
@@ -45,7 +47,7 @@ def draw(lab: Lab, page: Any, name: str) -> None:
     page.set_viewport_size({"width": WIDTH, "height": 1500})
     book = Book(lab, page, name, code[: last + 1])
     for number in range(last + 1):
-        book.run(number)
+        book.run(number, seconds=SECONDS)
     page.wait_for_timeout(1500)  # charts and cards are drawn and say nothing
     clip = book.box(first, last)
     path = GALLERY / "pictures" / f"{name}.png"

@@ -84,7 +84,7 @@ class Book:
         """Begin to run a cell; return the locator of its output."""
         return run_cell(self.page, cell)
 
-    def run(self, cell: int, until: str = "") -> None:
+    def run(self, cell: int, until: str = "", seconds: float = 60.0) -> None:
         """Run a cell until its output has a text, or until the kernel is idle."""
         output = self.start(cell)
         if until:
@@ -93,7 +93,7 @@ class Book:
             assert not failed.count(), failed.first.inner_text()
             return
         self.page.wait_for_function(
-            f"window.panel.content.widgets[{cell}].model.executionCount", timeout=60_000
+            f"window.panel.content.widgets[{cell}].model.executionCount", timeout=1000 * seconds
         )
 
     def box(self, first: int, last: int) -> dict[str, float]:

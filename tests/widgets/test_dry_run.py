@@ -61,7 +61,7 @@ def test_old_prices_are_said_first() -> None:
     (one,) = shown().plan.tasks
     dated = replace(one, offer=replace(one.offer, date="2026-05-01"))
     plan = replace(shown().plan, tasks=(dated,))
-    said = "prices are 61 days old: %sky catalog refresh aws"
+    said = "prices are up to 61 days old: %sky catalog refresh aws"
     assert old_prices(plan, date(2026, 7, 1)) == said
     assert old_prices(plan, date(2026, 5, 20)) == ""
     assert str(DryRun(plan)).startswith("prices are ")
