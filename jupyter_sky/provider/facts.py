@@ -21,7 +21,9 @@ class CloudFacts:
     Attributes
     ----------
     name : str
-        As in ``%%sky --cloud``.
+        As in ``%%sky --cloud``; of a managed service, as in ``%%sky --service``.
+    host : str
+        Cloud of a managed service; empty for a cloud itself.
     title : str
         As its vendor writes it.
     short_title : str
@@ -70,7 +72,7 @@ class CloudFacts:
         Class in `jupyter_sky.engines.node.notices` that reads what the cloud tells a machine about
         its end; empty where it tells nothing.
     console, quota_page, permission_page : str
-        Console pages of machines, quotas and permissions; ``{region}`` stands for a region.
+        Pages of its console with machines, quotas, permissions; ``{region}`` stands for a region.
     clock : str
         Address whose answers carry the time by which it judges signatures.
     colour : str
@@ -89,6 +91,7 @@ class CloudFacts:
     """
 
     name: ClassVar[str]
+    host: ClassVar[str] = ""
     title: ClassVar[str] = ""
     short_title: ClassVar[str] = ""
     packages: ClassVar[tuple[str, ...]] = ()
@@ -163,6 +166,8 @@ class AwsFacts(CloudFacts):
     settings: ClassVar = {
         "scheduler_role": "ARN of a role with which EventBridge ends machines at the end of their "
         "lease; without one they end by themselves.",
+        "emr_serverless_role": "ARN of the role that sessions of EMR Serverless run with; without "
+        "one that of this account whose name is jupyter-sky-emr-serverless.",
     }
     own_quota_series: ClassVar[tuple[str, ...]] = ("dl", "hpc", "inf", "mac", "trn")
     """Series that begin like a standard one and have a quota of their own."""
@@ -360,6 +365,32 @@ class SshFacts(CloudFacts):
     name, title, note = "ssh", "Machines of one's own", "machines of your own"
     launchable = on_premises = True
 
+
+class EmrServerlessFacts(AwsFacts):
+    """Facts of Amazon EMR Serverless, whose sessions are launched as machines are.
+
+    Examples
+    --------
+    >>> EmrServerlessFacts.host, EmrServerlessFacts.billing
+    ('aws', (1.0, 60.0))
+    """
+
+    driver = "jupyter_sky.clouds.aws.emr_serverless:EmrServerless"
+    name, title, short_title = "emr-serverless", "Amazon EMR Serverless", "EMR Serverless"
+    host = "aws"
+    permissions = N_(
+        "for this user emr-serverless:* and, for the role that sessions run with, iam:PassRole"
+    )
+    price_source, notice_service, schemes = "", "", ()
+    console = "https://{region}.console.aws.amazon.com/emr/home?region={region}"
+    quota_page = (
+        "https://{region}.console.aws.amazon.com/servicequotas/home/services/emr-serverless/quotas"
+    )
+    settings: ClassVar = {}
+
+
+MANAGED: Mapping[str, type[CloudFacts]] = {EmrServerlessFacts.name: EmrServerlessFacts}
+"""Facts of managed services that can be launched, by name."""
 
 BUILT_IN: Mapping[str, type[CloudFacts]] = {
     facts.name: facts
