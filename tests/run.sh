@@ -52,6 +52,7 @@ system_packages() {
   have ip || missing+=(iproute2)
   have java || missing+=(openjdk-17-jre-headless)
   have fusermount3 || missing+=(fuse3)
+  have iptables || missing+=(iptables) # with it, machines of the emulators are closed as real ones
   [[ ${#missing[@]} == 0 ]] || apt_install "${missing[@]}" ||
     echo "could not install: ${missing[*]}" >&2
   have slurmctld || apt_install slurmctld slurmd slurm-client munge ||

@@ -72,5 +72,5 @@ def console_address(cloud: str, region: str = "", cause: str = "") -> str:
     'https://console.cloud.google.com/iam-admin/quotas'
     """
     facts = find_facts(cloud)
-    page = getattr(facts, _PAGES.get(cause, ""), "") or facts.console
+    page = getattr(facts, _PAGES.get(cause, ""), "") or facts.console_page
     return page.format(region=quote(region or "us-east-1"))

@@ -24,7 +24,7 @@ _ENDED = ("ok", "error", "lost")
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What runs of an application on machines of one kind have taken.
+    """Times and costs of runs of an application on machines of one kind.
 
     Attributes
     ----------

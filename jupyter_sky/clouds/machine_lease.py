@@ -14,7 +14,9 @@ boot, and started again if it is killed. A machine ends
 - half an hour after a boot, if none had ever begun;
 - when ``/run/jupyter-sky/end`` is made, as its cluster has ended.
 
-The same script installs the host key that replaces the first one: see `cloud_init`. Where there is
+The same script installs the host key that replaces the first one: see `cloud_init`. It lets only
+root reach the metadata service, and starts what passes the cloud's notices on to all others: see
+`jupyter_sky.clouds.notice_relay`. Where there is
 no root, all of its files are below the folder in ``JUPYTER_SKY_ROOT``.
 """
 
@@ -33,6 +35,7 @@ BOOT_SECONDS = 1800
 FOLDER = "/run/jupyter-sky"
 """Folder in which the cluster renews the lease."""
 SCRIPT = "/usr/local/sbin/jupyter-sky-lease"
+RELAY = "/usr/local/sbin/jupyter-sky-notices"
 UNIT = "/etc/systemd/system/jupyter-sky-lease.service"
 BOOT_SCRIPT = "/var/lib/cloud/scripts/per-boot/jupyter-sky-lease"
 
@@ -59,8 +62,9 @@ setsid sh -c 'while :; do "$0"; sleep 1; done' "$root"{SCRIPT} </dev/null >/dev/
 
 
 @cache
-def _script() -> str:
-    return Path(__file__).with_name("lease.sh").read_text()
+def _text(name: str) -> str:
+    """Return the text of a program beside this module."""
+    return Path(__file__).with_name(name).read_text()
 
 
 def lease_files(setup: MachineSetup) -> list[dict[str, Any]]:
@@ -72,15 +76,17 @@ def lease_files(setup: MachineSetup) -> list[dict[str, Any]]:
         "@LEASE@": str(math.ceil(setup.lease)),
         "@HEARTBEAT_TIMEOUT@": str(math.ceil(setup.heartbeat_timeout)),
         "@BOOT@": str(BOOT_SECONDS),
+        "@RELAY@": RELAY,
         "@ENDING@": setup.ending,
         "@POWER_OFF@": power_off,
         "@POWER_OFF_NOW@": "poweroff -f" if power_off == POWER_OFF else power_off,
     }
-    text = _script()
+    text = _text("lease.sh")
     for name, value in values.items():
         text = text.replace(name, value)
     return [
         {"path": SCRIPT, "permissions": "0755", "content": text},
+        {"path": RELAY, "permissions": "0755", "content": _text("notice_relay.py")},
         {"path": UNIT, "permissions": "0644", "content": _UNIT_TEXT},
         {"path": BOOT_SCRIPT, "permissions": "0755", "content": _BOOT_SCRIPT_TEXT},
     ]

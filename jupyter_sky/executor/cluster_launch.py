@@ -19,7 +19,7 @@ from ..ledger import reservations
 from ..ledger.baseline import PendingBaseline
 from ..ledger.billing import cluster_price
 from ..offers import Offer
-from ..provisioner import Lease, Report, broker, provision
+from ..provisioner import Lease, Report, broker, check_alive, provision
 from ..provisioner.interrupts import AllowedInterrupts, HeldInterrupts
 from ..remote import processes
 from ..resources import parse_duration
@@ -33,6 +33,8 @@ ENGINES_SECONDS = 120.0
 ABANDONED_NOTE = "its notebook was killed while it launched it"
 _RUNNING_LAUNCHES = set[str]()
 """Tokens of the launches of this process."""
+END_SECONDS = 5.0
+"""Time within which the end of a cluster that does not answer is known."""
 RENEW_SECONDS = 10.0
 """Period at which a launch shows others that its process lives."""
 
@@ -192,7 +194,10 @@ class _LaunchAttempt:
         connection = {**self.row.connection, **self._baseline(), "file": str(lease.connection)}
         del connection["launcher"]
         self._save_row(state="up", connection=connection)
-        live = self.callbacks.connect(self.row)
+        try:
+            live = self.callbacks.connect(self.row)
+        except (OSError, SkyClusterLost) as error:
+            raise self._loss(error) from error
 
         def alive() -> None:
             report("booting", "")
@@ -201,6 +206,24 @@ class _LaunchAttempt:
         live.connection.wait_ranks(range(self.row.nodes), ENGINES_SECONDS, alive)
         live.send_heartbeat()  # from now on it knows when the day's money is spent
         return live
+
+    def _loss(self, error: OSError | SkyClusterLost) -> SkyClusterLost:
+        """Return why a cluster that has come up could not be connected to.
+
+        Its controller removes its files when its engines fail; the reason is written after that.
+        """
+        deadline = time.monotonic() + END_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                check_alive(clouds.get(self.row.cloud), self.machines, self.row.name)
+            except SkyClusterLost as loss:
+                return loss
+            except SkyError:
+                break  # the cloud cannot say
+            time.sleep(0.2)
+        if isinstance(error, SkyClusterLost):
+            return error
+        return SkyClusterLost(_("cluster {cluster} does not answer").format(cluster=self.row.name))
 
     def _roll_back(self) -> None:
         try:

@@ -62,7 +62,7 @@ class ClusterLauncher:
         self.clusters: list[ClusterHandle] = []
         """Clusters of the pool that are up."""
         self.near: Offer | None = None
-        """Where the first of several launches side by side has been accepted: the others go there,
+        """Place that has accepted the first of several launches side by side: the others go there,
         too."""
         self.launching = 0
         """Nodes that are being launched side by side."""

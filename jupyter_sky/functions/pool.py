@@ -88,6 +88,7 @@ class Pool(CallMethods):
         self.portable: MakePortable | None = None
         """Makes functions run in the Python of its image, if that is not the engines'."""
         self.closed = ""
+        self._loss: type[SkyError] | None = None
         self._ended = False
         self.scaler: NodeScaler | None = None
         """Changes the number of nodes."""
@@ -301,6 +302,7 @@ class Pool(CallMethods):
     def drop(self, cluster: ClusterHandle, error: SkyError) -> None:
         """Drop a lost cluster; close the pool if it was that of the controller."""
         if cluster is self.cluster:
+            self._loss = type(error)
             self.closed = _("is gone ({message})").format(message=error.message)
             active_pools.unregister(self)
             self._dispatcher.close(f"pool {self.name} is gone: {error.message}")
@@ -338,7 +340,8 @@ class Pool(CallMethods):
 
     def _check_open(self) -> None:
         if self.closed:
-            raise SkyUsageError(
+            # whoever finds the loss first, a call or the look at idle nodes, callers see its kind
+            raise (self._loss or SkyUsageError)(
                 _("pool {name} {closed}: calls cannot be sent to it any more").format(
                     name=self.name, closed=self.closed
                 ),

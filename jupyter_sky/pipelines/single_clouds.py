@@ -80,7 +80,7 @@ def _plan_one(problem: RunProblem, cloud: str, plan_graph: PlanGraph, now: float
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What the plan of a run saves against one cloud.
+    """Saving of the plan of a run against one cloud.
 
     Attributes
     ----------

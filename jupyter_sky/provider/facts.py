@@ -71,8 +71,8 @@ class CloudFacts:
     notice_service : str
         Class in `jupyter_sky.engines.node.notices` that reads what the cloud tells a machine about
         its end; empty where it tells nothing.
-    console, quota_page, permission_page : str
-        Pages of its console with machines, quotas, permissions; ``{region}`` stands for a region.
+    console_page, quota_page, permission_page : str
+        Console pages of machines, quotas and permissions; ``{region}`` stands for a region.
     clock : str
         Address whose answers carry the time by which it judges signatures.
     colour : str
@@ -116,7 +116,7 @@ class CloudFacts:
     sgx_types: ClassVar[str] = ""
     price_source: ClassVar[str] = ""
     notice_service: ClassVar[str] = ""
-    console: ClassVar[str] = ""
+    console_page: ClassVar[str] = ""
     quota_page: ClassVar[str] = ""
     permission_page: ClassVar[str] = ""
     clock: ClassVar[str] = ""
@@ -159,7 +159,7 @@ class AwsFacts(CloudFacts):
     storage_region, storage_class, schemes = "us-east-1", "S3 Standard", ("s3",)
     has_flat_egress, price_source = True, "aws:AwsPrices"
     notice_service = "AwsNotices"
-    console = "https://{region}.console.aws.amazon.com/ec2/home?region={region}#Instances:"
+    console_page = "https://{region}.console.aws.amazon.com/ec2/home?region={region}#Instances:"
     quota_page = "https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/quotas"
     permission_page = "https://console.aws.amazon.com/iam/home#/users"
     clock = "https://sts.amazonaws.com"
@@ -210,7 +210,7 @@ class AzureFacts(CloudFacts):
     schemes, storage_hosts = ("az", "abfs", "abfss"), (".blob.core.windows.net",)
     price_source = "azure:AzurePrices"
     notice_service = "AzureNotices"
-    console = "https://portal.azure.com/#browse/Microsoft.Compute%2FVirtualMachines"
+    console_page = "https://portal.azure.com/#browse/Microsoft.Compute%2FVirtualMachines"
     quota_page = "https://portal.azure.com/#view/Microsoft_Azure_Capacity/QuotaMenuBlade/~/myQuotas"
     permission_page = "https://portal.azure.com/#view/Microsoft_Azure_Billing/SubscriptionsBladeV2"
     clock = "https://management.azure.com"
@@ -252,7 +252,7 @@ class GcpFacts(CloudFacts):
     storage_region, storage_class, schemes = "us-central1", "GCS Standard", ("gs",)
     price_source = "gcp:GcpPrices"
     notice_service = "GoogleNotices"
-    console = "https://console.cloud.google.com/compute/instances"
+    console_page = "https://console.cloud.google.com/compute/instances"
     quota_page = "https://console.cloud.google.com/iam-admin/quotas"
     permission_page = "https://console.cloud.google.com/iam-admin/iam"
     clock = "https://compute.googleapis.com"
@@ -275,7 +275,7 @@ class HyperstackFacts(CloudFacts):
     """Facts of Hyperstack."""
 
     name, title, billing = "hyperstack", "Hyperstack", (60.0, 60.0)
-    console = "https://console.hyperstack.cloud/virtual-machines"
+    console_page = "https://console.hyperstack.cloud/virtual-machines"
 
 
 class LambdaFacts(CloudFacts):
@@ -283,7 +283,7 @@ class LambdaFacts(CloudFacts):
 
     driver = "jupyter_sky.clouds.lambdalabs:Lambda"
     name, title, billing = "lambda", "Lambda", (60.0, 60.0)
-    console = "https://cloud.lambda.ai/instances"
+    console_page = "https://cloud.lambda.ai/instances"
     account = N_("an account with a payment method: https://lambda.ai")
     permissions = N_("an API key, which may do all")
     launchable, has_live_offers, power_off_cost, colour = True, True, "full", "#5f3dc4"
@@ -298,7 +298,7 @@ class NebiusFacts(CloudFacts):
     """Facts of Nebius."""
 
     name, title, billing = "nebius", "Nebius", (1.0, 0.0)
-    console = "https://console.nebius.com"
+    console_page = "https://console.nebius.com"
 
 
 class RunPodFacts(CloudFacts):
@@ -306,7 +306,7 @@ class RunPodFacts(CloudFacts):
 
     driver = "jupyter_sky.clouds.runpod:RunPod"
     name, title, billing = "runpod", "RunPod", (1.0, 0.0)
-    console = "https://console.runpod.io/pods"
+    console_page = "https://console.runpod.io/pods"
     account = N_("an account with credit: https://console.runpod.io")
     permissions = N_("an API key that may read and write REST and GraphQL")
     launchable, has_live_offers, power_off_cost, colour = True, True, "disk", "#7048e8"
@@ -323,7 +323,7 @@ class VastFacts(CloudFacts):
 
     driver = "jupyter_sky.clouds.vast:Vast"
     name, title, billing = "vast", "Vast.ai", (1.0, 0.0)
-    console = "https://cloud.vast.ai/instances/"
+    console_page = "https://cloud.vast.ai/instances/"
     account = N_("an account with credit: https://cloud.vast.ai")
     permissions = N_("an API key that may search offers, and read and write instances")
     launchable, has_live_offers, power_off_cost, colour = True, True, "disk", "#1098ad"
@@ -340,7 +340,7 @@ class VerdaFacts(CloudFacts):
 
     driver = "jupyter_sky.clouds.verda:Verda"
     name, title, billing = "verda", "Verda", (600.0, 600.0)
-    console = "https://console.verda.com"
+    console_page = "https://console.verda.com"
     account = N_("an account with credit: https://console.verda.com")
     permissions = N_("credentials for the Cloud API, which may do all")
     launchable, has_live_offers, power_off_cost, colour = True, True, "full", "#0b7285"

@@ -174,7 +174,7 @@ ACQUISITIONS = {
     "PI": probability_of_improvement,
     "LCB": lambda best, mean, spread: 1.96 * spread - mean,
 }
-"""What a Bayesian optimizer maximizes: expected improvement, its chance, a low confidence bound."""
+"""Aims of a Bayesian optimizer: expected improvement, its chance, a low confidence bound."""
 
 
 class _Bayesian(Remembering):

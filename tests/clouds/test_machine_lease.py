@@ -7,8 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from jupyter_sky.clouds import machine_lease
@@ -28,7 +30,9 @@ class Script:
         self.folder = folder
         self.process: subprocess.Popen[str] | None = None
         self.set(up=20, clock=1_000_000)
-        (file, *_) = lease_files("root", lease, HEARTBEAT_TIMEOUT, ending)
+        (file, relay, *_) = lease_files("root", lease, HEARTBEAT_TIMEOUT, ending)
+        self.relay = folder / "relay"
+        self.relay.write_text(relay["content"])
         text = file["content"]
         for there, here in {
             "/run/": f"{folder}/run/",
@@ -39,6 +43,7 @@ class Script:
             '"$log"': "/dev/stdout",
             "  shutdown -P now\n": "  echo off; exit\n",
             "iptables": f"sh {folder}/iptables",
+            relay["path"]: str(self.relay),
         }.items():
             assert there in text, there
             text = text.replace(there, here)
@@ -254,6 +259,27 @@ def test_only_root_reaches_the_machines_identity(script: Script) -> None:
     assert rules == [f"-w -C {rule}", f"-w -I {rule}"]
 
 
+def test_relay_of_notices_is_kept_running(script: Script) -> None:
+    script.start()
+    path = script.folder / "run/jupyter-sky-boot/notices"
+    until(path.exists)
+    first = path.read_text()
+    assert script.process
+    lease = psutil.Process(script.process.pid)
+
+    def relays() -> list[psutil.Process]:
+        with suppress(psutil.Error):  # one that is gone since
+            return [p for p in lease.children() if str(script.relay) in p.cmdline()]
+        return []
+
+    (relay,) = relays()
+    relay.kill()
+    until(lambda: path.exists() and path.read_text() != first)
+    (relay,) = relays()
+    script.kill()
+    relay.wait(WAIT)  # another one comes with the script
+
+
 @pytest.mark.slow
 def test_renewed_machine_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from jupyter_sky.engines.node import keepalive
@@ -281,6 +307,7 @@ def test_emulated_machines_write_nothing_of_this_machine() -> None:
     from tests.emulators import machine
 
     files = lease_files("root") + lease_files("ada")
+    files = [file for file in files if file["path"] != machine_lease.RELAY]  # has parts of URLs
     text = "\n".join(f"{file['path']}\n{file['content']}" for file in files)
     mapped = machine._ELSEWHERE.sub("BELOW/", text)
     assert "BELOW/etc/ssh/ssh_host_ed25519_key" in mapped

@@ -34,7 +34,7 @@ SHOWN = {
     "09-where-to-run": (1, 1),
     "10-what-spot-costs": (1, 1),
     "11-which-configuration": (1, 2),
-    "12-your-own-machines": (2, 2),
+    "12-your-own-machines": (1, 1),
 }
 """First and last code cell of each picture, from 0."""
 

@@ -27,11 +27,15 @@ from typing import Any, Protocol, Self
 
 from ...remote.supervisor import write_private
 from ..wire.messages import NoticeRecord
+from .keepalive import keepalive_folder
 
 METADATA_ADDRESS = "http://169.254.169.254"
 """Origin of the metadata service of a machine, the same on all clouds."""
 ADDRESS_VARIABLE = "JUPYTER_SKY_METADATA"
 """Environment variable with another origin, such as that of an emulator."""
+RELAY_FILE = "jupyter-sky-boot/notices"
+"""File with the origin of a relay, where only root may ask the service itself: see
+`jupyter_sky.clouds.notice_relay`. Beside the folder of the machine's keep-alive."""
 NOTICES_FILE = "notices.json"
 """File with the notices that hold, in the folder of a cluster."""
 POLL_SECONDS = 0.5
@@ -136,10 +140,10 @@ class AwsNotices:
     Parameters
     ----------
     address : str
-        Origin of the service.
+        Origin of the service; that of this machine unless given.
     """
 
-    def __init__(self, address: str = METADATA_ADDRESS) -> None:
+    def __init__(self, address: str = "") -> None:
         self._address, self._token = address, ""
 
     def ask(self) -> tuple[Notice, ...]:
@@ -153,11 +157,12 @@ class AwsNotices:
 
     def _read(self, name: str) -> str:
         """Return a leaf, or an empty text where there is none; renew the token if it has ended."""
-        url = f"{self._address}/latest/meta-data/{name}"
+        origin = self._address or metadata_address()
+        url = f"{origin}/latest/meta-data/{name}"
         for _attempt in range(2):
             if not self._token:
                 header = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_SECONDS)}
-                self._token = _fetch(f"{self._address}/latest/api/token", header, "PUT")
+                self._token = _fetch(f"{origin}/latest/api/token", header, "PUT")
             try:
                 return _fetch(url, {"X-aws-ec2-metadata-token": self._token})
             except urllib.error.HTTPError as error:
@@ -175,15 +180,16 @@ class GoogleNotices:
     Parameters
     ----------
     address : str
-        Origin of the service.
+        Origin of the service; that of this machine unless given.
     """
 
-    def __init__(self, address: str = METADATA_ADDRESS) -> None:
+    def __init__(self, address: str = "") -> None:
         self._address, self._etag = address, ""
 
     def ask(self) -> tuple[Notice, ...]:
         """Wait for news, for `WAIT_SECONDS` at most, and return the notice if there is one."""
-        url = f"{self._address}/computeMetadata/v1/instance/preempted"
+        origin = self._address or metadata_address()
+        url = f"{origin}/computeMetadata/v1/instance/preempted"
         if self._etag:
             url += f"?wait_for_change=true&last_etag={self._etag}&timeout_sec={WAIT_SECONDS}"
         request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
@@ -203,16 +209,16 @@ class AzureNotices:
     name : str
         Name of the machine, as events call it.
     address : str
-        Origin of the service.
+        Origin of the service; that of this machine unless given.
     """
 
-    def __init__(self, name: str, address: str = METADATA_ADDRESS) -> None:
+    def __init__(self, name: str, address: str = "") -> None:
         self._name, self._address = name, address
         self._resources: dict[str, list[str]] = {}
 
     def ask(self) -> tuple[Notice, ...]:
         """Return the notices of the events that concern the machine."""
-        document = json.loads(_fetch(self._address + AZURE_EVENTS, {"Metadata": "true"}))
+        document = json.loads(_fetch(self._url(), {"Metadata": "true"}))
         self._resources = {e["EventId"]: e["Resources"] for e in document["Events"]}
         return parse_azure_events(document, self._name, time.time())
 
@@ -227,8 +233,21 @@ class AzureNotices:
         if self._resources.get(notice.id) != [self._name]:
             return False
         body = json.dumps({"StartRequests": [{"EventId": notice.id}]}).encode()
-        _fetch(self._address + AZURE_EVENTS, {"Metadata": "true"}, "POST", body)
+        _fetch(self._url(), {"Metadata": "true"}, "POST", body)
         return True
+
+    def _url(self) -> str:
+        return (self._address or metadata_address()) + AZURE_EVENTS
+
+
+def metadata_address() -> str:
+    """Return the origin at which this machine's metadata service is asked for notices."""
+    if address := os.environ.get(ADDRESS_VARIABLE):
+        return address
+    try:
+        return (keepalive_folder().parent / RELAY_FILE).read_text()
+    except OSError:
+        return METADATA_ADDRESS
 
 
 def parse_aws_action(text: str, now: float) -> Notice:
@@ -361,7 +380,7 @@ def start_watch(
     tell
         Takes all notices that hold, whenever they have changed; called in the thread.
     """
-    service = make_service(name, os.environ.get(ADDRESS_VARIABLE, METADATA_ADDRESS))
+    service = make_service(name)
     if service is None:
         return None
 
@@ -380,7 +399,7 @@ def start_watch(
     return watch
 
 
-def make_service(name: str, address: str = METADATA_ADDRESS) -> NoticeService | None:
+def make_service(name: str, address: str = "") -> NoticeService | None:
     """Return the reader that the facts of a cloud name; None where they name none.
 
     Parameters
@@ -388,7 +407,7 @@ def make_service(name: str, address: str = METADATA_ADDRESS) -> NoticeService | 
     name
         `CloudFacts.notice_service`.
     address
-        Origin of the service.
+        Origin of the service; that of this machine unless given.
     """
     services: dict[str, Callable[[], NoticeService]] = {
         "AwsNotices": lambda: AwsNotices(address),
