@@ -41,13 +41,14 @@ class Relay(BaseHTTPRequestHandler):
         request = urllib.request.Request(SERVICE + self.path, body, kept, method=self.command)
         try:
             found = direct.open(request, timeout=SECONDS)
+            status = found.status
         except urllib.error.HTTPError as error:
-            found = error
+            found, status = error, error.code
         except OSError as error:
             self.send_error(504, str(error))
             return
         text = found.read()
-        self.send_response(found.getcode())
+        self.send_response(status)
         if found.headers.get("ETag"):
             self.send_header("ETag", found.headers["ETag"])
         self.send_header("Content-Length", str(len(text)))
@@ -56,7 +57,7 @@ class Relay(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = answer
 
-    def log_message(self, *_):
+    def log_message(self, format, *args):
         """Say nothing."""
 
 
