@@ -382,7 +382,7 @@ class EmrServerlessFacts(AwsFacts):
         "for this user emr-serverless:* and, for the role that sessions run with, iam:PassRole"
     )
     price_source, notice_service, schemes = "", "", ()
-    console = "https://{region}.console.aws.amazon.com/emr/home?region={region}"
+    console_page = "https://{region}.console.aws.amazon.com/emr/home?region={region}"
     quota_page = (
         "https://{region}.console.aws.amazon.com/servicequotas/home/services/emr-serverless/quotas"
     )
