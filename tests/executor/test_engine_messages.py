@@ -174,6 +174,12 @@ def test_text_for_file_descriptors_comes_before_the_end(notebook: Notebook) -> N
         assert ran.stdout.splitlines() == ["raw", "buffered"], ran
 
 
+def test_characters_for_file_descriptors_stay_whole(notebook: Notebook) -> None:
+    program = "print('a' + 'é' * 5000)"
+    code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {program!r}])"
+    assert notebook.run(f"%%sky\n{code};").stdout == "a" + "é" * 5000 + "\n"
+
+
 # -- captured cells ------------------------------------------------------------------------------
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import logging
 import os
 import select
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +18,8 @@ from ..wire.output_queues import WAITING_PUBLISHER, bound
 from .output_pacer import CHARACTER_BURST, CHARACTERS_PER_SECOND, OutputPacer
 
 PIECE_CHARS = 2**20
+PIPE_BYTES = 2**16
+"""Most that is read at a time of what was written to a file descriptor."""
 SETTLE_SECONDS = 1.0
 FORK_SETTLE_SECONDS = 0.004
 CONTROL_THREAD = "Control"
@@ -87,6 +91,7 @@ class BoundedOutStream(OutStream):
     flush_timeout = threading.TIMEOUT_MAX  # as long as nobody reads: see `OutputPublisher`
     pub_thread: OutputPublisher
     _waiting = 0
+    _is_passing = False
     _all: ClassVar[list[BoundedOutStream]] = []
     _pacer: ClassVar = OutputPacer(CHARACTERS_PER_SECOND, CHARACTER_BURST)
 
@@ -98,6 +103,30 @@ class BoundedOutStream(OutStream):
 
     def _free(self) -> None:
         self._sending, self._line = threading.RLock(), ""
+
+    def _watch_pipe_fd(self) -> None:
+        """Write what arrives at the file descriptor; run in a thread of its own.
+
+        In ipykernel's own loop nobody knows of text that is read and not yet written, when a cell
+        may end; and it breaks characters at the ends of what it reads.
+        """
+        if self._fid is None:
+            return
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        try:
+            while self._should_watch:
+                select.select([self._fid], [], [])
+                self._is_passing = True  # before it is read
+                data = os.read(self._fid, PIPE_BYTES)
+                if not data or not self._should_watch:
+                    break
+                self.write(decoder.decode(data))
+                os.write(self._original_stdstream_copy, data)
+                self._is_passing = False
+        except Exception:
+            self._exc = sys.exc_info()
+        finally:
+            self._is_passing = False
 
     def _flush(self) -> None:
         with self._sending:
@@ -150,11 +179,12 @@ class BoundedOutStream(OutStream):
 
     @classmethod
     def has_unread(cls) -> bool:
-        """Return whether something was written to the file descriptors that nobody has read yet."""
+        """Return whether something was written to the file descriptors that is still on its way."""
         files: list[Any] = [
             each._fid for each in cls._all if getattr(each, "_fid", None) is not None
         ]
-        return bool(select.select(files, [], [], 0)[0])
+        unread = bool(select.select(files, [], [], 0)[0])
+        return unread or any(each._is_passing for each in cls._all)  # in this order
 
     def flush(self) -> None:
         """Send buffered text, if any; commands do not wait until somebody reads it."""
