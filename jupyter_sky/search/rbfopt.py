@@ -103,9 +103,7 @@ class RBFOpt(Remembering):
 
     def _next(self) -> np.ndarray | None:
         """Give the value that its thread waits for, if it does, and return its next suggestion."""
-        if not self._thread.ident:
-            self._thread.start()
-        return self._dialogue.next(self._answer)
+        return self._dialogue.next(self._answer, self._thread)
 
     def _known(self, index: int | None) -> float | None:
         """Return the value of a suggestion that is not measured; None before any was."""
@@ -191,16 +189,21 @@ class _Dialogue:
         self._state = np.random.RandomState(seed).get_state()
         self._is_begun = self._is_over = False
 
-    def next(self, value: float | None) -> np.ndarray | None:
-        """Give the value of the point before, and return the next one; None once it has ended."""
+    def next(self, value: float | None, thread: threading.Thread) -> np.ndarray | None:
+        """Give the value of the point before, and return the next one; None once it has ended.
+
+        The thread is started with the first point: it draws at once.
+        """
         if self._is_over:
             return None
         before = np.random.get_state()
         np.random.set_state(self._state)
         try:
-            if self._is_begun or value is not None:
+            if not self._is_begun:
+                self._is_begun = True
+                thread.start()
+            else:
                 self._values.put(value)
-            self._is_begun = True
             point = self._points.get()
             self._is_over = point is None
             return point
