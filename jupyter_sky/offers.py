@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .accelerators import Accelerator, accelerator, canonical
+from .accelerators import Accelerator, accelerator, canonical, form_factors, named_form
 from .errors import SkyUsageError
 from .translation import _
 
@@ -37,6 +37,24 @@ class AcceleratorName(str):
         return not self == other
 
     __hash__ = str.__hash__
+
+
+def form_factor(cloud: str, instance_type: str, gpu: str) -> str:
+    """Return the form factor of a machine's accelerators; empty where it is not known.
+
+    Examples
+    --------
+    >>> form_factor("aws", "p4d.24xlarge", "A100"), form_factor("vast", "1x-A100", "A100")
+    ('SXM', '')
+    """
+    from .provider.register import find_facts  # which needs the values of this module
+
+    match form_factors(gpu):
+        case []:
+            return ""
+        case [form]:
+            return form
+    return named_form(instance_type) or find_facts(cloud).form_factor(instance_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +123,9 @@ class Offer:
         What the service brings: ``("emr==6.5.0", "spark==3.1.2")``.
     note : str
         What to know before the price is believed.
+    other_price : float, optional
+        USD/h of the same machine in the other market: on demand of a spot machine, and the other
+        way round; None when unknown, or not sold.
 
     Examples
     --------
@@ -134,6 +155,7 @@ class Offer:
     service: str = ""
     packages: tuple[str, ...] = ()
     note: str = ""
+    other_price: float | None = None
 
     @property
     def place(self) -> str:
@@ -165,13 +187,37 @@ class Offer:
 
     @property
     def spot_price(self) -> float | None:
-        """Price (USD/h) of a machine that may be taken back; None for one on demand."""
-        return self.price if self.spot else None
+        """Price (USD/h) of the machine when it may be taken back; None when unknown or not sold.
+
+        Examples
+        --------
+        >>> spot = Offer("aws", "us-east-1", "g5", 4, 16, spot=True, price=0.4, other_price=1)
+        >>> spot.spot_price, spot.on_demand_price
+        (0.4, 1)
+        """
+        return self.price if self.spot else self.other_price
 
     @property
     def on_demand_price(self) -> float | None:
-        """Price (USD/h) of a machine on demand; None for one that may be taken back."""
-        return None if self.spot else self.price
+        """Price (USD/h) of the machine on demand; None when unknown or not sold."""
+        return self.other_price if self.spot else self.price
+
+    @property
+    def billing_unit(self) -> str:
+        """Step of billed time: ``second``, ``minute``, ``hour``, or its seconds; empty where free.
+
+        Examples
+        --------
+        >>> Offer("aws", "us-east-1", "t3.nano", 2, 0.5).billing_unit
+        'second'
+        >>> Offer("verda", "FIN-01", "1V100.6V", 6, 23).billing_unit
+        '600 s'
+        """
+        from .provider.register import find_facts  # which needs the values of this module
+
+        step = find_facts(self.cloud).billing[0]
+        names = {0.0: "", 1.0: "second", 60.0: "minute", 3600.0: "hour"}
+        return names.get(step, f"{step:g} s")
 
     @property
     def machine(self) -> InstanceType:
@@ -196,6 +242,11 @@ class Offer:
         True
         """
         return AcceleratorName(self.gpu or "")
+
+    @property
+    def form_factor(self) -> str:
+        """Form factor of its accelerators: ``SXM``, ``PCIe``...; empty where it is not known."""
+        return form_factor(self.cloud, self.instance_type, self.gpu or "")
 
     @property
     def gpu_price(self) -> float | None:

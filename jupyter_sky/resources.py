@@ -26,6 +26,7 @@ from jupyter_sky.quantities import (
 from .translation import _
 
 __all__ = [
+    "OTHER_FORM",
     "Amount",
     "Resources",
     "format_duration",
@@ -41,6 +42,8 @@ __all__ = [
     "plain_number",
 ]
 
+OTHER_FORM = 5.0
+"""Distance of an accelerator in another form factor, beside the logarithms of ratios of sizes."""
 Label = str | int | float | bool | tuple[str, ...] | list[str] | accelerators.Accelerator | None
 
 
@@ -59,7 +62,9 @@ def format_option(key: str, value: str = "") -> str:
 def _gpu_fields(text: str, label: str) -> dict[str, Any]:
     gpu, amount = parse_gpus(text, label)
     count = int(amount.value) if amount.value == int(amount.value) else amount.value
-    return {"gpu": gpu, "gpu_count": count, "gpu_at_least": amount.at_least}
+    form = accelerators.named_form(text) if len(accelerators.form_factors(gpu)) > 1 else ""
+    found = {"gpu": gpu, "gpu_count": count, "gpu_at_least": amount.at_least}
+    return found | {"gpu_form": form or None}
 
 
 _FLAGS = ("spot", "on_demand", "intel_sgx")
@@ -119,6 +124,8 @@ class Resources:
         True for spot machines, False for on-demand ones, None for either.
     max_hourly_cost : float, optional
         Most USD/h that all nodes together may cost.
+    gpu_form : str, optional
+        ``SXM`` or ``PCIe``, for accelerators that are sold in both: ``--gpus A100-SXM:8``.
 
     Notes
     -----
@@ -153,6 +160,7 @@ class Resources:
     service: tuple[str, ...] = ()
     spot: bool | None = None
     max_hourly_cost: float | None = None
+    gpu_form: str | None = None
     accelerator: InitVar[str | None] = None
     cpu: InitVar[float | str | None] = None
     ram: InitVar[float | str | None] = None
@@ -211,6 +219,11 @@ class Resources:
         return (self.gpu or "").startswith("tpu-")
 
     @property
+    def gpu_name(self) -> str:
+        """Name of the accelerator, with the form factor that is asked for; empty without one."""
+        return f"{self.gpu or ''}{f'-{self.gpu_form}' if self.gpu_form else ''}"
+
+    @property
     def gpus(self) -> Amount:
         """Number of accelerators of each node, as an amount."""
         return Amount(self.gpu_count, self.gpu_at_least)
@@ -222,7 +235,7 @@ class Resources:
         everything = {
             "cpus": self.cpus,
             "memory": self.memory,
-            "gpus": f"{self.gpu}:{self.gpus}" if self.gpu else None,
+            "gpus": f"{self.gpu_name}:{self.gpus}" if self.gpu else None,
             "gpu_memory": self.gpu_memory,
             "nodes": self.nodes if self.nodes > 1 else None,
             "disk": self.disk,
@@ -318,7 +331,12 @@ _PREDICATES: dict[str, Callable[[Resources, Offer], bool]] = {
         or (need.is_tpu and not offer.memory)
     ),
     "gpus": lambda need, offer: (
-        need.gpu is None or (need.gpu == offer.gpu and need.gpus.admits(offer.gpu_count))
+        need.gpu is None
+        or (
+            need.gpu == offer.gpu
+            and need.gpus.admits(offer.gpu_count)
+            and need.gpu_form in (None, offer.form_factor)
+        )
     ),
     "gpu_memory": lambda need, offer: (
         need.gpu_memory is None

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import jupyter_sky as sky
 from jupyter_sky import accelerators
 from jupyter_sky.accelerators import Accelerator, accelerator, canonical, names
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.catalog import load
+from jupyter_sky.errors import SkyNoOffer, SkyUsageError
+from jupyter_sky.resources import Resources
 
 
 @pytest.mark.parametrize(
@@ -59,7 +63,9 @@ def test_canonical_names_stand_for_themselves():
 
 def test_accelerator_carries_vendor_and_gib():
     k80 = accelerator("nvidia-tesla-k80")
-    assert k80 == Accelerator("K80", 12, 1, "NVIDIA", 1, "3.7", (("fp64", 1.46), ("fp32", 4.37)))
+    assert k80 == Accelerator(
+        "K80", 12, 1, "NVIDIA", 1, "3.7", (("fp64", 1.46), ("fp32", 4.37)), "PCIe"
+    )
     assert all(accelerator(name).memory > 0 for name in names())
 
 
@@ -169,3 +175,50 @@ def test_models_of_a_memory():
     assert accelerators.variant("A100", large) == "A100-80GB"
     assert accelerators.variant("A100", any_) == "A100"
     assert accelerators.variant("T4", large) == "T4"
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (accelerators.A100(count=8, form_factor="SXM"), "A100-SXM:8"),
+        (accelerators.A100(memory="80GB", form_factor="pcie"), "A100-80GB-PCIe:1"),
+        (accelerators.H100(form_factor="PCIe"), "H100-PCIe:1"),
+        (accelerators.H100(form_factor="SXM"), "H100:1"),
+        (accelerators.H200(form_factor="NVL"), "H200-NVL:1"),
+        (accelerators.Custom("nvidia-tesla-v100-pcie-16gb"), "V100-PCIe:1"),
+        (accelerators.T4(form_factor="PCIe"), "T4:1"),
+    ],
+)
+def test_form_factor_is_part_of_an_accelerator(made: accelerators.Accelerator, text: str) -> None:
+    assert str(made) == text
+    assert made.metadata["form_factor"] == made.form_factor != ""
+    asked = Resources.parse(gpus=made)
+    assert asked == Resources.parse(gpus=text) == Resources.parse(**asked.labels())
+
+
+def test_form_factors_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(SkyUsageError, match="no such T4") as error:
+        accelerators.T4(form_factor="SXM")
+    assert error.value.hint == "it is made as PCIe"
+    with pytest.raises(SkyUsageError) as error:
+        accelerators.GB200(form_factor="SXM")
+    assert "not known" in (error.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "text", ["A100-SXM:1+", "A100-80GB-PCIe:1+", "V100-PCIe:1+", "P100-PCIe:1"]
+)
+def test_offers_have_the_form_factor_that_is_asked_for(text: str) -> None:
+    asked = Resources.parse(gpus=text)
+    found = [*load().filter(asked)]
+    any_form = [*load().filter(replace(asked, gpu_form=None))]
+    assert {offer.form_factor for offer in found} == {asked.gpu_form}
+    fitting = [offer for offer in any_form if asked.satisfied_by(offer)]
+    assert found == fitting and (len(found) < len(any_form) or text.startswith("P100"))
+
+
+def test_form_factor_that_nobody_sells_is_told() -> None:
+    with pytest.raises(SkyNoOffer, match=r"A100-SXM:3 cannot be met.* has A100-SXM:[24] \("):
+        sky.offers("A100-SXM:3")
+    with pytest.raises(SkyNoOffer, match="P100-PCIe:1"):
+        sky.offers("P100-SXM:1")

@@ -140,7 +140,8 @@ def test_hardware(cells: dict[str, Any]) -> None:
     assert value(cells["allocation"]) == ["spot-if-available", "spot", "on-demand", "cheapest"]
     assert "--cloud vast" in value(cells["spec"]) and "2.5" in value(cells["spec"])
     assert value(cells["selection"]) == "taken: node 0 of 1"
-    assert "the same machine: True with A100:8" in printed(cells["offers"])
+    text = printed(cells["offers"])
+    assert "the same machine: True with A100:8" in text and "on demand $" in text
 
 
 def test_the_training_is_watched(cells: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from jupyter_sky.accelerators._table import TABLE, TPUS, VARIANTS
+from jupyter_sky.accelerators._table import FORM_FACTORS, PCIE_SERIES, TABLE, TPUS, VARIANTS
 from jupyter_sky.errors import SkyUsageError, suggest
 
 from ..translation import _
@@ -40,6 +40,8 @@ class Accelerator:
         CUDA compute capability; empty where CUDA does not run.
     peak : tuple of (str, float)
         Peak rates by precision, see `tflops`.
+    form_factor : str
+        ``SXM``, ``PCIe``, ``NVL`` or ``OAM``; empty where it is not known, or any will do.
 
     Examples
     --------
@@ -54,17 +56,18 @@ class Accelerator:
     chips: int = 1
     cuda: str = ""
     peak: tuple[tuple[str, float], ...] = ()
+    form_factor: str = ""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Vendor, memory (GiB), CUDA compute capability, chips and peak rates (TFLOPS), by name.
+        """Vendor, memory (GiB), CUDA capability, form factor, chips, peak rates (TFLOPS), by name.
 
         Examples
         --------
-        >>> accelerator("A100").metadata["cuda"]
-        '8.0'
+        >>> accelerator("H100").metadata["cuda"], accelerator("H100").metadata["form_factor"]
+        ('9.0', 'SXM')
         """
-        names = ("vendor", "memory", "cuda", "chips")
+        names = ("vendor", "memory", "cuda", "form_factor", "chips")
         return {name: getattr(self, name) for name in names} | {"tflops": dict(self.peak)}
 
     def tflops(self, precision: str = "fp32") -> float | None:
@@ -83,7 +86,9 @@ class Accelerator:
         return dict(self.peak).get(precision)
 
     def __str__(self) -> str:
-        return f"{self.name}:{self.count:g}"
+        several = len(form_factors(self.name)) > 1
+        form = f"-{self.form_factor}" if several and self.form_factor else ""
+        return f"{self.name}{form}:{self.count:g}"
 
 
 def _peak(text: str, chips: int = 1) -> tuple[tuple[str, float], ...]:
@@ -111,9 +116,42 @@ def _tpus() -> dict[str, tuple[Accelerator, str]]:
     return found
 
 
+def form_factors(name: str) -> tuple[str, ...]:
+    """Return the form factors in which an accelerator is sold under its canonical name.
+
+    Examples
+    --------
+    >>> form_factors("A100"), form_factors("H100"), form_factors("tpu-v3-8")
+    (('SXM', 'PCIe'), ('SXM',), ())
+    """
+    if name.startswith(PCIE_SERIES):
+        return ("PCIe",)
+    return tuple(form for form, models in FORM_FACTORS.items() if name in models.split())
+
+
+def _sole_form(name: str) -> str:
+    forms = form_factors(name)
+    return forms[0] if len(forms) == 1 else ""
+
+
+def named_form(text: str) -> str:
+    """Return the form factor in a spelling, or in the name of an instance type; empty without one.
+
+    Examples
+    --------
+    >>> named_form("a100-sxm4-80gb"), named_form("1x-A100_80GB_PCIe"), named_form("A100")
+    ('SXM', 'PCIe', '')
+    """
+    found = re.search(r"sxm|pcie", text.lower())
+    return {"sxm": "SXM", "pcie": "PCIe"}[found[0]] if found else ""
+
+
 def _registry() -> tuple[dict[str, Accelerator], dict[str, str]]:
     known = {
-        name: (Accelerator(name, memory, 1, vendor, 1, cuda, _peak(peak)), aliases)
+        name: (
+            Accelerator(name, memory, 1, vendor, 1, cuda, _peak(peak), _sole_form(name)),
+            aliases,
+        )
         for vendor, models in TABLE.items()
         for name, (memory, cuda, peak, aliases) in models.items()
     } | _tpus()
@@ -178,11 +216,12 @@ def accelerator(name: str, count: float = 1) -> Accelerator:
 
     Examples
     --------
-    >>> accelerator("a100-80gb").memory
-    80
+    >>> accelerator("a100-80gb").memory, str(accelerator("a100-sxm4-80gb", 8))
+    (80, 'A100-80GB-SXM:8')
     """
     found = _BY_NAME[canonical(name)]
-    return found if count == 1 else replace(found, count=count)
+    form = found.form_factor or named_form(name)
+    return replace(found, count=count, form_factor=form)
 
 
 def variant(name: str, admits: Callable[[float], bool]) -> str:
@@ -224,28 +263,55 @@ def identifier(name: str) -> str:
 _FACTORIES = {identifier(name): name for name in _BY_NAME}
 
 
-def _make(model: str, count: float = 1, memory: str | float | None = None) -> Accelerator:
-    """Return the accelerator of a factory, in the requested memory."""
+def _make(
+    model: str,
+    count: float = 1,
+    memory: str | float | None = None,
+    form_factor: str | None = None,
+) -> Accelerator:
+    """Return the accelerator of a factory, in the requested memory and form factor."""
     if isinstance(count, bool) or not isinstance(count, int | float) or not 0 < count < 1e6:
         raise SkyUsageError(
             _("{model}(count={count!r}): not a count").format(model=model, count=count),
             hint=_("such as {model}(count=4)").format(model=identifier(model)),
         )
-    if memory is None:
-        return accelerator(model, count)
-    match = re.fullmatch(_MEMORY, str(memory).strip())
-    variants = [_BY_NAME[name] for name in VARIANTS.get(model, (model,))]
-    for variant in variants:
-        if match and float(match[1]) == variant.memory:
-            return accelerator(variant.name, count)
-    made = " or ".join(f"{variant.memory:g}GB" for variant in variants)
-    raise SkyUsageError(
+    made = [_BY_NAME[name] for name in VARIANTS.get(model, (model,))]
+    if memory is not None:
+        match = re.fullmatch(_MEMORY, str(memory).strip())
+        fitting = [each for each in made if match and float(match[1]) == each.memory]
+        if not fitting:
+            raise _no_such_memory(model, memory, made)
+        made = fitting
+    if form_factor is None:
+        return replace(made[0], count=count)
+    wanted = str(form_factor).strip().lower()
+    for each in made:
+        for form in form_factors(each.name):
+            if form.lower() == wanted:
+                return replace(each, count=count, form_factor=form)
+    raise _no_such_form(model, form_factor, made)
+
+
+def _no_such_memory(model: str, memory: object, made: list[Accelerator]) -> SkyUsageError:
+    sizes = dict.fromkeys(f"{each.memory:g}GB" for each in made)
+    return SkyUsageError(
         _("{model}(memory={memory!r}): there is no such {model}").format(
             model=model, memory=memory
         ),
         hint=_('it is made with {made}: {model}(memory="{memory:g}GB")').format(
-            made=made, model=identifier(model), memory=variants[0].memory
+            made=" or ".join(sizes), model=identifier(model), memory=made[0].memory
         ),
+    )
+
+
+def _no_such_form(model: str, form: object, made: list[Accelerator]) -> SkyUsageError:
+    known = dict.fromkeys(form for each in made for form in form_factors(each.name))
+    hint = _("its form factor is not known: leave form_factor out")
+    if known:
+        hint = _("it is made as {forms}").format(forms=" or ".join(known))
+    return SkyUsageError(
+        _("{model}(form_factor={form!r}): there is no such {model}").format(model=model, form=form),
+        hint=hint,
     )
 
 
@@ -255,6 +321,7 @@ def Custom(
     count: float = 1,
     cuda_min: str | None = None,
     cuda_max: str | None = None,
+    form_factor: str | None = None,
 ) -> Accelerator:
     """Return the accelerator of any of its names, with a memory that it is made with.
 
@@ -262,6 +329,8 @@ def Custom(
     ----------
     memory
         GiB of one accelerator, such as ``"80GB"``; None for the model's own.
+    form_factor
+        ``SXM``, ``PCIe``, ``NVL`` or ``OAM``: what it is plugged into; None for any.
     cuda_min, cuda_max
         Refused: machines say the compute capability of their accelerators, no version of CUDA.
 
@@ -282,14 +351,16 @@ def Custom(
             ),
             hint=_("leave out cuda_min and cuda_max"),
         )
-    return _make(canonical(name), count, memory)
+    form = form_factor or (named_form(name) if len(form_factors(canonical(name))) > 1 else None)
+    return _make(canonical(name), count, memory, form or None)
 
 
 def __getattr__(name: str) -> Any:
     if name in _FACTORIES:
         factory: Callable[..., Accelerator] = partial(_make, _FACTORIES[name])
         factory.__doc__ = (  # type: ignore[attr-defined]
-            f"{_FACTORIES[name]}, as many as `count`, with `memory` where it is made with several."
+            f"{_FACTORIES[name]}, as many as `count`, with `memory` and `form_factor` where it is "
+            "made with several."
         )
         globals()[name] = factory  # the next look-up is the module's own
         return factory
@@ -301,7 +372,10 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    public = "Accelerator Custom PRECISIONS accelerator canonical identifier names variant".split()
+    public = (
+        "Accelerator Custom PRECISIONS accelerator canonical form_factors identifier named_form "
+        "names variant"
+    ).split()
     return sorted([*public, *_FACTORIES])
 
 
@@ -310,14 +384,16 @@ def stub() -> str:
 
     Examples
     --------
-    >>> "def A100(" in stub()
+    >>> "A100: _Factory" in stub()
     True
     """
+    forms = ", ".join(f'"{form}"' for form in FORM_FACTORS)
     lines = [
         '"""Written by jupyter_sky.accelerators.stub(); a test holds it to the registry."""',
         "",
         "from collections.abc import Callable",
         "from dataclasses import dataclass",
+        "from typing import Any, Literal, Protocol",
         "",
         "PRECISIONS: tuple[str, ...]",
         "",
@@ -330,6 +406,9 @@ def stub() -> str:
         "    chips: int = 1",
         '    cuda: str = ""',
         "    peak: tuple[tuple[str, float], ...] = ()",
+        '    form_factor: str = ""',
+        "    @property",
+        "    def metadata(self) -> dict[str, Any]: ...",
         "    def tflops(self, precision: str = ...) -> float | None: ...",
         "",
         "def names() -> tuple[str, ...]: ...",
@@ -337,6 +416,8 @@ def stub() -> str:
         "def accelerator(name: str, count: float = 1) -> Accelerator: ...",
         "def variant(name: str, admits: Callable[[float], bool]) -> str: ...",
         "def identifier(name: str) -> str: ...",
+        "def form_factors(name: str) -> tuple[str, ...]: ...",
+        "def named_form(text: str) -> str: ...",
         "def stub() -> str: ...",
         "def Custom(",
         "    name: str,",
@@ -344,9 +425,17 @@ def stub() -> str:
         "    count: float = 1,",
         "    cuda_min: str | None = None,",
         "    cuda_max: str | None = None,",
+        "    form_factor: str | None = None,",
         ") -> Accelerator: ...",
+        "",
+        "class _Factory(Protocol):",
+        "    def __call__(",
+        "        self,",
+        "        count: float = 1,",
+        "        memory: str | float | None = None,",
+        f"        form_factor: Literal[{forms}] | None = None,",
+        "    ) -> Accelerator: ...",
+        "",
     ]
-    for factory in sorted(_FACTORIES):
-        arguments = "count: float = 1, memory: str | float | None = None"
-        lines.append(f"def {factory}({arguments}) -> Accelerator: ...")
+    lines += [f"{factory}: _Factory" for factory in sorted(_FACTORIES)]
     return "\n".join(lines) + "\n"

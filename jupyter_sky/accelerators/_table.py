@@ -244,9 +244,23 @@ TPUS: dict[str, tuple[float, int, str, str, str]] = {
     ),
 }
 
-# Models whose factory takes a memory: model -> canonical names, the default first.
+# Models whose factory takes a memory or a form factor: model -> canonical names, the default first.
 VARIANTS: dict[str, tuple[str, ...]] = {
     "A100": ("A100", "A100-80GB"),
     "V100": ("V100", "V100-32GB"),
-    "H100": ("H100", "H100-NVL"),
+    "H100": ("H100", "H100-NVL", "H100-PCIe"),
+    "H200": ("H200", "H200-NVL"),
 }
+
+# Form factor -> canonical names. Those in two lines are sold in both under one name.
+FORM_FACTORS: dict[str, str] = {
+    "SXM": "P100 V100 V100-32GB A100 A100-80GB H100 H200 H20 B200 B300",
+    "PCIe": (
+        "P100 V100 V100-32GB A100 A100-80GB H100-PCIe K80 M40 M60 P4 P40 T4 V100S A2 A10 A10G A16 "
+        "A30 A40 A2000 A4000 A4500 A5000 A5500 A6000 L4 L40 L40S MI25 MI50 MI60 MI100 MI210"
+    ),
+    "NVL": "H100-NVL H200-NVL",
+    "OAM": "MI250 MI250X MI300X MI325X MI350X MI355X Gaudi Gaudi2",
+}
+PCIE_SERIES = ("GTX", "RTX", "Titan")
+"""Beginnings of names of cards for workstations, which are all plugged into PCI Express."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..geography import SERVERLESS, in_area, is_area
+from ..offers import form_factor
 from ..quantities import Amount
 from ..resources import Label, Resources
 from . import managed_services
@@ -53,7 +54,19 @@ def _word(key: str, column: str) -> Callable[[CatalogTables, Resources], Mask]:
 
 def _gpus(catalog: CatalogTables, need: Resources) -> Mask:
     mask = catalog.offers.equal("accelerator", need.gpu or "")
-    return mask & is_admitted(need.gpus, catalog.offers.values("accelerator_count"))
+    mask &= is_admitted(need.gpus, catalog.offers.values("accelerator_count"))
+    if need.gpu_form is not None:
+        rows = np.flatnonzero(mask)
+        mask[rows] = has_form(catalog, need, rows)
+    return mask
+
+
+def has_form(catalog: CatalogTables, need: Resources, rows: np.ndarray) -> Mask:
+    """Return which rows have accelerators of the requested form factor; they are of its model."""
+    clouds, names = (catalog.offers.strings(key, rows) for key in ("cloud", "instance_type"))
+    machines = zip(clouds, names, strict=True)
+    wanted = (form_factor(*machine, need.gpu or "") == need.gpu_form for machine in machines)
+    return np.fromiter(wanted, bool, len(rows))
 
 
 def _gpu_memory(catalog: CatalogTables, need: Resources) -> Mask:

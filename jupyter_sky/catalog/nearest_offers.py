@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..offers import Offer
-from ..resources import Resources
+from ..resources import OTHER_FORM, Resources
 from . import filters
 from .selection import Selection
 
@@ -86,7 +86,10 @@ def _distance(
         same = table.values("accelerator")[rows] == table.code("accelerator", need.gpu or "")
         counts = table.values("accelerator_count")[rows]
         none = np.where(np.isnan(counts), 100.0, 20.0)
-        return np.where(same, _log_ratio(need.gpu_count, counts), none)
+        near = _log_ratio(need.gpu_count, counts)
+        if need.gpu_form is not None:
+            near[same] += OTHER_FORM * ~filters.has_form(catalog, need, rows[same])
+        return np.where(same, near, none)
     if key in ("region", "zone", "instance_type"):
         asked = getattr(need, key)
         near = np.array(

@@ -183,6 +183,8 @@ class Selection:
         fields["source"], fields["date"] = self.strings("source"), self.dates()
         fields["spot"], fields["price"] = self.spot.tolist(), self.price.tolist()
         fields["intel_sgx"] = self.values("intel_sgx").tolist()
+        other = np.where(self.spot, *map(self.values, ("on_demand_usd_h", "spot_usd_h")))
+        fields["other_price"] = other.tolist()
         fields["above"] = self.values("spot_above_on_demand").tolist()
         places = self.catalog.places(self.rows)
         for position, values in enumerate(zip(*fields.values(), strict=True)):
@@ -225,7 +227,7 @@ class Selection:
 
 
 def _offer(found: dict, place: tuple[str, str], service: ManagedService | None) -> Offer:
-    price = found.pop("price")
+    price, other = found.pop("price"), found["other_price"]
     notes = [ABOVE_ON_DEMAND] if found.pop("above") and found["spot"] else []
     if service is not None:
         notes.append(service.note)
@@ -252,6 +254,8 @@ def _offer(found: dict, place: tuple[str, str], service: ManagedService | None) 
         service=service.name if service else "",
         packages=service.packages if service else (),
         note="; ".join(filter(None, notes)),
+        # a service may be sold in one market alone, and costs something else in the other
+        other_price=None if service or other != other else other,
     )
 
 

@@ -95,7 +95,8 @@ class RunPod(RunPodFacts, RestProvider):
         country = country_of(region)
         gpu = canonical_accelerator(kind["displayName"], kind["memoryInGb"])
         least = kind["lowestPrice"] or {}
-        for spot, price in ((False, kind["securePrice"]), (True, kind["secureSpotPrice"])):
+        prices = (kind["securePrice"], kind["secureSpotPrice"])
+        for spot, (price, other) in ((False, prices), (True, prices[::-1])):
             for count in powers_of_two(kind["maxGpuCountSecureCloud"] or 0) if price else ():
                 yield Offer(
                     self.name,
@@ -108,6 +109,7 @@ class RunPod(RunPodFacts, RestProvider):
                     gpu_memory=nominal_memory(gpu, kind["memoryInGb"]),
                     spot=spot,
                     price=round(price * count, 4),
+                    other_price=round(other * count, 4) if other else None,
                     source=self.live_source,
                     arch="x86_64",
                     country=country,

@@ -113,6 +113,7 @@ class Verda(VerdaFacts, RestProvider):
     def _offer(self, kind: Mapping[str, Any], region: str, spot: bool, field: str) -> Offer:
         from ..catalog.refresh.entries import canonical_accelerator, nominal_memory
 
+        other = "price_per_hour" if spot else "spot_price"
         count = (kind.get("gpu") or {}).get("number_of_gpus") or 0
         memory = ((kind.get("gpu_memory") or {}).get("size_in_gigabytes") or 0) / (count or 1)
         gpu = canonical_accelerator(kind.get("model") or "", memory) if count else None
@@ -127,6 +128,7 @@ class Verda(VerdaFacts, RestProvider):
             gpu_memory=nominal_memory(gpu, memory) if gpu else None,
             spot=spot,
             price=float(kind[field]),  # prices are texts
+            other_price=float(kind[other]) if kind.get(other) else None,
             source=self.live_source,
             arch="x86_64",
             country="FI" if region.startswith("FIN") else "",

@@ -6,7 +6,7 @@ import inspect
 import uuid
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..cell_options.parsing import check_engine
@@ -27,6 +27,7 @@ from ..resources import Resources, parse_duration
 from ..services.requests import await_engine
 from ..translation import _
 from .active_pools import CallTarget, active_pools, refuse_untrusted
+from .alternatives import Choice, no_alternative, offers_table
 from .group_restart import group_kind
 from .launch import ClusterLauncher, choose_offer, print_at_once
 from .node_launches import NodeLaunches, begin_nodes
@@ -46,16 +47,7 @@ from .volumes import NodeVolumes, Volume, checked_volumes
 if TYPE_CHECKING:
     from ..accelerators import Accelerator
     from ..executor.cluster import ClusterHandle
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Alternative that is on sale, with its price (USD/h of all nodes)."""
-
-    price: float
-    resources: Resources
-    nodes: Nodes
-    spec: Spec
+    from ..tables import Table
 
 
 class Compute(CallTarget):
@@ -347,6 +339,24 @@ class Compute(CallTarget):
 
     # -- choice of machines ------------------------------------------------------------------------
 
+    def offers(self) -> Table:
+        """Ask for the best offer of each alternative, as `up` does; nothing is launched.
+
+        Returns
+        -------
+        Table
+            The alternatives in the order in which they would be launched. Clouds that tell what
+            they have free are asked now; prices of the others are those of their lists, with the
+            date.
+
+        Raises
+        ------
+        SkyNoOffer, SkyPermission
+            None of them can be had.
+        """
+        choices, refusals = self._ask_alternatives()
+        return offers_table(choices, refusals)
+
     def _choices(self) -> list[Choice]:
         """Return the alternatives that are on sale, the preferred first.
 
@@ -355,28 +365,29 @@ class Compute(CallTarget):
         SkyNoOffer, SkyPermission
             None of them can be had.
         """
+        choices, refusals = self._ask_alternatives()
+        for refusal in refusals:
+            if isinstance(refusal, SkyPermission):
+                _warn_of_next(refusal)
+        return choices
+
+    def _ask_alternatives(self) -> tuple[list[Choice], list[SkyError]]:
+        """Return the alternatives that are on sale, the preferred first, and reasons of others."""
         choices: list[Choice] = []
         refusals: list[SkyError] = []
         for spec, nodes in zip(self.specs, self.nodes, strict=True):
             try:
                 resources, decision = choose_offer(spec, nodes)
             except (SkyNoOffer, SkyPermission) as refusal:
-                if isinstance(refusal, SkyPermission) and len(self.specs) > 1:
-                    _warn_of_next(refusal)
                 refusals.append(refusal)
                 continue
             price = float("inf") if decision.price is None else decision.price
-            choices.append(Choice(price, resources, nodes, spec))
+            choices.append(Choice(price, decision.offer, resources, nodes, spec))
         if not choices:
-            if len(refusals) == 1:
-                raise refusals[0]
-            reasons = "; ".join(refusal.message for refusal in refusals)
-            raise SkyNoOffer(
-                _("none of {refusals_count} specs can be had: {reasons}").format(
-                    refusals_count=len(refusals), reasons=reasons
-                )
-            )
-        return choices if self.selection == "first" else sorted(choices, key=lambda c: c.price)
+            raise refusals[0] if len(refusals) == 1 else no_alternative(refusals)
+        if self.selection == "cheapest":
+            choices.sort(key=lambda choice: choice.price)
+        return choices, refusals
 
 
 def _warn_of_next(refusal: SkyError) -> None:

@@ -21,13 +21,14 @@ from ..offers import Offer
 from ..provisioner.placement import Decision, decide_placement
 from ..resources import Resources
 from ..translation import _, ngettext
-from .replacement import Search, near, searches
+from .replacement import Search, lost_scope, near, searches
 from .specs import Nodes, Spec
 
 if TYPE_CHECKING:
     from ..executor.cluster import ClusterHandle
     from ..executor.clusters import ClusterRegistry
     from ..store.store import ClusterRow
+    from ..tracker.blocks import Scope
 
 
 class ClusterLauncher:
@@ -89,7 +90,7 @@ class ClusterLauncher:
             )
         request = self._request(name, nodes)
         try:
-            cluster, notes = self.registry.launch(request, self._make_check(watch=watch))
+            cluster, notes = self.registry.launch(request, self._make_check(watch))
         except SkyNoOffer as error:
             if self.clusters and self.resources.max_hourly_cost is not None:
                 limit = format_rate(self.resources.max_hourly_cost)
@@ -161,24 +162,24 @@ class ClusterLauncher:
         name: str,
         nodes: int,
         old: ClusterRow,
-        check_wanted: Callable[[], None],
+        watch: Callable[[str], object],
         target: Offer | None = None,
+        slow: ClusterRow | None = None,
     ) -> ClusterHandle:
         """Start a cluster in place of nodes of another, at another place if possible.
 
         Parameters
         ----------
-        check_wanted
-            Raises when the launch is no longer wanted.
+        watch
+            Called with each stage of the launch; raises when it is no longer wanted.
         target
             The only place to ask, if it matters.
+        slow
+            Another launch for the same nodes, which goes on: its place is not asked, and its price
+            counts.
         """
-        limit = self.resources.max_hourly_cost
-        each = (old.price or 0.0) / old.nodes
-        resources = replace(self.resources, nodes=nodes)
-        if limit is not None:  # what was lost has left room for it
-            left = max(limit - self.price, 0.0 if each else limit)
-            resources = replace(resources, max_hourly_cost=left)
+        resources = self._resources_instead(nodes, old, slow)
+        others: tuple[Scope, ...] = () if slow is None else (lost_scope(Offer(**slow.offer)),)
         refusal: SkyError | None = None
         places = searches(resources, Offer(**old.offer))
         if target is not None:
@@ -189,10 +190,10 @@ class ClusterLauncher:
                 name,
                 self.lease,
                 allocation=self.allocation,
-                avoided=search.avoided,
+                avoided=(*search.avoided, *others),
             )
             try:
-                cluster, notes = self.registry.launch(request, self._make_check(check_wanted))
+                cluster, notes = self.registry.launch(request, self._make_check(watch))
             except (SkyNoOffer, SkyNoCapacity) as error:
                 refusal = error
                 continue
@@ -200,17 +201,22 @@ class ClusterLauncher:
         assert refusal is not None
         raise refusal
 
+    def _resources_instead(self, nodes: int, old: ClusterRow, slow: ClusterRow | None) -> Resources:
+        """Return the requirements of nodes of a lost cluster, within the pool's price limit."""
+        limit = self.resources.max_hourly_cost
+        if limit is not None:  # what was lost has left room for it
+            limit = max(limit - self.price, 0.0 if old.price else limit)
+            limit = max(0.0, limit - ((slow.price if slow else None) or 0.0))
+        return replace(self.resources, nodes=nodes, max_hourly_cost=limit)
+
     def _make_check(
-        self,
-        check_wanted: Callable[[], None] | None = None,
-        watch: Callable[[str], object] | None = None,
+        self, watch: Callable[[str], object] | None = None
     ) -> Callable[[str, str], None]:
         """Return a function that ends a launch which is unwanted or takes too long."""
-        check_wanted = check_wanted or self.check_wanted
         until = time.monotonic() + (math.inf if self.limit is None else self.limit)
 
         def check(stage: str, detail: str) -> None:
-            check_wanted()
+            self.check_wanted()
             if watch is not None:
                 watch(stage)
             if time.monotonic() > until:

@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyCancelled, SkyError
 from ..executor.lost_machines import give_up_machine, keep_without_losses
@@ -24,6 +24,7 @@ from .replacement import is_replaceable, ranks_to_replace, retry_delay
 from .shared.state_replica import StateReplica
 from .spot_watch import SpotWatch
 from .topology import shared_state_endpoint
+from .twin_launch import Watch, launch_with_twin, slow_after_at
 
 if TYPE_CHECKING:
     from ..executor.cluster import ClusterHandle
@@ -59,6 +60,11 @@ class Vacancy:
     is_whole: bool
     target: Offer | None = None
     withdrawn: threading.Event = field(default_factory=threading.Event)
+
+    def check(self) -> None:
+        """Raise SkyCancelled once no other machines are wanted."""
+        if self.withdrawn.is_set():
+            raise SkyCancelled(_("the machines stay, or the pool has ended"))
 
 
 class PoolRecovery:
@@ -222,10 +228,6 @@ class PoolRecovery:
     def _bring_up(self, vacancy: Vacancy) -> None:
         """Launch machines in place of those of a vacancy, and let them take their ranks."""
 
-        def check() -> None:
-            if vacancy.withdrawn.is_set():
-                raise SkyCancelled(_("the machines stay, or the pool has ended"))
-
         def prepare(ranks: Sequence[int]) -> None:
             self._prepare(pool, ranks)
             if old is pool.cluster and vacancy.is_whole:  # before the first call goes there
@@ -242,10 +244,9 @@ class PoolRecovery:
         if vacancy.target is not None:
             note = _("a spot machine is asked for, for node {names}")
         old.record_event(note.format(names=names))
-        name, count = self._name(vacancy), len(vacancy.ranks)
-        cluster = self._launcher.replace(name, count, old.row, check, vacancy.target)
+        cluster = self._launch(vacancy)
         try:
-            check()
+            vacancy.check()
             shared_state_endpoint(cluster)  # now: nodes are told of it when they take their ranks
             pool.members.join(cluster, prepare, vacancy.nodes)
         except BaseException as error:
@@ -256,10 +257,40 @@ class PoolRecovery:
         pool.note_replacement(old, cluster)
         cluster.record_event(_("node {names} is back, on another machine").format(names=names))
 
+    def _launch(self, vacancy: Vacancy) -> ClusterHandle:
+        """Launch machines for a vacancy, and others elsewhere where that takes long."""
+        launcher, old = self._launcher, vacancy.cluster
+        name = self._name(vacancy)
+
+        def launch(name: str, watch: Watch, **where: Any) -> ClusterHandle:
+            def check(stage: str) -> None:
+                vacancy.check()
+                watch(stage)
+
+            return launcher.replace(name, len(vacancy.ranks), old.row, check, **where)
+
+        def first(watch: Watch) -> ClusterHandle:
+            return launch(name, watch, target=vacancy.target)
+
+        def twin(watch: Watch) -> ClusterHandle:
+            note = _("no machine after {delay:.0f} s: another one is asked for elsewhere, too")
+            old.record_event(note.format(delay=delay))
+            slow = launcher.registry.store.cluster(name)
+            if slow is not None and slow.state != "starting":  # it has been refused just now
+                slow = None
+            return launch(self._next_name(), watch, slow=slow)
+
+        is_rented = not find_facts(old.row.cloud).on_premises
+        delay = slow_after_at(old.row.cloud) if is_rented and not vacancy.target else math.inf
+        return launch_with_twin(first, twin, delay, launcher.end)
+
     def _name(self, vacancy: Vacancy) -> str:
         """Return the name of a cluster that takes the place of another, or of some of its nodes."""
         if vacancy.is_whole and vacancy.cluster.connection.is_lost:
             return vacancy.cluster.row.name
+        return self._next_name()
+
+    def _next_name(self) -> str:
         with self._lock:
             self._serial += 1
             return f"{self._pool.name}-r{self._serial}"

@@ -76,6 +76,12 @@ def near(resources: Resources, offer: Offer) -> Resources:
     return replace(resources, clouds=(offer.cloud,), region=offer.region)
 
 
+def lost_scope(offer: Offer) -> Scope:
+    """Return the zone, type and market of an offer, as a place not to launch at."""
+    place = (offer.cloud, offer.region, offer.zone or "", offer.instance_type)
+    return Scope("capacity", *place, spot=offer.spot)
+
+
 def searches(resources: Resources, offer: Offer) -> Iterator[Search]:
     """Return requests for machines in place of some of an offer, the preferred first.
 
@@ -86,15 +92,7 @@ def searches(resources: Resources, offer: Offer) -> Iterator[Search]:
         yield Search(resources)
         return
     here = near(resources, offer)
-    lost = Scope(
-        "capacity",
-        offer.cloud,
-        offer.region,
-        offer.zone or "",
-        offer.instance_type,
-        spot=offer.spot,
-    )
-    yield Search(here, (lost,))
+    yield Search(here, (lost_scope(offer),))
     yield Search(here)
     if here != resources:
         yield Search(resources)

@@ -277,6 +277,7 @@ class Spec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "volumes", checked_volumes(self.volumes, "Spec"))
+        _check_driver(self.provider)
         if self.market is not None and self.market not in ALLOCATIONS:
             raise SkyUsageError(
                 _("allocation={allocation!r} is not known").format(allocation=self.allocation),
@@ -325,6 +326,25 @@ class Spec:
     def lease(self) -> float | None:
         """Seconds after which machines without contact end by themselves."""
         return parse_duration(self.ttl, "ttl") if isinstance(self.ttl, str) else self.ttl
+
+
+def _check_driver(provider: Any) -> None:
+    """Raise SkyUsageError for a driver, or its class, of a cloud that is not installed."""
+    from ..provider.protocol import Provider
+    from ..provider.register import GROUP, is_known
+
+    kind = provider if isinstance(provider, type) else type(provider)
+    if issubclass(kind, Provider) and not is_known(kind.name):
+        raise SkyUsageError(
+            _("{name}: no installed package has this cloud, only this notebook").format(
+                name=kind.name
+            ),
+            hint=_(
+                "other processes end its machines, so its class has to be found by them: name it "
+                'in a package, pip install -e is enough: [project.entry-points."{group}"] '
+                '{name} = "my_module:{kind}"'
+            ).format(group=GROUP, name=kind.name, kind=kind.__name__),
+        )
 
 
 def _least(value: float | None) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from jupyter_sky import accelerators
 from jupyter_sky.errors import SkyNoOffer
 from jupyter_sky.offers import Offer
-from jupyter_sky.resources import Amount, Resources, format_option, plain_number
+from jupyter_sky.resources import OTHER_FORM, Amount, Resources, format_option, plain_number
 
 from ..translation import _
 
@@ -177,7 +177,9 @@ def _distance(key: str, resources: Resources, offer: Offer) -> float:
         return math.inf if offer.price is None else offer.price * resources.nodes - limit
     if key == "gpus" and resources.gpu and offer.gpu:
         if offer.gpu == resources.gpu:
-            return _log_ratio(float(resources.gpu_count), float(offer.gpu_count))
+            other = resources.gpu_form not in (None, offer.form_factor)
+            near = _log_ratio(float(resources.gpu_count), float(offer.gpu_count))
+            return near + OTHER_FORM * other
         return 10 + _log_ratio(_gpu_memory(resources.gpu), _gpu_memory(offer.gpu))
     if key in _NAMES:
         from difflib import SequenceMatcher
@@ -199,7 +201,7 @@ def _describe_available(
     if key == "gpus":
         if nearest.gpu is None:
             return f"no offer{rest} has an accelerator"
-        return f"the nearest offer{rest} has {nearest.gpu}:{nearest.gpu_count:g} ({nearest.place})"
+        return f"the nearest offer{rest} has {_gpus_of(nearest, resources)} ({nearest.place})"
     if key == "intel_sgx":
         return f"no offer{rest} has enclaves of Intel SGX"
     if key == "service":
@@ -237,7 +239,7 @@ def _format_met_label(key: str, resources: Resources, offer: Offer) -> str:
     if key in ("spot", "on_demand"):
         return "true"
     if key == "gpus":
-        return f"{offer.gpu}:{offer.gpu_count:g}" if offer.gpu else ""
+        return _gpus_of(offer, resources).split()[0] if offer.gpu else ""
     if key in ("intel_sgx", "service"):
         return ""
     if key == "max_hourly_cost":
@@ -263,6 +265,13 @@ def _offer_amount(key: str, offer: Offer) -> float:
 
 def _offer_name(key: str, offer: Offer) -> str:
     return getattr(offer, key) or ""
+
+
+def _gpus_of(offer: Offer, resources: Resources) -> str:
+    """Return the accelerators of an offer, with their form factor where one was asked for."""
+    form = offer.form_factor if resources.gpu_form and offer.gpu == resources.gpu else ""
+    unknown = " of unknown form factor" if resources.gpu_form and not form else ""
+    return f"{offer.gpu}{f'-{form}' if form else ''}:{offer.gpu_count:g}{unknown}"
 
 
 def _log_ratio(asked: float, found: float) -> float:

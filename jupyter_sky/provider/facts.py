@@ -64,6 +64,9 @@ class CloudFacts:
         URI schemes of its object store, and suffixes of host names in its ``https`` addresses.
     has_flat_egress : bool
         Whether data that leave a region cost the same to every other region.
+    form_factors : mapping of str to str
+        Form factor of accelerators that are sold in several, by a regular expression of instance
+        types that do not name it; the first that is found counts.
     sgx_types : str
         Regular expression of the instance types with Intel SGX; empty where there are none.
     price_source : str
@@ -113,6 +116,7 @@ class CloudFacts:
     schemes: ClassVar[tuple[str, ...]] = ()
     storage_hosts: ClassVar[tuple[str, ...]] = ()
     has_flat_egress: ClassVar[bool] = False
+    form_factors: ClassVar[Mapping[str, str]] = {}
     sgx_types: ClassVar[str] = ""
     price_source: ClassVar[str] = ""
     notice_service: ClassVar[str] = ""
@@ -128,6 +132,12 @@ class CloudFacts:
     def quota_family(instance_type: str) -> str:
         """Return the name under which instance types share a quota, by default a type's own."""
         return instance_type
+
+    @classmethod
+    def form_factor(cls, instance_type: str) -> str:
+        """Return the form factor of a machine's accelerators; empty where it is not known."""
+        found = (form for key, form in cls.form_factors.items() if re.search(key, instance_type))
+        return next(found, "")
 
     @staticmethod
     def product_family(instance_type: str) -> str:
@@ -158,6 +168,7 @@ class AwsFacts(CloudFacts):
     pue, colour = 1.135, "#c77700"
     storage_region, storage_class, schemes = "us-east-1", "S3 Standard", ("s3",)
     has_flat_egress, price_source = True, "aws:AwsPrices"
+    form_factors: ClassVar = {"^p3|^p4d": "SXM"}
     notice_service = "AwsNotices"
     console_page = "https://{region}.console.aws.amazon.com/ec2/home?region={region}#Instances:"
     quota_page = "https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/quotas"
@@ -209,6 +220,7 @@ class AzureFacts(CloudFacts):
     storage_region, storage_class = "eastus", "Blob Hot LRS"
     schemes, storage_hosts = ("az", "abfs", "abfss"), (".blob.core.windows.net",)
     price_source = "azure:AzurePrices"
+    form_factors: ClassVar = {"_ND": "SXM", "_NC.*_(v2|v3|A100_v4)$": "PCIe"}
     notice_service = "AzureNotices"
     console_page = "https://portal.azure.com/#browse/Microsoft.Compute%2FVirtualMachines"
     quota_page = "https://portal.azure.com/#view/Microsoft_Azure_Capacity/QuotaMenuBlade/~/myQuotas"
@@ -251,6 +263,7 @@ class GcpFacts(CloudFacts):
     pue, colour = 1.10, "#2e8b57"
     storage_region, storage_class, schemes = "us-central1", "GCS Standard", ("gs",)
     price_source = "gcp:GcpPrices"
+    form_factors: ClassVar = {"^a2-|V100": "SXM", "P100": "PCIe"}
     notice_service = "GoogleNotices"
     console_page = "https://console.cloud.google.com/compute/instances"
     quota_page = "https://console.cloud.google.com/iam-admin/quotas"
@@ -288,6 +301,7 @@ class LambdaFacts(CloudFacts):
     permissions = N_("an API key, which may do all")
     launchable, has_live_offers, power_off_cost, colour = True, True, "full", "#5f3dc4"
     price_source = "lambdalabs:LambdaPrices"
+    form_factors: ClassVar = {"^gpu_8x_a100": "SXM", "^gpu_[124]x_a100$": "PCIe"}
     settings: ClassVar = {
         "endpoint": "Address of the API, where it is not that of Lambda.",
         "launch_seconds": "Seconds from one launch to the next; the API takes one in 12.",

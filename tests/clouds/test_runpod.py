@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import jupyter_sky as sky
 from jupyter_sky import clouds
 from jupyter_sky.catalog.price_origin import describe_origin
 from jupyter_sky.clouds.machine_script import SETUP_VARIABLE
@@ -84,6 +85,7 @@ def test_offers_are_what_is_in_stock_with_both_prices(runpod):
     assert ("EU-RO-1", "1x_NVIDIA_H100_80GB_HBM3", False) not in found
     offer = found["US-KS-2", "2x_NVIDIA_H100_80GB_HBM3", True]
     assert (offer.gpu, offer.gpu_count, offer.price) == ("H100", 2, 3.5)
+    assert (offer.spot_price, offer.on_demand_price, offer.billing_unit) == (3.5, 5.38, "second")
     assert (offer.vcpus, offer.memory, offer.country) == (16, 96, "US")
     assert found["EU-RO-1", "1x_NVIDIA_L4", False].jurisdiction == "EU"
 
@@ -112,6 +114,8 @@ def test_stock_is_asked_just_before_a_launch_and_called_live(runpod, monkeypatch
     assert (decision.offer.region, decision.offer.price) == ("US-KS-2", 2.69)
     assert decision.notes == ("live: RunPod has one free now at this price",)
     assert describe_origin(decision.offer.source, decision.offer.date).text == "RunPod, live"
+    (row,) = sky.Compute(cloud="runpod", accelerator="H100", nodes=2).offers().rows
+    assert row[1:] == ("$5.38/h", "second", "RunPod, live")
     asked = runpod.world.api.count("POST /graphql")
     decide_placement(need)
     assert runpod.world.api.count("POST /graphql") == asked, "the answer is some seconds old"

@@ -81,3 +81,4 @@ def test_offers_are_what_is_free_with_prices_as_numbers(verda):
     assert ("FIN-01", "1H100.80S.30V", False) not in found
     offer = found["FIN-03", "1H100.80S.30V", True]
     assert (offer.gpu, offer.price, offer.country) == ("H100", 0.8, "FI")
+    assert offer.on_demand_price is not None and offer.on_demand_price > offer.spot_price == 0.8

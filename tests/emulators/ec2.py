@@ -145,6 +145,10 @@ class Ec2(Scripted):
         """Take a spot machine back, so many seconds after its notice."""
         self._account.preempt(id, notice)
 
+    def come_up(self, id: str) -> None:
+        """Let a machine boot at once whose boot would take longer."""
+        self._account.come_up(id)
+
     def power_off(self, id: str) -> None:
         """Power a machine off from within."""
         self._account.power_off(id)

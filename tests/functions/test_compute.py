@@ -154,6 +154,28 @@ def test_the_first_spec_that_can_be_had(data: Path) -> None:
         sky.Compute(specs[0], specs[0]).up()
 
 
+def test_alternatives_are_shown_before_a_launch(data: Path) -> None:
+    specs = (sky.Spec(provider="local", vcpus=10_000), sky.Spec(provider="local", nodes=2))
+    table = sky.Compute(*specs).offers()
+    assert [row[0] for row in table.rows] == ["this machine, 2 nodes"]
+    assert "--cpus 10000+" in table.note and not sky.status().rows
+    with pytest.raises(SkyNoOffer, match="10000"):
+        sky.Compute(specs[0]).offers()
+
+
+def test_alternatives_without_an_account_say_what_would_help(
+    data: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.delenv("VAST_API_KEY", raising=False)
+    monkeypatch.delenv("RUNPOD_API_KEY", raising=False)
+    specs = [sky.Spec(provider=cloud(), accelerator="A100") for cloud in (sky.VastAI, sky.RunPod)]
+    with pytest.raises(SkyNoOffer, match="none of 2 specs") as error:
+        sky.Compute(*specs).up()
+    hint = error.value.hint or ""
+    assert "VAST_API_KEY" in hint and "RUNPOD_API_KEY" in hint
+    assert not [each for each in recwarn if "next alternative" in str(each.message)]
+
+
 def test_a_spec_of_a_cloud_without_an_account_gives_way(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyTaskLost
 from jupyter_sky.functions.pool import Pool
 from jupyter_sky.functions.shared.state_replica import StateReplica
+from jupyter_sky.functions.twin_launch import LATEST_LAUNCHES
 from tests.conftest import processes_of, wait_until
 from tests.emulators.hosts import USABLE
 from tests.emulators.loopback import Loopback, loopback
@@ -176,6 +177,33 @@ class TestMachinesOfACloud:
         assert [node for node, *_ in after] == [0, 1, 2]
         assert after[2][1] != before[2][1]
         assert after[0] == before[0], "the others went on"
+
+    def test_a_slow_launch_gets_a_twin_and_the_later_machine_is_given_back(
+        self, cloud: Loopback, pool: Pool
+    ) -> None:
+        offer = sky.Offer(**pool.clusters[0].row.offer)
+        for _ in range(LATEST_LAUNCHES):
+            sky.tracker.observe("launched", offer, seconds=0.5)
+        before, known = where() @ pool, {machine["id"] for machine in cloud.machines()}
+        cloud.api.preempt(machine_of(pool, 1), 0.0)
+        cloud.api.account.boot = 3600.0
+
+        def new() -> list[dict[str, Any]]:
+            return [machine for machine in cloud.machines() if machine["id"] not in known]
+
+        wait_until(lambda: len(new()) == 2, "two machines are asked for")
+        cloud.api.account.boot = 0.05
+        slow, twin = new()
+        place = ("zone", "instance_type", "spot")
+        assert [slow[key] for key in place] != [twin[key] for key in place]
+        cloud.api.come_up(twin["id"])
+        after = where() @ pool
+        assert [node for node, *_ in after] == [0, 1, 2] and after[1][1] != before[1][1]
+        assert machine_of(pool, 1) == twin["id"]
+        wait_until(
+            lambda: [machine["id"] for machine in new()] == [twin["id"]], "one is given back"
+        )
+        assert "another one is asked for elsewhere" in provision_log(pool.name)
 
     def test_what_is_shared_moves_with_a_noticed_head(self, cloud: Loopback, pool: Pool) -> None:
         @sky.function

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from jupyter_sky.accelerators import accelerator
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.functions import providers
 from jupyter_sky.offers import InstanceType, Offer
+from jupyter_sky.provider import Provider
 from jupyter_sky.provider.facts import BUILT_IN
 
 
@@ -38,6 +40,17 @@ def test_parameters_of_other_packages_are_refused_with_what_stands_for_them(
     assert "%sky setup" in (error.value.hint or "")
 
 
+@pytest.mark.parametrize("make", [lambda kind: kind, lambda kind: kind()])
+def test_a_driver_that_no_package_names_is_refused_with_the_way(make: Any) -> None:
+    class Nimbus(Provider):
+        name = "nimbus"
+        offers = launch = machines = terminate = sweep = lambda *__, **___: []
+
+    with pytest.raises(SkyUsageError, match="nimbus: no installed package") as error:
+        sky.Compute(provider=make(Nimbus))
+    assert 'entry-points."jupyter_sky.providers"] nimbus = "my_module:Nimbus"' in str(error.value)
+
+
 def test_a_region_goes_into_the_request() -> None:
     a100 = sky.accelerators.A100(count=8)
     spec = sky.Spec(provider=sky.AWS(region="eu-west-1"), accelerator=a100)
@@ -54,6 +67,25 @@ def test_instance_type_is_independent_of_price() -> None:
     assert sky.InstanceType is InstanceType
     assert (spot.spot_price, spot.on_demand_price) == (12.0, None)
     assert (dear.spot_price, dear.on_demand_price) == (None, 40.0)
+
+
+def test_offers_of_the_catalog_have_the_prices_of_both_markets() -> None:
+    labels = {"cloud": "aws", "region": "us-east-1"}
+    spot = sky.offers("p4d.24xlarge", spot=True, **labels)[0]
+    dear = sky.offers("p4d.24xlarge", spot=False, zone=spot.zone, **labels)[0]
+    assert spot.price == spot.spot_price == dear.spot_price
+    assert dear.price == dear.on_demand_price == spot.on_demand_price
+    assert None not in (spot.price, dear.price) and spot.price != dear.price
+    alone = sky.offers(cloud="lambda", spot=False)[0]
+    assert alone.on_demand_price is not None and alone.spot_price is None
+
+
+@pytest.mark.parametrize(
+    ("cloud", "unit"),
+    [("aws", "second"), ("lambda", "minute"), ("verda", "600 s"), ("local", ""), ("gone", "")],
+)
+def test_billing_unit_of_offers(cloud: str, unit: str) -> None:
+    assert Offer(cloud, "here", "a", 1, 1, price=1.0).billing_unit == unit
 
 
 def test_frameworks_are_imported_when_they_are_used() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -315,6 +317,16 @@ def test_packages_of_plugins() -> None:
     with pytest.raises(SkyUsageError, match="models"):
         plugins.huggingface("gpt2")
     assert "hf_secret" not in repr(plugins.huggingface(token="hf_secret"))
+
+
+@pytest.mark.parametrize("count", [0, 0.5, 1, 8])
+def test_torch_says_that_it_uses_one_gpu_of_a_node(count: float) -> None:
+    row = SimpleNamespace(offer={"gpu_count": count})
+    pool: Any = SimpleNamespace(worker=sky.Worker(), clusters=[SimpleNamespace(row=row)])
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        plugins.torch().setup(pool)
+    assert ["first of 8 GPUs" in str(each.message) for each in found] == [True] * (count > 1)
 
 
 # -- on nodes --------------------------------------------------------------------------------------

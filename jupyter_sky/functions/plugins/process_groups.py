@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import socket
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -69,8 +70,16 @@ class Torch:
         )
 
     def setup(self, pool: Pool) -> None:
-        """Raise SkyUsageError for pools that are not supported."""
+        """Raise SkyUsageError for pools that are not supported; warn of GPUs that are not used."""
         require_single_slot(pool, "torch")
+        count = max(cluster.row.offer.get("gpu_count") or 0 for cluster in pool.clusters)
+        if count > 1:
+            text = _(
+                "plugins.torch() has one process on each node, which uses the first of {count:g} "
+                "GPUs: start one for each in the function, as torch.multiprocessing does, or take "
+                "machines with one"
+            )
+            warnings.warn(text.format(count=count), stacklevel=2)
 
     def around(self, call: Callable[[], T]) -> T:
         """Run a call in a process group of all nodes that were sent it."""
