@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cell_options.parsing import parse_cell_line
+from ..cell_options.sweep import most_failures
 from ..cell_options.values import SCRATCH, CellOutput
 from ..dag.dag import Dag
 from ..dag.task import Task
@@ -231,6 +232,10 @@ def _make_task(
         producers,
         cell.options.retries if cell.options else 0,
         optional=tuple(each.name for producer in optional for each in expanded[producer]),
+        group=cell.name,
+        most_failures=most_failures(
+            cell.options.allow_failures if cell.options else "", len(expanded[cell.name])
+        ),
         body=body.to_json() | {"identity": identity},
     )
 
