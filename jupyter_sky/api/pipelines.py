@@ -71,8 +71,14 @@ def run_graph(
         planned anew within what is left of them. Where no plan keeps them, tasks that have not
         begun fail; what runs when the budget is used up is stopped.
     """
+    from ..dag.dag import Dag
     from ..pipelines.graph_parts import read_part
 
+    if not isinstance(dag, Dag):
+        raise SkyUsageError(
+            _("{what!r} cannot be run: it is neither code nor a Dag").format(what=dag),
+            hint=_("sky.run takes the text of a cell, a Dag, or the name of a run"),
+        )
     request = read_part(only, from_task, to_task)
     return _start_graph(dag, name, fresh, detach, fail_fast, request, **settings)
 

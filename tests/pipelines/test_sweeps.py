@@ -185,6 +185,27 @@ def test_names_of_files_and_clusters_differ_where_those_of_tasks_do() -> None:
     assert all("/" not in plain_name(name) for name in names)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rate": "fast"}, "parameter rate is a number, not 'fast'"),
+        ({"rate": True}, "parameter rate is a number, not True"),
+        ({"kind": 3}, "parameter kind is text, not 3"),
+        ({"deep": 1}, "parameter deep is True or False, not 1"),
+    ],
+)
+def test_a_parameter_of_another_kind_is_refused(given: dict[str, Any], message: str) -> None:
+    cells = (
+        "# parameters\nrate: float = 1\nkind, deep = 'adam', None\nkind = 'adam'\ndeep = True",
+        "print(rate)",
+    )
+    with pytest.raises(SkyUsageError) as raised:
+        _graph(*cells, **given)
+    assert raised.value.message == message
+    _graph(*cells, rate=None, kind="sgd", deep=False)
+    _graph(*cells, rate=0.5)
+
+
 def test_by_hand_as_many_values_may_fail_as_are_allowed(capsys: pytest.CaptureFixture[str]) -> None:
     namespace: dict[str, Any] = {}
 
