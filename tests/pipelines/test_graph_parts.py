@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+import jupyter_sky as sky
 from jupyter_sky.dag.dag import Dag
 from jupyter_sky.dag.graph import Data
 from jupyter_sky.dag.task import Task
 from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.optimizer.plan import Plan
 from jupyter_sky.pipelines.earlier_results import EarlierResults
 from jupyter_sky.pipelines.graph_parts import (
     GraphPart,
@@ -153,6 +155,17 @@ def test_a_cell_that_was_skipped_gives_its_defaults(tmp_path: Path) -> None:
     assert result is not None
     runs.results.adopt("tune", result)
     assert runs.results.load("tune", "best") is None
+
+
+def test_what_has_nothing_to_run_is_refused() -> None:
+    with Dag("one") as dag:
+        Task("first", run=abs)
+    plan = sky.plan(dag)
+    assert plan.begin is not None and Plan.from_json(plan.to_json()) == plan
+    with pytest.raises(SkyUsageError, match="nothing to run"):
+        sky.plan(cpus="2+").run()
+    with pytest.raises(SkyUsageError, match="3 cannot be run: it is neither code nor a Dag"):
+        sky.run(3)
 
 
 def test_a_plan_of_a_part_has_kept_values_as_data_of_this_machine(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def dag():
         "('definition FACTOR', 'input second')"
     )
     assert _ran(notebook, "sky.run(dag(), name='f4', fresh=True)") == "['first', 'second', 'third']"
-    alone = "sky.run(dag(), name='f5', fresh=True, only='second')"
+    alone = "sky.plan(dag()).run(name='f5', fresh=True, only='second')"
     assert _ran(notebook, alone) == "['second']"
     assert notebook.run("run.result('second'), run.why('first')").result == (
         "(8, 'its result was kept')"
