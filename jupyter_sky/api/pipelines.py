@@ -5,22 +5,31 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import SkyError, SkyUsageError
+from ..errors import SkyUsageError
 from ..executor import session as _sessions
-from ..runs.graph import RunGraph
 from ..runs.state import RunState, fold
 from ..tables import Table
 from ..translation import _
+from .pipeline_files import (
+    cell_tasks,
+    choose_part,
+    is_task_file,
+    origin_of,
+    read_dag,
+    read_notebook,
+    write_dag,
+)
 
 if TYPE_CHECKING:
     from ..dag.dag import Dag
-    from ..optimizer.plan import Plan
-    from ..pipelines.links import Pipeline
+    from ..pipelines.graph_parts import PartRequest
     from ..pipelines.pipeline_run import PipelineRun
+
+__all__ = ["pipeline", "read_dag", "resume", "run_graph", "write_dag"]
 
 
 def run_graph(
@@ -29,6 +38,9 @@ def run_graph(
     fresh: bool = False,
     detach: bool = False,
     fail_fast: bool = False,
+    only: str | Sequence[str] | None = None,
+    from_task: str | Sequence[str] | None = None,
+    to_task: str | Sequence[str] | None = None,
     **settings: Any,
 ) -> PipelineRun:
     """Plan a Dag over what can be launched, and run its tasks; return the run at once.
@@ -48,90 +60,61 @@ def run_graph(
         Carry it out in a process of its own, which goes on when this one ends.
     fail_fast
         Stop all when a task has failed; else what does not need it goes on.
+    only
+        Names of tasks that run alone: what they read of others must be kept.
+    from_task, to_task
+        Names of tasks that run with all that follow them, and with all that they follow; with both,
+        what is between them.
     **settings
         ``minimize="time"``, ``deadline="3h"``, ``budget=20`` (USD) and so on, as `plan` has them.
         Deadline and budget hold while it runs: after refusals, losses and delays the rest is
         planned anew within what is left of them. Where no plan keeps them, tasks that have not
         begun fail; what runs when the budget is used up is stopped.
     """
+    from ..dag.dag import Dag
+    from ..pipelines.graph_parts import read_part
+
+    if not isinstance(dag, Dag):
+        raise SkyUsageError(
+            _("{what!r} cannot be run: it is neither code nor a Dag").format(what=dag),
+            hint=_("sky.run takes the text of a cell, a Dag, or the name of a run"),
+        )
+    request = read_part(only, from_task, to_task)
+    return _start_graph(dag, name, fresh, detach, fail_fast, request, **settings)
+
+
+def _start_graph(
+    dag: Dag,
+    name: str | None,
+    fresh: bool,
+    detach: bool,
+    fail_fast: bool,
+    request: PartRequest,
+    **settings: Any,
+) -> PipelineRun:
+    from ..pipelines.graph_parts import limit_graph, limit_settings
     from ..pipelines.placing import choose_stores, place_graph
     from ..pipelines.replanning import make_problem
     from ..pipelines.starting import start_run
     from ..pipelines.task_body import make_graph
 
     _register_view()
-    session = _sessions.current()
+    session, origin = _sessions.current(), origin_of(dag)
     # what cannot be run is said before anything is planned
     graph = make_graph(dag, is_batched=session.config.trust)
-    plan = place_graph(dag, **settings)
-    if stores := choose_stores(dag, plan):
-        graph = make_graph(dag, stores, is_batched=session.config.trust)
-    problem = make_problem(dag.freeze(), time.time(), **settings)
+    plan = part = None
+    if not request or any(data.is_anywhere for task in dag for data in task.outputs):
+        plan = place_graph(dag, **settings)
+        if stores := choose_stores(dag, plan):
+            graph = make_graph(dag, stores, is_batched=session.config.trust)
+    if part := choose_part(graph, request, {}, origin):
+        graph, plan = part.graph, place_graph(dag, part=part, **settings)
+    assert plan is not None
+    limited = limit_settings(settings, part)
+    problem = make_problem(limit_graph(dag.freeze(), part), time.time(), **limited)
     name = name or f"{dag.name or 'run'}-{time.strftime('%m%d-%H%M%S')}"
-    facts = {"origin": _origin_of_dag(dag), "fresh": fresh, "fail_fast": fail_fast}
+    facts = {"origin": origin, "fresh": fresh, "fail_fast": fail_fast, "part": part}
     return start_run(session, graph, name, plan, problem, detach, **facts)
-
-
-def read_dag(path: str | Path, **values: Any) -> Dag:
-    """Read a graph from a task file of YAML: one of SkyPilot, or what `write_dag` has written.
-
-    Parameters
-    ----------
-    path
-        Of the file. Each of its documents is a task, which follows the one before it unless
-        ``x-sky: {after: [...]}`` says otherwise.
-    **values
-        In place of those of its ``envs``.
-
-    Returns
-    -------
-    Dag
-        What of the file is not done is warned of.
-
-    Raises
-    ------
-    SkyUsageError
-        A field is unknown or unsupported, or its value is invalid; the message names the line.
-
-    Examples
-    --------
-    >>> sky.run(sky.read_dag("train.yaml", EPOCHS=3)).wait()  # doctest: +SKIP
-    """
-    from ..pipelines.task_file import read_task_file
-
-    found = read_task_file(Path(path), values)
-    for text in found.warnings:
-        warnings.warn(text, stacklevel=2)
-    return found.dag
-
-
-def write_dag(dag: Dag, path: str | Path) -> None:
-    """Write a graph as a task file of YAML, which `read_dag` and reviewers read.
-
-    Parameters
-    ----------
-    dag
-        Its functions are written as ``module:name``.
-    path
-        A file that is there is replaced.
-
-    Raises
-    ------
-    SkyUsageError
-        A function is defined in the notebook, or has no name.
-
-    Examples
-    --------
-    >>> sky.write_dag(dag, "vision.yaml")  # doctest: +SKIP
-    """
-    from ..pipelines.task_file_writer import write_task_file
-
-    write_task_file(dag, Path(path))
-
-
-def is_task_file(path: Path) -> bool:
-    """Return whether a path is that of a task file, and not of a notebook."""
-    return path.suffix in (".yaml", ".yml")
 
 
 def pipeline(
@@ -139,6 +122,9 @@ def pipeline(
     name: str | None = None,
     fresh: bool = False,
     detach: bool = False,
+    only: str | Sequence[str] | None = None,
+    from_task: str | Sequence[str] | None = None,
+    to_task: str | Sequence[str] | None = None,
     **parameters: Any,
 ) -> PipelineRun:
     """Run the cells of a notebook as a graph: those that do not need each other side by side.
@@ -159,6 +145,8 @@ def pipeline(
         Run every cell, whatever is kept.
     detach
         Carry it out in a process of its own, which goes on when this one ends.
+    only, from_task, to_task
+        Part that runs, as `run` has it for the tasks of a Dag; a tag of cells is ``#nightly``.
     **parameters
         Values in place of those of the cell tagged ``parameters``.
 
@@ -176,81 +164,10 @@ def pipeline(
     --------
     >>> sky.pipeline("train.ipynb", lr=0.01).wait()  # doctest: +SKIP
     """
-    return start_notebook(Path(notebook), name, parameters, fresh, detach)
+    from ..pipelines.graph_parts import read_part
 
-
-def read_notebook(path: Path) -> tuple[dict[str, Any], Pipeline]:
-    """Return a notebook in format 4, and the graph of its cells.
-
-    Raises
-    ------
-    SkyUsageError
-        It is not a notebook, or cannot be read.
-    """
-    from ..pipelines.cells import read_cells, read_source
-    from ..pipelines.links import link_cells
-
-    try:
-        source = read_source(path.read_text(encoding="utf-8"))
-        return source, link_cells(read_cells(source))
-    except SkyError:
-        raise
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise SkyUsageError(
-            _("{path} cannot be read as a notebook: {error}").format(path=path, error=error)
-        ) from None
-
-
-def plan_file(path: Path, parameters: Mapping[str, Any], **settings: Any) -> Plan:
-    """Return the plan of the graph of a notebook or task file, as it would run."""
-    from ..pipelines.cell_body import make_notebook_dag, make_notebook_graph
-    from ..pipelines.placing import place_graph
-    from ..pipelines.task_body import make_graph
-
-    if is_task_file(path):
-        dag = read_dag(path, **parameters)
-        make_graph(dag)  # what is wrong is said before anything is planned
-        return place_graph(dag, **settings)
-    __, found = read_notebook(path)
-    make_notebook_graph(found, parameters)  # what is wrong is said before anything is planned
-    return place_graph(make_notebook_dag(found, path.stem, parameters), **settings)
-
-
-def preview_notebook(found: Pipeline, path: Path, parameters: Mapping[str, Any]) -> dict[str, str]:
-    """Return for each task of a notebook whether its result is kept, or why it would run.
-
-    Parameters
-    ----------
-    found
-        Its cells and links.
-    path
-        Of the notebook.
-    parameters
-        Values in place of those of the cell that is tagged ``parameters``.
-    """
-    from ..pipelines.cell_body import make_notebook_graph
-
-    return _preview(make_notebook_graph(found, parameters), _origin(path))
-
-
-def preview_dag(dag: Dag) -> dict[str, str]:
-    """Return for each task of a graph whether its result is kept, or why it would run."""
-    from ..pipelines.task_body import make_graph
-
-    return _preview(make_graph(dag), _origin_of_dag(dag))
-
-
-def _preview(graph: RunGraph, origin: str) -> dict[str, str]:
-    from ..config.settings import Sky
-    from ..pipelines.reuse import Reuse, describe
-    from ..pipelines.run_storage import open_kept
-
-    kept = open_kept(Path(Sky.load().data_dir))
-    try:
-        judged = Reuse(graph, kept, origin).preview()
-        return {name: describe(each) for name, each in judged.items()}
-    finally:
-        kept.close()
+    request = read_part(only, from_task, to_task)
+    return start_notebook(Path(notebook), name, parameters, fresh, detach, request=request)
 
 
 def start_file(
@@ -260,13 +177,17 @@ def start_file(
     fresh: bool = False,
     detach: bool = False,
     fail_fast: bool = False,
+    request: PartRequest | None = None,
     **settings: Any,
 ) -> PipelineRun:
-    """Run the graph of a notebook or a task file, with `settings` of its plan."""
+    """Run the graph of a notebook or a task file, or a part, with `settings` of its plan."""
+    from ..pipelines.graph_parts import PartRequest
+
+    request = request or PartRequest()
     if is_task_file(path):
         dag = read_dag(path, **parameters)
-        return run_graph(dag, name, fresh, detach, fail_fast, **settings)
-    return start_notebook(path, name, parameters, fresh, detach, fail_fast, **settings)
+        return _start_graph(dag, name, fresh, detach, fail_fast, request, **settings)
+    return start_notebook(path, name, parameters, fresh, detach, fail_fast, request, **settings)
 
 
 def start_notebook(
@@ -276,14 +197,15 @@ def start_notebook(
     fresh: bool = False,
     detach: bool = False,
     fail_fast: bool = False,
+    request: PartRequest | None = None,
     **settings: Any,
 ) -> PipelineRun:
-    """Run the cells of a notebook as a graph, with `settings` of its plan."""
+    """Run the cells of a notebook as a graph, or a part of them, with `settings` of its plan."""
     from ..pipelines.cell_body import make_notebook_dag, make_notebook_graph
+    from ..pipelines.graph_parts import limit_graph, limit_settings
     from ..pipelines.placing import place_graph
     from ..pipelines.replanning import make_problem
     from ..pipelines.starting import start_run
-    from ..pipelines.sweeps import expand_cells
 
     _register_view()
     source, found = read_notebook(path)
@@ -291,31 +213,24 @@ def start_notebook(
     for finding in found.findings:
         warnings.warn(f"{finding.text}; {finding.hint}", stacklevel=3)
     dag = make_notebook_dag(found, path.stem, parameters)
-    plan = place_graph(dag, **settings)
+    tasks = cell_tasks(found, parameters)
+    if part := choose_part(graph, request, tasks, origin_of(path)):
+        graph = part.graph
+    plan = place_graph(dag, part=part, **settings)
     name = name or f"{path.stem}-{time.strftime('%m%d-%H%M%S')}"
-    expanded = expand_cells(found, parameters)
+    kept = [(cell, [n for n in tasks[cell.name] if n in graph.tasks]) for cell in found.tasks]
     facts = {
         "source": source,
-        "cells": {each.name: cell.number for cell in found.tasks for each in expanded[cell.name]},
-        "sweeps": {
-            cell.name: [each.name for each in expanded[cell.name]]
-            for cell in found.tasks
-            if cell.maps
-        },
-        "origin": _origin(path),
+        "cells": {each: cell.number for cell, names in kept for each in names},
+        "sweeps": {cell.name: names for cell, names in kept if cell.maps and names},
+        "origin": origin_of(path),
         "fresh": fresh,
         "fail_fast": fail_fast,
+        "part": part,
     }
-    problem = make_problem(dag.freeze(), time.time(), **settings)
+    limited = limit_settings(settings, part)
+    problem = make_problem(limit_graph(dag.freeze(), part), time.time(), **limited)
     return start_run(_sessions.current(), graph, name, plan, problem, detach, **facts)
-
-
-def _origin_of_dag(dag: Dag) -> str:
-    return f"graph {dag.name}"
-
-
-def _origin(path: Path) -> str:
-    return f"notebook {path.resolve()}"
 
 
 def resume(name: str) -> PipelineRun:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -131,12 +133,15 @@ def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
     from ..optimizer.planner import plan as decide
     from ..provisioner.preview import launch_obstacle_notes, preview_plan, with_alternatives
     from ..widgets import plan as __  # noqa: F401 - registers the drawing of plans
+    from .pipelines import run_graph
 
     request, limits = parse_request(what, settings)
     if request is None or limits.keys() & MARKET_SETTINGS:
         if isinstance(what, Dag | Task):
             take_measured_sizes(what)
         found = decide(what, minimize, **settings)
+        if isinstance(what, Dag) and not limits.keys() & MARKET_SETTINGS:
+            found = replace(found, begin=partial(run_graph, what, minimize=minimize, **settings))
         return found.with_obstacles(*launch_obstacle_notes(found))
     if minimize != "cost":
         limits["minimize"] = minimize

@@ -90,6 +90,7 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         maps=parse_maps(_names(given, "map"), {read.name for read in inputs}),
         ranges=read_ranges(*(given.get(dest, [None])[0] for dest in ("sweep", "seed"))),
         at_once=_count(given, "at_once"),
+        allow_failures=_allowed_failures(given),
         condition=parse_condition(given["if"][0]) if "if" in given else "",
         defaults=parse_defaults(_names(given, "default")),
         retries=int(_check_pattern(given, "retry", r"\d{1,4}") or 0),
@@ -264,6 +265,16 @@ def _count(given: _GivenOptions, dest: str) -> int | None:
 
 def _seconds(given: _GivenOptions, dest: str) -> float | None:
     return parse_duration(given[dest][0], f"--{dest}") if dest in given else None
+
+
+def _allowed_failures(given: _GivenOptions) -> str:
+    text = _check_pattern(given, "allow_failures", r"(100|\d{1,2})%|\d{1,5}") or ""
+    if text and "map" not in given:
+        raise SkyUsageError(
+            _("--allow-failures {text}: there are no tasks of --map").format(text=text),
+            hint=_("such as {example}").format(example="--map n=[1,2,3] --allow-failures 1"),
+        )
+    return text
 
 
 def _checkpoint_seconds(given: _GivenOptions) -> float | None:

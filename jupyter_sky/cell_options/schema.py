@@ -150,6 +150,10 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
             *("--at-once", "N", "Most tasks of --map; machines of --sweep."),
             *("--at-once 4", ""),
         ),
+        (
+            *("--allow-failures", "N", "Tasks of --map that may fail, or N%."),
+            *("--map n=R --allow-failures 1", ""),
+        ),
         ("--if", "CONDITION", "Run only if it holds.", '--if "acc > .9"', "local-name"),
         (
             *("--default", "NAME=VALUE,...", "Values of -o if --if does not hold."),

@@ -14,6 +14,19 @@ from .values import CellMap
 MAP_HINT = "such as --map lr=[0.1,0.01]; with spaces or quotes: --map \"kind=['a b','c']\""
 
 
+def most_failures(allowed: str, count: int) -> int:
+    """Return how many of the tasks of a cell may fail, as ``--allow-failures`` says.
+
+    Examples
+    --------
+    >>> most_failures("10%", 25), most_failures("3", 25), most_failures("", 25)
+    (2, 3, 0)
+    """
+    if allowed.endswith("%"):
+        return count * int(allowed[:-1]) // 100
+    return int(allowed or 0)
+
+
 def parse_maps(items: Sequence[str], sent: Container[str]) -> tuple[CellMap, ...]:
     """Parse the values of ``--map``: ``NAME=LIST``.
 

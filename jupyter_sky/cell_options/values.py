@@ -79,13 +79,13 @@ class CellOptions:
     `files` are the paths of ``-o file:PATH``. `recover` is the strategy by which another place is
     chosen after a loss, empty for the usual one and None not to go on; `checkpoint` the seconds
     between two saves, None where the schedule decides. `name` and `after` name the cell's task and
-    those that it waits for in a pipeline; `maps` make several tasks of it, and `at_once` run at a
-    time; `ranges` make it a bag of jobs, on `at_once` machines. `engine` is a data engine on the
-    machines of the cluster; with `sql` the cell is a statement for it. It runs if `condition`
-    holds, empty for always; else its outputs are `defaults`. A pipeline or a bag tries it `retries`
-    times more after an error of its own. `search` is ``cost`` or ``time`` where machines are tried,
-    empty elsewhere: `trials` of them at most, for `budget` USD, until `deadline` seconds have
-    passed.
+    those that it waits for in a pipeline; `maps` make several tasks of it, `at_once` run at a time,
+    and `allow_failures` of them, such as ``2`` or ``10%``, may fail; `ranges` make it a bag of
+    jobs, on `at_once` machines. `engine` is a data engine on the machines of the cluster; with
+    `sql` the cell is a statement for it. It runs if `condition` holds, empty for always; else its
+    outputs are `defaults`. A pipeline or a bag tries it `retries` times more after an error of its
+    own. `search` is ``cost`` or ``time`` where machines are tried, empty elsewhere: `trials` of
+    them at most, for `budget` USD, until `deadline` seconds have passed.
     """
 
     resources: Resources = field(default_factory=Resources)
@@ -112,6 +112,7 @@ class CellOptions:
     maps: tuple[CellMap, ...] = ()
     ranges: Mapping[str, Any] = field(default_factory=dict)
     at_once: int | None = None
+    allow_failures: str = ""
     condition: str = ""
     defaults: tuple[CellDefault, ...] = ()
     retries: int = 0

@@ -18,6 +18,7 @@ from .arguments import option, parse_path, word
 from .declaration import verb
 
 if TYPE_CHECKING:
+    from ..pipelines.graph_parts import PartRequest
     from ..pipelines.pipeline_run import PipelineRun
 
 
@@ -53,6 +54,11 @@ _RUN = word("NAME", "Name of the run.", "graph-run")
 _MINIMIZE = option("--minimize", "GOAL", "cost, time, time_then_cost, carbon.", "--minimize time")
 _DEADLINE = option("--deadline", "TIME", "Longest time that it may take.", "--deadline 3h")
 _BUDGET = option("--budget", "USD", "Most USD that it may cost.", "--budget 20")
+_PART = (
+    option("--only", "TASK,...", "Run these alone; what they read must be kept.", "--only fit"),
+    option("--from", "TASK,...", "Run these and all that follow them.", "--from fit"),
+    option("--to", "TASK,...", "Run these and all that they follow.", "--to fit"),
+)
 _OUTPUT = option(
     "-o --output", "FILE", "Write the outputs there.", "-o out.ipynb", "path", parse_path
 )
@@ -77,7 +83,7 @@ def list_runs() -> Any:
 @verb("pipeline show", "pipeline show train.ipynb", _FILE, _PARAMETERS, needs_session=False)
 def show_pipeline(file: Path, parameters: dict[str, Any] | None) -> Any:
     """Show the tasks of a file: what each waits for, whether it runs, and what is wrong."""
-    from ..api.pipelines import is_task_file
+    from ..api.pipeline_files import is_task_file
 
     show = _show_tasks if is_task_file(file) else _show_cells
     with _printed_warnings():
@@ -94,12 +100,12 @@ def _printed_warnings() -> Iterator[None]:
         print(text)
 
 
-def _show_tasks(file: Path, parameters: dict[str, Any]) -> Table:
+def _show_tasks(file: Path, parameters: dict[str, Any], part: PartRequest | None = None) -> Table:
     """Return a table of the tasks of a task file."""
-    from ..api.pipelines import preview_dag, read_dag
+    from ..api.pipeline_files import preview_dag, read_dag
 
     dag = read_dag(file, **parameters)
-    results, graph = preview_dag(dag), dag.freeze()
+    results, graph = preview_dag(dag, part), dag.freeze()
     rows = []
     for position, spec in enumerate(graph.tasks):
         before = [graph.tasks[edge.src].name for edge in graph.edges if edge.dst == position]
@@ -109,16 +115,18 @@ def _show_tasks(file: Path, parameters: dict[str, Any]) -> Table:
     return Table(_("Tasks of {notebook}").format(notebook=file.name), columns, tuple(rows))
 
 
-def _show_cells(notebook: Path, parameters: dict[str, Any]) -> Table:
+def _show_cells(
+    notebook: Path, parameters: dict[str, Any], part: PartRequest | None = None
+) -> Table:
     """Return a table of the tasks of a notebook."""
-    from ..api.pipelines import preview_notebook, read_notebook
+    from ..api.pipeline_files import preview_notebook, read_notebook
     from ..pipelines.sweeps import expand_cells
 
     __, found = read_notebook(notebook)
     for finding in found.findings:
         print(f"{finding.text}; {finding.hint}")
     is_wrong = not found.tasks or any(finding.is_error for finding in found.findings)
-    results = {} if is_wrong else preview_notebook(found, notebook, parameters)
+    results = {} if is_wrong else preview_notebook(found, notebook, parameters, part)
     expanded = expand_cells(found, parameters)
     rows: list[tuple[object, ...]] = []
     for cell in found.tasks:
@@ -151,10 +159,10 @@ def _show_cells(notebook: Path, parameters: dict[str, Any]) -> Table:
 )
 def plan_pipeline(file: Path, parameters: dict[str, Any] | None, **limits: str | None) -> Any:
     """Show where the tasks of a notebook or task file would run, and what that costs."""
-    from ..api.pipelines import plan_file
+    from ..api.pipeline_files import plan_file
 
     with _printed_warnings():
-        return plan_file(file, parameters or {}, **_given(limits))
+        return plan_file(file, parameters or {}, None, **_given(limits))
 
 
 @verb(
@@ -167,6 +175,7 @@ def plan_pipeline(file: Path, parameters: dict[str, Any] | None, **limits: str |
     option("--detach", "", "Carry it out in a process of its own, which outlives this one."),
     option("--fail-fast", "", "Stop all when a task has failed."),
     option("--dry-run", "", "Show what would run, where, and for how much."),
+    *_PART,
     _OUTPUT,
     _MINIMIZE,
     _DEADLINE,
@@ -181,10 +190,15 @@ def run_pipeline(
     fail_fast: bool,
     dry_run: bool,
     output: Path | None,
-    **limits: str | None,
+    **others: str | None,
 ) -> Any:
     """Run the tasks of a notebook or task file whose results are not kept."""
-    from ..api.pipelines import is_task_file, plan_file, start_file
+    from ..api.pipeline_files import is_task_file, plan_file
+    from ..api.pipelines import start_file
+    from ..pipelines.graph_parts import read_part
+
+    part = read_part(*(others.pop(each) for each in ("only", "from", "to")))
+    limits = _given(others)
 
     if detach and output is not None:
         raise SkyUsageError(
@@ -194,10 +208,10 @@ def run_pipeline(
     if dry_run:
         with _printed_warnings():
             show = _show_tasks if is_task_file(file) else _show_cells
-            print(show(file, parameters or {}))
-            return plan_file(file, parameters or {}, **_given(limits))
+            print(show(file, parameters or {}, part))
+            return plan_file(file, parameters or {}, part, **limits)
     with _printed_warnings():
-        run = start_file(file, name, parameters or {}, fresh, detach, fail_fast, **_given(limits))
+        run = start_file(file, name, parameters or {}, fresh, detach, fail_fast, part, **limits)
     if detach:
         print(
             _("run {name} goes on by itself: pipeline status {name} --follow").format(name=run.name)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..cell_options.sweep import most_failures
 from ..cell_options.values import CellInput, CellOptions
 from ..errors import SkyUsageError, suggest
 from ..translation import _
@@ -62,14 +63,22 @@ def run_sweep(options: CellOptions, namespace: dict[str, Any], run: RunCell) -> 
     values: list[Any] = []
     gathered: dict[str, list[Any]] = {output.name: [] for output in options.outputs}
     tasks = expand_maps(options.name or "", "%%sky", options.maps, {}, find)
+    left = most_failures(options.allow_failures, len(tasks))
     for task in tasks:
         print(f"{task.name}:")
         inputs = (*options.inputs, *(CellInput(name, name) for name in task.values))
         swept = replace(options, inputs=inputs, maps=())
         given = find_defaults(options, {**namespace, **task.values})
         if given is None:
-            values.append(run(swept, {**namespace, **task.values}))
-            given = namespace
+            try:
+                values.append(run(swept, {**namespace, **task.values}))
+                given = namespace
+            except Exception as error:
+                if not left:
+                    raise
+                left -= 1
+                print(_("{task} has failed: {error}").format(task=task.name, error=error))
+                given = dict.fromkeys(gathered)
         for name in gathered:
             gathered[name] += [given[name]] if name in given else []
     for name, found in gathered.items():

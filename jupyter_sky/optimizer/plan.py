@@ -95,6 +95,7 @@ class Plan:
     deadline_h: float | None = None
     obstacles: tuple[str, ...] = ()
     planner: PlanQuestions | None = field(default=None, compare=False, repr=False)
+    begin: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -176,6 +177,28 @@ class Plan:
         given = [blocked] if isinstance(blocked, str | Offer) else list(blocked)
         return self._require_planner().replan_without(given, **settings)
 
+    def run(self, **options: Any) -> Any:
+        """Run the graph under the conditions of the plan; return the `PipelineRun` at once.
+
+        Offers are chosen anew among what can be launched from here and now.
+
+        Parameters
+        ----------
+        **options
+            Of `jupyter_sky.run` for a Dag, such as ``name="nightly"``.
+
+        Raises
+        ------
+        SkyUsageError
+            It is not the plan of a Dag, or one of other offers than those on sale.
+        """
+        if self.begin is None:
+            raise SkyUsageError(
+                _("this plan has nothing to run"),
+                hint=_("sky.plan(dag, ...).run(), or sky.run(dag, ...)"),
+            )
+        return self.begin(**options)
+
     def _require_planner(self) -> PlanQuestions:
         if self.planner is None:
             raise SkyUsageError(
@@ -188,7 +211,7 @@ class Plan:
 
     def to_json(self, indent: int | None = None) -> str:
         """Return the plan as JSON, with its reasons if these have been asked for."""
-        data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "planner"}
+        data = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _LIVE}
         data = {key: _to_json_value(value) for key, value in data.items() if value is not None}
         return json.dumps({"format": FORMAT, **data}, indent=indent)
 
@@ -254,6 +277,8 @@ def _to_json_value(value: Any) -> Any:
     return asdict(value) if hasattr(value, "__dataclass_fields__") else value
 
 
+_LIVE = ("planner", "begin")
+"""Attributes that no file can have."""
 _PARTS: dict[str, type] = {
     "tasks": PlannedTask,
     "moves": PlannedTransfer,

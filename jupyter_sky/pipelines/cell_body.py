@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cell_options.parsing import parse_cell_line
+from ..cell_options.sweep import most_failures
 from ..cell_options.values import SCRATCH, CellOutput
 from ..dag.dag import Dag
 from ..dag.task import Task
@@ -18,12 +19,12 @@ from ..errors import SkyUsageError, suggest
 from ..executor.stored_values import output_uri
 from ..resources import Resources
 from ..runs.graph import RunGraph, RunTask
-from ..translation import _
+from ..translation import N_, _
 from .cell_identity import cell_identity
 from .cells import Kind, PipelineCell
 from .conditions import make_condition, optional_producers
 from .links import LinkKind, Pipeline
-from .sweeps import AT_ONCE, CellTask, expand_cells
+from .sweeps import AT_ONCE, CellTask, expand_cells, written_value
 from .task_body import LoadValue, TaskCell
 
 _BLANK = "\n" * 8
@@ -173,6 +174,33 @@ def _check_parameters(pipeline: Pipeline, parameters: Mapping[str, Any]) -> None
                     "parameter {name}: {value!r} is not text, a number, or a list or dict of these"
                 ).format(name=name, value=value)
             ) from None
+        _check_kind(cells, name, value)
+
+
+_KINDS = (
+    (bool, N_("True or False")),
+    (int | float, N_("a number")),
+    (str, N_("text")),
+    (dict, N_("a dict")),
+)
+
+
+def _check_kind(cells: Sequence[PipelineCell], name: str, value: Any) -> None:
+    """Refuse a value of another kind than that which the notebook has for a parameter."""
+    cell = next(cell for cell in reversed(cells) if name in cell.makes)
+    try:
+        written = written_value(cell.body, name)
+    except (TypeError, ValueError):  # it is computed
+        return
+    kind, words = next((each for each in _KINDS if isinstance(written, each[0])), (object, ""))
+    is_other = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
+    if words and value is not None and is_other:
+        raise SkyUsageError(
+            _("parameter {name} is {kind}, not {value!r}").format(
+                name=name, kind=_(words), value=value
+            ),
+            hint=_("the notebook has {name} = {written!r}").format(name=name, written=written),
+        )
 
 
 def _make_task(
@@ -231,6 +259,10 @@ def _make_task(
         producers,
         cell.options.retries if cell.options else 0,
         optional=tuple(each.name for producer in optional for each in expanded[producer]),
+        group=cell.name,
+        most_failures=most_failures(
+            cell.options.allow_failures if cell.options else "", len(expanded[cell.name])
+        ),
         body=body.to_json() | {"identity": identity},
     )
 

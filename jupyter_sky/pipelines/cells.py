@@ -65,6 +65,8 @@ class PipelineCell:
     reads, makes, changes
         Names that it reads from elsewhere, that it assigns, and whose values, made elsewhere, it
         may change in place.
+    tags
+        Of the cell in the notebook's file.
     """
 
     number: int
@@ -77,6 +79,7 @@ class PipelineCell:
     reads: frozenset[str] = frozenset()
     makes: frozenset[str] = frozenset()
     changes: frozenset[str] = frozenset()
+    tags: tuple[str, ...] = ()
 
     @property
     def sent(self) -> tuple[str, ...]:
@@ -202,6 +205,7 @@ def _read_cell(number: int, cell: Mapping[str, Any]) -> PipelineCell:
         frozenset(read_names(body) - vars(builtins).keys() - swept),
         frozenset(assigned_names(body)),
         frozenset(changed_names(body)),
+        tuple(cell.get("metadata", {}).get("tags", ())),
     )
 
 

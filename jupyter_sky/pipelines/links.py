@@ -6,6 +6,7 @@ cell that makes it. Only where independence is known are cells free to run at on
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
 from ..errors import suggest
+from ..executor.magic_code import to_plain_python
 from ..translation import _
 from .cells import Kind, PipelineCell
 
@@ -132,6 +134,7 @@ def link_cells(cells: Sequence[PipelineCell]) -> Pipeline:
         if cell.kind in _TASKS:
             links |= dict.fromkeys(_links_of(cells, index, order))
             findings += _find_bag(cell)
+            findings += _find_syntax_error(cell)
             findings += _find_unknown_tasks(cells, cell)
             findings += _find_missing(cells, index, order)
             findings += _find_lost_changes(cells, index)
@@ -227,6 +230,23 @@ def _find_bag(cell: PipelineCell) -> Iterator[Finding]:
             cell.number,
             _("cell {cell} with --sweep is a bag of jobs, and no task").format(cell=cell.name),
             _("--map makes a task of each value"),
+            is_error=True,
+        )
+
+
+def _find_syntax_error(cell: PipelineCell) -> Iterator[Finding]:
+    """Find code that no machine can run."""
+    if cell.options and cell.options.sql:
+        return
+    try:
+        ast.parse(to_plain_python(cell.body))
+    except SyntaxError as error:
+        yield Finding(
+            cell.number,
+            _("{cell} (cell {number}), line {line}: {error}").format(
+                cell=cell.name, number=cell.number, line=error.lineno, error=error.msg
+            ),
+            _("mend it: running all cells ends there"),
             is_error=True,
         )
 

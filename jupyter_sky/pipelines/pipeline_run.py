@@ -265,7 +265,7 @@ class PipelineRun:
             ),
         )
         for name, task in state.tasks.items():
-            if task.phase is Phase.FAILED:
+            if task.phase is Phase.FAILED and not state.is_tolerated(name):
                 raise SkyError(
                     _("task {task} has failed: {reason}").format(task=name, reason=task.reason),
                     hint=_("what it printed: run.logs({task!r})").format(task=name),
@@ -315,7 +315,11 @@ class PipelineRun:
             There is no such task, or it has not ended well.
         """
         if task in self.sweeps:
-            return [self.result(each, name) for each in self.sweeps[task]]
+            state = self.state
+            return [
+                None if state.is_tolerated(each) else self.result(each, name)
+                for each in self.sweeps[task]
+            ]
         self._check(task)
         result = self._results.find(task)
         if result is None:

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from ..dag.dag import Dag
     from ..dag.graph import Graph
     from ..optimizer.plan import Plan
+    from .graph_parts import GraphPart
     from .task_body import Stores
 
 
-def place_graph(dag: Dag, minimize: Any = "cost", **settings: Any) -> Plan:
+def place_graph(
+    dag: Dag, minimize: Any = "cost", part: GraphPart | None = None, **settings: Any
+) -> Plan:
     """Return the plan of a graph over one's own machines and the clouds that can be used.
 
     Parameters
@@ -27,6 +30,8 @@ def place_graph(dag: Dag, minimize: Any = "cost", **settings: Any) -> Plan:
         The graph.
     minimize, **settings
         As `jupyter_sky.plan` has them.
+    part
+        Of the graph that is to be run; None for the whole.
 
     Raises
     ------
@@ -38,9 +43,13 @@ def place_graph(dag: Dag, minimize: Any = "cost", **settings: Any) -> Plan:
         The demands cannot all be kept.
     """
     from ..executor.measured_data import take_measured_sizes
+    from .graph_parts import limit_graph, limit_settings
 
     take_measured_sizes(dag)
-    return plan_graph(dag.freeze(), minimize, **settings)
+    graph = dag.freeze()
+    if part is not None:
+        graph, settings = limit_graph(graph, part), limit_settings(settings, part)
+    return plan_graph(graph, minimize, **settings)
 
 
 def plan_graph(graph: Graph, minimize: Any = "cost", **settings: Any) -> Plan:

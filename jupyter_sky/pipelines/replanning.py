@@ -17,7 +17,7 @@ from ..dag.graph import Graph
 from ..errors import SkyError, SkyNoOffer, SkyNoPlan, SkyUsageError
 from ..offers import Offer
 from ..optimizer.assumptions import SPIN_UP_HOURS
-from ..optimizer.constraints import Avoid, Colocation
+from ..optimizer.constraints import Avoid
 from ..optimizer.objectives import build_objective
 from ..optimizer.plan import Plan
 from ..optimizer.plan_values import PlannedTask
@@ -27,6 +27,7 @@ from ..runs.graph import RunGraph
 from ..runs.outlook import Residual
 from ..translation import _
 from .cluster_assignment import assign_clusters
+from .graph_parts import restrict_demand
 from .placing import pin
 from .plan_changes import describe_change, describe_kept, describe_limits
 from .residual_graph import make_residual_graph, read_offer
@@ -198,7 +199,7 @@ def _solve(
     graph = make_residual_graph(problem.graph, left, stay, is_hopeful)
     names = {spec.name for spec in graph.tasks}
     settings = dict(problem.settings)
-    constraints = [_restrict(demand, names) for demand in settings.pop("constraints", ())]
+    constraints = [restrict_demand(demand, names) for demand in settings.pop("constraints", ())]
     scopes = tuple(
         parse_scope(read_offer(refusal.offer))
         for refusal in left.blocked.values()
@@ -216,21 +217,6 @@ def _solve(
     kept = [demand for demand in constraints if demand is not None]
     minimize = "time_then_cost" if is_hopeful else problem.minimize
     return plan_graph(graph, minimize, constraints=kept, begun=tuple(left.held), **settings)
-
-
-def _restrict(demand: Any, names: set[str]) -> Any:
-    """Return a demand on the tasks that are left of those it is about; None where none is."""
-    about = getattr(demand, "tasks", ())
-    if not about:
-        return demand
-    tasks = tuple(name for name in about if name in names)
-    if len(tasks) < (2 if isinstance(demand, Colocation) else 1):
-        return None
-    import copy
-
-    restricted = copy.copy(demand)
-    object.__setattr__(restricted, "tasks", tasks)
-    return restricted
 
 
 def _no_plan(problem: RunProblem, left: Residual, plan_graph: PlanGraph, error: SkyError) -> Event:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,10 @@ class Freshness:
     key: TaskKey | None = None
 
 
+Substitute = Callable[[str, Mapping[str, Freshness]], TaskResult | None]
+"""From a task without a kept result, and the tasks before it, to what stands for its result."""
+
+
 class Reuse:
     """Kept results for the tasks of a graph.
 
@@ -53,6 +57,8 @@ class Reuse:
         Of the run so far; None before it has begun.
     is_fresh
         Whether every task runs, whatever is kept.
+    substitute
+        Returns what stands for a result that is not kept; None for nothing.
     """
 
     def __init__(
@@ -62,14 +68,16 @@ class Reuse:
         origin: str,
         results: RunResults | None = None,
         is_fresh: bool = False,
+        substitute: Substitute | None = None,
     ) -> None:
+        self._substitute = substitute
         self._graph, self._kept, self._origin = graph, kept, origin
         self._results, self._is_fresh = results, is_fresh
         self._identities: dict[str, TaskIdentity] = {}
 
     def preview(self) -> Mapping[str, Freshness]:
         """Return for each task whether it would run, as far as that is known before."""
-        found = self._judge(self._graph.tasks)
+        found = self.judge(self._graph.tasks)
         return {name: self._with_followers(name, found) for name in found}
 
     def look_up(self, task: str) -> Freshness:
@@ -78,7 +86,7 @@ class Reuse:
         Where a result is taken for a task whose variables others would find on its engine, the
         results of these are taken at once: none of them runs without those before it.
         """
-        found = self._judge([task, *self._followers[task]])
+        found = self.judge([task, *self._followers[task]])
         decided = self._with_followers(task, found)
         for name, each in found.items():
             if self._results is None or self._results.find(name) is not None:
@@ -116,6 +124,9 @@ class Reuse:
         if problem := self._identity(task).problem:
             return problem
         if (before := self._results.key(task)) is None:
+            for producer, __ in self._identity(task).values.values():
+                if self._results.find(producer) is None:
+                    return _("{task} has given it nothing").format(task=producer)
             return _("its key was not known when it began")
         try:
             after = self._key(task, dict(before.inputs))
@@ -159,8 +170,11 @@ class Reuse:
                 followers[each].append(name)
         return {name: tuple(found) for name, found in followers.items()}
 
-    def _judge(self, tasks: Iterable[str]) -> dict[str, Freshness]:
-        """Return the freshness of tasks, and of those from which their inputs come."""
+    def judge(self, tasks: Iterable[str]) -> dict[str, Freshness]:
+        """Return whether the results of tasks are kept, and of those that their inputs come from.
+
+        One that is kept may have to run even so, for another that needs its variables.
+        """
         needed, waiting = set[str](), list(tasks)
         while waiting:
             name = waiting.pop()
@@ -171,7 +185,10 @@ class Reuse:
                     waiting += self._identity(name).tasks.values()
         found: dict[str, Freshness] = {}
         for name in sorted(needed, key=self._positions.__getitem__):
-            found[name] = self._freshness(name, found)
+            own = self._freshness(name, found)
+            if own.result is None and self._substitute is not None:
+                own = replace(own, result=self._substitute(name, found))
+            found[name] = own
         return found
 
     @cached_property

@@ -302,4 +302,8 @@ def take_snapshot(
     replans = find_replans(events)
     table = make_table(name, reports, plan, until - begun, replans, saving.text)
     headline = f"{table.title}; {saving.headline}" if is_over and saving.headline else table.title
+    if tolerated := sum(map(state.is_tolerated, state.tasks)):
+        headline += "; " + _(
+            "{count} of {all} tasks have failed, as --allow-failures lets them"
+        ).format(count=tolerated, all=len(state.tasks))
     return RunSnapshot(state, reports, table, begun, until, headline)

@@ -59,7 +59,7 @@ from .cell_runs import CellRuns, end_of, hourly_price
 from .claims import Claims
 from .conditions import TaskCondition
 from .gatherer import Gatherer
-from .kept_results import KeptResults
+from .kept_results import KeptResults, TaskResult
 from .placing import plan_graph
 from .replanning import RunProblem, first_event, look_up_prices, replan
 from .residual_graph import read_offer
@@ -99,6 +99,9 @@ class SessionWorld:
     def prepare(self, run: str, graph: RunGraph, settings: Mapping[str, Any]) -> None:
         """Get to know the run whose actions are going to be asked for."""
         self._run, self._graph, self._settings = run, graph, settings
+        for task, data in settings.get("taken", {}).items():  # of a run of a part
+            if self._results.find(task) is None:
+                self._results.adopt(task, TaskResult.from_json(data))
         origin, is_fresh = settings.get("origin", ""), settings.get("fresh", False)
         self._reuse = Reuse(graph, self._kept, origin, self._results, is_fresh)
         # notebooks change their folder; what the run names is relative to that where it was begun
@@ -236,7 +239,12 @@ class SessionWorld:
         return why
 
     def _load(self, task: str, name: str) -> Any:
-        """Return a value for the engine of another task; one in a store is fetched."""
+        """Return a value for the engine of another task; one in a store is fetched.
+
+        A task that may fail, and has, gives None.
+        """
+        if self._graph.tasks[task].most_failures and self._results.find(task) is None:
+            return None
         value = self._results.load(task, name)
         return value.fetch() if isinstance(value, StoredValue) else value
 

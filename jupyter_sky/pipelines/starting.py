@@ -14,6 +14,7 @@ from .run_storage import open_journal
 
 if TYPE_CHECKING:
     from ..optimizer.plan import Plan
+    from .graph_parts import GraphPart
     from .replanning import RunProblem
 
 
@@ -26,6 +27,7 @@ def start_run(
     detach: bool = False,
     *,
     fail_fast: bool = False,
+    part: GraphPart | None = None,
     **settings: Any,
 ) -> PipelineRun:
     """Store a graph as a run, and carry it out.
@@ -38,6 +40,8 @@ def start_run(
         In a process of its own, which outlives this one.
     fail_fast
         Cancel all when a task has failed.
+    part
+        Of which `graph` is, with the kept results that it takes; None for a whole graph.
     **settings
         ``origin`` names the notebook or graph, whose kept results are compared with; ``fresh=True``
         runs every task. For the graph of a notebook ``source`` is the notebook, ``cells`` the
@@ -52,7 +56,8 @@ def start_run(
     journal = open_journal(Path(session.config.data_dir))
     try:
         plans = {"plan": plan.to_json(), "problem": problem.to_text()}
-        own = {"notebook": session.notebook, "folder": str(Path.cwd())}
+        taken = {task: result.to_json() for task, result in part.taken.items()} if part else {}
+        own = {"taken": taken, "notebook": session.notebook, "folder": str(Path.cwd())}
         settings = {**own, **plans, **settings}
         journal.add(name, graph, settings, time.time())
         if fail_fast:

@@ -224,7 +224,23 @@ def constant_value(
         )
     if found.kind is Kind.PARAMETERS and name in parameters:
         return parameters[name]
-    tree = parse_cell(found.body)
+    return written_value(found.body, name)
+
+
+def written_value(code: str, name: str) -> Any:
+    """Return the value that a cell gives a name, where it is written there.
+
+    Raises
+    ------
+    ValueError
+        It is computed.
+
+    Examples
+    --------
+    >>> written_value("lr: float = 0.1", "lr")
+    0.1
+    """
+    tree = parse_cell(code)
     for statement in reversed(tree.body if tree else ()):
         match statement:
             case ast.Assign(targets=targets, value=value):

@@ -31,6 +31,9 @@ class RunTask:
     is_batched
         Whether it may be sent to its cluster in one message with others, of which one begins after
         the other; its inputs are in the message.
+    group, most_failures
+        Tasks of one group may fail, as many as this of all of it, without keeping those that follow
+        from running.
     optional
         Those among `after` that may be skipped by their own condition: what they give has defaults.
     body
@@ -43,6 +46,8 @@ class RunTask:
     losses: int = LOSSES
     is_batched: bool = False
     optional: tuple[str, ...] = ()
+    group: str = ""
+    most_failures: int = 0
     body: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -150,8 +150,10 @@ class RunState:
         Which limit has ended the run; empty where none has.
     cancelled, paused, fail_fast
         What a user asked for.
+    failures
+        Number of tasks that have failed for good, by group.
     has_failed
-        Whether a task has failed for good.
+        Whether a task has failed for good that may not.
     """
 
     graph: RunGraph
@@ -179,6 +181,7 @@ class RunState:
     cancelled: bool = False
     paused: bool = False
     fail_fast: bool = False
+    failures: dict[str, int] = field(default_factory=dict)
     has_failed: bool = False
 
     @classmethod
@@ -214,11 +217,18 @@ class RunState:
         producers = self.graph.tasks[task].after
         return next((name for name in producers if self.is_in_the_way(name, task)), "")
 
+    def is_tolerated(self, name: str) -> bool:
+        """Return whether a task has failed, and those that follow it run even so."""
+        rules = self.graph.tasks[name]
+        has_failed = self.tasks[name].phase is Phase.FAILED
+        return has_failed and self.failures.get(rules.group, 0) <= rules.most_failures
+
     def is_in_the_way(self, producer: str, consumer: str) -> bool:
         """Return whether the end of a producer keeps a consumer from running."""
         task = self.tasks[producer]
         is_replaced = task.declined and producer in self.graph.tasks[consumer].optional
-        return task.phase in ENDED_BADLY and not is_replaced
+        is_bad = task.phase in ENDED_BADLY and not is_replaced
+        return is_bad and not self.is_tolerated(producer)
 
     def copy(self) -> RunState:
         """Return a state that changes apart from this one."""
@@ -233,6 +243,7 @@ class RunState:
             offers=dict(self.offers),
             estimates=dict(self.estimates),
             refused=dict(self.refused),
+            failures=dict(self.failures),
         )
 
 
@@ -286,7 +297,10 @@ def _set_task(state: RunState, name: str, task: TaskState) -> None:
         state.active.setdefault(name)
         return
     state.active.pop(name, None)
-    state.has_failed |= task.phase is Phase.FAILED
+    if task.phase is Phase.FAILED:
+        group = state.graph.tasks[name].group
+        state.failures[group] = state.failures.get(group, 0) + 1
+        state.has_failed |= not state.is_tolerated(name)
     for consumer in state.graph.consumers[name]:
         state.unfinished_producers[consumer] -= 1
         bad = state.is_in_the_way(name, consumer)

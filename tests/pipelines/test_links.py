@@ -215,6 +215,14 @@ def test_a_cell_with_errors_is_kept() -> None:
     assert (cell.kind, cell.reads) == (Kind.SHOW, frozenset())
 
 
+def test_code_that_cannot_run_is_an_error() -> None:
+    bad = "%%sky --task fit -o x\ny = 1\nx = (1"
+    hint = "mend it: running all cells ends there"
+    assert _errors("%%sky --task sh\n%%bash\nif (", bad, "%pip install x\n!ls (", "await f()") == [
+        ("fit (cell 2), line 2: '(' was never closed", hint)
+    ]
+
+
 def test_notebooks_of_all_formats_are_read() -> None:
     cell = {"cell_type": "code", "source": ["x = 1\n", "x"], "metadata": {}, "outputs": []}
     new = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]}

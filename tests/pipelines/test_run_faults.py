@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from jupyter_sky.errors import SkyStoreError
@@ -15,7 +16,7 @@ from jupyter_sky.runs.controller import Controller
 from jupyter_sky.runs.events import Event, Kind
 from jupyter_sky.runs.graph import RunGraph, RunTask
 from jupyter_sky.runs.journal import RunJournal
-from tests.conftest import Notebook
+from tests.conftest import Notebook, wait_until
 from tests.runs.pretended_world import Clock, PretendedWorld
 
 
@@ -78,6 +79,45 @@ finally:
     assert "task large has failed" in ran.evalue and "File too large" in ran.evalue, ran.evalue
     phases = book.run("[run.status()[name] for name in ('large', 'small', 'after')]").result
     assert phases == "['failed', 'succeeded', 'skipped']"
+    assert book.run("sky.status().rows").result == "()", "its machine is given back"
+
+
+KILLED = """
+import jupyter_sky as sky, os, signal
+from jupyter_sky.pipelines.kept_results import KeptResults
+
+def work():
+    with open({notes!r}, "a") as file:
+        file.write("ran ")
+    return bytes(10_000)
+
+write = KeptResults.write_files
+def write_and_die(kept, contents):
+    write(kept, contents)
+    if any(len(each) > 10_000 for each in contents):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+KeptResults.write_files = write_and_die
+with sky.Dag() as dag:
+    sky.Task("work", run=work) >> sky.Task("size", run=len)
+run = sky.run(dag, name="cut")
+"""
+
+
+@pytest.mark.slow
+def test_a_value_whose_process_is_killed_before_it_is_noted_is_made_once(
+    fresh: Any, tmp_path: Path
+) -> None:
+    notes, book = tmp_path / "notes", fresh()
+    book.run(KILLED.format(notes=str(notes)))
+    kernel = psutil.Process(book.manager.provisioner.pid)
+    wait_until(lambda: not kernel.is_running() or kernel.status() == psutil.STATUS_ZOMBIE)
+    assert any((fresh.data / "kept-results" / "files").glob("*/*")), "the value is stored"
+    book.crash()
+    book.start()
+    ran = book.run("import jupyter_sky as sky\nsky.resume('cut').wait(100).result('size')", 120)
+    assert ran.result == "10000", ran.traceback
+    assert notes.read_text() == "ran "
     assert book.run("sky.status().rows").result == "()", "its machine is given back"
 
 

@@ -87,6 +87,25 @@ def test_only_what_an_edit_concerns_runs(notebook: Notebook, tmp_path: Path) -> 
     assert "cell3: running" not in ran.stdout, ran.stdout
 
 
+def test_a_part_runs_with_what_is_kept_of_the_rest(notebook: Notebook, tmp_path: Path) -> None:
+    path = write_notebook(tmp_path, *CELLS, tags=TAGS)
+    notebook.run(f"sky.pipeline({path}, name='whole').wait(150)", 170)
+    file = path[1:-1]
+    dry = notebook.run(f"%sky pipeline run {file} -p factor=3 --only total --dry-run")
+    assert "total needs the result of big, which is not kept (parameter factor)" in dry.evalue, dry
+    edited = [cell.replace("sum(big)", "sum(big) + 1") for cell in CELLS]
+    write_notebook(tmp_path, *edited, tags=TAGS)
+    dry = notebook.run(f"%sky pipeline run {file} --only total --dry-run").stdout
+    assert "left out" in dry and "runs: code" in dry, dry
+    out = tmp_path / "part.ipynb"
+    ran = notebook.run(f"%sky pipeline run {file} --only total --name part -o {out}", 170)
+    assert ran.status == "ok", ran.traceback
+    told = notebook.run("sky.api.pipelines.find('part').status()").result
+    assert told == "{'big': 'succeeded', 'total': 'succeeded'}"
+    assert nbformat.read(out, 4).cells[3]["outputs"][0]["text"] == "scaled\n"
+    assert notebook.run("sky.api.pipelines.find('part').result('total')").result == "{'total': 7}"
+
+
 def test_an_edit_while_it_runs_is_of_the_next_run(notebook: Notebook, tmp_path: Path) -> None:
     cells = "%%sky --name slow -o x\nimport time\ntime.sleep(4)\nx = 1", "print(x)"
     path = write_notebook(tmp_path, *cells)
@@ -156,6 +175,11 @@ def dag():
         "('definition FACTOR', 'input second')"
     )
     assert _ran(notebook, "sky.run(dag(), name='f4', fresh=True)") == "['first', 'second', 'third']"
+    alone = "sky.plan(dag()).run(name='f5', fresh=True, only='second')"
+    assert _ran(notebook, alone) == "['second']"
+    assert notebook.run("run.result('second'), run.why('first')").result == (
+        "(8, 'its result was kept')"
+    )
 
 
 def test_of_two_runs_at_once_one_waits_for_the_other(notebook: Notebook, tmp_path: Path) -> None:

@@ -94,6 +94,17 @@ def test_a_task_of_a_sweep_that_fails_leaves_the_others(notebook: Notebook, tmp_
     assert notebook.run("run.result('part[n=1]', 'share')").result == "1.0"
     assert "part[n=0] has no value" in notebook.run("run.result('part')").evalue
     assert "did you mean part" in notebook.run("run.logs('prt')").evalue
+    text = Path(path).read_text()  # the others are kept
+    Path(path).write_text(text.replace("--at-once 2", "--allow-failures 40%"))
+    text = Path(path).read_text()
+    Path(path).write_text(text.replace("sum(share)", "sum(each or 10 for each in share)"))
+    ran = notebook.run(f"%sky pipeline run {path} --name some", 120)
+    assert ran.status == "ok", ran.traceback
+    assert "1 of 4 tasks have failed, as --allow-failures lets them" in ran.stdout, ran.stdout
+    assert notebook.run(
+        "run = sky.api.pipelines.find('some'); run.result('whole'), run.result('part', 'share')"
+    ).result == ("({'total': 11.5}, [0.5, None, 1.0])")
+    assert "part[n=0] has given it nothing" in notebook.run("print(run.show())").stdout
     notebook.run("%sky down --all --yes")
 
 

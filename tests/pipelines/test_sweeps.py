@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from jupyter_sky.cell_options.parsing import parse_cell_line
 from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.magics.sweep_cells import run_sweep
 from jupyter_sky.pipelines.cell_body import CellBody, make_notebook_dag, make_notebook_graph
 from jupyter_sky.pipelines.cells import read_cells
 from jupyter_sky.pipelines.cluster_assignment import assign_clusters
@@ -181,3 +183,48 @@ def test_names_of_files_and_clusters_differ_where_those_of_tasks_do() -> None:
     assert len({plain_name(name) for name in names}) == len(names)
     assert len({attempt_name("run", name, 1) for name in names}) == len(names)
     assert all("/" not in plain_name(name) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rate": "fast"}, "parameter rate is a number, not 'fast'"),
+        ({"rate": True}, "parameter rate is a number, not True"),
+        ({"kind": 3}, "parameter kind is text, not 3"),
+        ({"deep": 1}, "parameter deep is True or False, not 1"),
+    ],
+)
+def test_a_parameter_of_another_kind_is_refused(given: dict[str, Any], message: str) -> None:
+    cells = (
+        "# parameters\nrate: float = 1\nkind, deep = 'adam', None\nkind = 'adam'\ndeep = True",
+        "print(rate)",
+    )
+    with pytest.raises(SkyUsageError) as raised:
+        _graph(*cells, **given)
+    assert raised.value.message == message
+    _graph(*cells, rate=None, kind="sgd", deep=False)
+    _graph(*cells, rate=0.5)
+
+
+def test_by_hand_as_many_values_may_fail_as_are_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, Any] = {}
+
+    def run(options: Any, values: Any) -> None:
+        namespace["share"] = 1 / values["n"]
+
+    options = parse_cell_line("--task part --map n=[1,0,2,0] --allow-failures 50% -o share")
+    run_sweep(options, namespace, run)
+    assert namespace["share"] == [1.0, None, 0.5, None]
+    assert "part[n=0] has failed: division by zero" in capsys.readouterr().out
+    options = parse_cell_line("--map n=[1,0,2,0] --allow-failures 1 -o share")
+    with pytest.raises(ZeroDivisionError):
+        run_sweep(options, namespace, run)
+
+
+def test_failures_are_allowed_among_the_tasks_of_a_sweep() -> None:
+    graph = _graph("a = 1", "%%sky --task fit --map n=range(10) --allow-failures 25% -o m\nm = n")
+    assert {task.most_failures for task in graph.tasks.values()} == {2}
+    with pytest.raises(SkyUsageError, match="there are no tasks of --map"):
+        parse_cell_line("--allow-failures 2")
+    with pytest.raises(SkyUsageError, match="not understood"):
+        parse_cell_line("--map n=[1] --allow-failures 101%")

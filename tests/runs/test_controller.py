@@ -123,6 +123,25 @@ def test_a_failed_branch_does_not_end_the_others(journal, world) -> None:
     }
 
 
+@pytest.mark.parametrize(("failing", "follower"), [(2, "succeeded"), (3, "skipped")])
+def test_as_many_tasks_of_a_group_may_fail_as_it_allows(
+    journal, world, failing: int, follower: str
+) -> None:
+    parts = [RunTask(f"part{n}", group="part", most_failures=2) for n in range(4)]
+    whole = RunTask("whole", tuple(each.name for each in parts))
+    world.errors = {f"part{n}": 1 for n in range(failing)}
+    journal.add("r", RunGraph.from_json(RunGraph([*parts, whole]).to_json()), {}, 0.0)
+    journal.wish("r", Kind.FAIL_FAST, 0.0)
+    state = _run(journal, world)
+    assert _phases(state)["whole"] == ("cancelled" if failing > 2 else follower)
+    assert [state.is_tolerated(each.name) for each in parts] == [
+        *(failing == 2 for __ in range(failing)),
+        *(False for __ in range(failing, 4)),
+    ]
+    assert state.has_failed is (failing > 2)
+    assert world.clusters_up() == []
+
+
 def test_a_refused_place_is_left_out_and_planned_anew(journal, world) -> None:
     world.refusals = {"pool": 2}
     state = _run(journal, world)

@@ -1,0 +1,111 @@
+"""Graphs of notebooks against those that authors have written down by tags.
+
+The notebooks have the steps, and the tags ``step:`` and ``prev:``, of public examples of Kale;
+their code is ours, and passes on values as the steps of the examples do. A step is one ``%%sky``
+cell that gives with ``-o`` what others read; its inputs are found by reading the code alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from jupyter_sky.executor.cell_names import assigned_names, read_names
+from jupyter_sky.pipelines.cells import read_cells
+from jupyter_sky.pipelines.links import LinkKind, Pipeline, link_cells
+
+Tagged = Mapping[str, tuple[str, str]]
+"""Steps before each step as its tags name them, and its code."""
+
+CANDIES: Tagged = {
+    "sack": ("", "print('a bag of', total)"),
+    "kid1": ("sack", "first = take(total)"),
+    "kid2": ("kid1", "second = take(total - first)"),
+    "kid3": ("kid2", "third = take(total - first - second)"),
+}
+MATRIX: Tagged = {
+    "create_matrix": ("", "matrix = np.ones((rows, columns))"),
+    "sum_matrix": ("create_matrix", "result = matrix.sum()"),
+}
+IRIS: Tagged = {
+    "load_transform_data": (
+        "",
+        "x, y = load()\nx_train, x_test, y_train, y_test = split(x, y, 0.2)",
+    ),
+    "train_model": (
+        "load_transform_data",
+        "model = Forest(trees, depth)\nmodel.fit(x_train, y_train)",
+    ),
+    "evaluate_model": (
+        "load_transform_data train_model",
+        "found = model.predict(x_test)\nscores = {f.__name__: f(y_test, found) for f in metrics}",
+    ),
+}
+_MODELS = "random_forest logistic_regression naive_bayes svm decision_tree".split()
+TITANIC: Tagged = {
+    "load": ("", "train, test = read('train'), read('test')\nboth = [train, test]"),
+    "preprocess": (
+        "load",
+        "for frame in both:\n    frame['alone'] = frame['family'] == 0\n"
+        "train = train.drop(['cabin'], axis=1)\ntest = test.drop(['cabin'], axis=1)",
+    ),
+    "features": (
+        "preprocess",
+        "both = [train, test]\nfor frame in both:\n    frame['class'] = frame['fare'] > 9\n"
+        "labels = train['survived']\ntrain = train.drop('survived', axis=1)",
+    ),
+    **{
+        name: ("features", f"model = make()\nmodel.fit(train, labels)\nscore_{name} = model.score")
+        for name in _MODELS
+    },
+    "results": (
+        " ".join(_MODELS),
+        f"print(sorted([{', '.join(f'score_{name}' for name in _MODELS)}]))",
+    ),
+}
+
+
+def _pipeline(steps: Tagged) -> Pipeline:
+    """Return the cells of steps: each gives what it makes and a later one reads."""
+    codes = [code for __, code in steps.values()]
+    cells = []
+    for place, (name, code) in enumerate(zip(steps, codes, strict=True)):
+        later = set().union(*(read_names(each) for each in codes[place + 1 :]))
+        given = sorted(assigned_names(code) & later)
+        outputs = f" -o {','.join(given)}" if given else ""
+        cells.append(f"%%sky --task {name}{outputs}\n{code}")
+    notebook = {"cells": [{"cell_type": "code", "source": source} for source in cells]}
+    return link_cells(read_cells(notebook))
+
+
+def _before(direct: Mapping[str, set[str]], step: str) -> set[str]:
+    return set().union(*({each} | _before(direct, each) for each in direct[step]))
+
+
+@pytest.mark.parametrize(
+    ("steps", "order_alone"),
+    [(CANDIES, {("sack", "kid1")}), (MATRIX, set()), (IRIS, set()), (TITANIC, set())],
+    ids=["candies", "matrix", "iris", "titanic"],
+)
+def test_the_graph_is_that_of_its_authors_tags(
+    steps: Tagged, order_alone: set[tuple[str, str]]
+) -> None:
+    pipeline = _pipeline(steps)
+    data = {(e.producer, e.consumer) for e in pipeline.links if e.kind is LinkKind.DATA}
+    tagged = {name: set(before.split()) for name, (before, __) in steps.items()}
+    edges = {(before, name) for name, found in tagged.items() for before in found}
+    # a tag that carries no value is an order, which --after says
+    assert edges - data == order_alone
+    # a value that is passed on over several steps follows the tags' order
+    assert all(producer in _before(tagged, consumer) for producer, consumer in data)
+    assert not [finding for finding in pipeline.findings if finding.is_error]
+
+
+def test_a_change_through_an_alias_that_is_not_given_back_is_found() -> None:
+    code = "pair = [train, test]\nfor frame in pair:\n    frame['alone'] = 1"
+    found = _pipeline({**TITANIC, "preprocess": ("load", code)}).findings
+    assert [finding.text for finding in found] == [
+        f"preprocess changes {name} in place, and features reads it unchanged"
+        for name in ("test", "train")
+    ]
