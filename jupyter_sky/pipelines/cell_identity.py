@@ -48,11 +48,10 @@ def cell_identity(
     swept
         Its values of a sweep, by name.
     """
-    try:
-        body = ast.parse(to_plain_python(cell.body))
-        read = _read_definitions(pipeline, cell, parameters)
-    except SyntaxError:
-        return TaskIdentity(problem=_("its code, or that of a cell that it reads, has errors"))
+    if cell.options and cell.options.sql:
+        return TaskIdentity(problem=_("the tables of its query may change"))
+    body = ast.parse(to_plain_python(cell.body))
+    read = _read_definitions(pipeline, cell, parameters)
     trees = [body, *read.trees]
     options = cell.options or CellOptions()
     found, folder = find_modules(_imported(trees), options.pip), Path.cwd()

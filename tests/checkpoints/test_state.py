@@ -176,7 +176,7 @@ def test_the_work_on_a_machine_sees_its_notices(
     ends = time.time() + 30.0
     monkeypatch.setattr(
         "jupyter_sky.engines.node.notices.make_service",
-        lambda name, address: SimpleNamespace(
+        lambda name: SimpleNamespace(
             ask=lambda: (Notice(NoticeKind.PREEMPT, "terminate", ends - 30.0, ends),)
         ),
     )

@@ -48,6 +48,7 @@ VALUES: dict[str, st.SearchStrategy] = {
     "pip": st.sampled_from(["torch>=2,<3", "numpy, pandas", "torch==2.*"]),
     "env": NAMES.map(str.upper),
     "map": st.sampled_from(["lr=[0.1, 0.01]", "n=range(3), kind=[a, b]"]),
+    "allow_failures": st.sampled_from(["1", "20%"]),
     "sweep": st.sampled_from(["lr=0.1,0.01,n=0:5", "kind=adam"]),
     "seed": st.sampled_from(["0:5", "1,2"]),
     "if": st.sampled_from(["acc > .9", "'x' in rows and not done"]),
@@ -70,6 +71,7 @@ def fields(draw) -> Fields:
     keys = draw(st.lists(st.sampled_from([o.dest for o in OPTIONS]), unique=True, max_size=8))
     exclusive = (("spot", "on_demand"), ("auto", "no_auto"), ("bg", "name"))
     assume(not any(set(pair) <= set(keys) for pair in exclusive))
+    assume("allow_failures" not in keys or "map" in keys)
     values = {}
     for key in keys:
         kind = BY_DEST[key].kind

@@ -359,11 +359,9 @@ def test_what_was_not_used_for_longest_is_removed_first(kept: KeptResults) -> No
     assert kept.find(keys[0]) is None
 
 
-def test_a_cell_with_errors_has_no_key() -> None:
-    graph = notebook_graph(["x = 1", "%%sky --name a\ny = ("])
-    assert graph.tasks["a"].body["identity"]["problem"] == (
-        "its code, or that of a cell that it reads, has errors"
-    )
+def test_a_query_is_not_kept() -> None:
+    graph = notebook_graph(["x = 1", "%%sky --name q --engine spark --sql -o t\nSELECT * FROM a"])
+    assert graph.tasks["q"].body["identity"]["problem"] == "the tables of its query may change"
 
 
 def test_a_module_that_is_installed_for_the_task_need_not_be_here(runs: KeptRuns) -> None:
