@@ -30,6 +30,8 @@ PING_SECONDS = 2.0
 SILENCE_SECONDS = 8.0
 """A connection over which nothing comes for so long is made anew."""
 HELLO_TIMEOUT_SECONDS = 15.0
+END_SECONDS = 2.0
+"""Longest wait for the end of a connection that was cut, and for its last words."""
 BACKOFF = (0.1, 0.3, 0.5, 1.0, 2.0, 4.0)
 UNUSED_SECONDS = 150.0
 """A connection that was begun for a cluster that never came is not tried for longer."""
@@ -138,8 +140,12 @@ class TunnelClient:
             if watch is not None:
                 watch.cancel()
             self._kill()
-        await process.wait()
-        message = (await errors).decode(errors="replace").strip()
+        # a process that it has started may hold its pipes for longer than it lives
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), END_SECONDS)
+        await asyncio.wait([errors], timeout=END_SECONDS)
+        message = errors.result().decode(errors="replace").strip() if errors.done() else ""
+        errors.cancel()
         return message.replace("\n", " | ") or "the connection was cut"
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
