@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..clouds.launch_support import runs_here
 from ..errors import SkyError, SkyUsageError, suggest
 from ..executor import session as _sessions
 from ..ledger.ledger import format_rate, format_usd
@@ -242,7 +241,7 @@ def ssh_command(cluster: str | None = None, node: int = 0, command: str = "") ->
     """
     from .. import clouds
     from ..clouds import Machine
-    from ..clouds.base import SshAccessibleCloud
+    from ..clouds.base import is_reached_by_ssh
     from ..provisioner.ssh_launch import shell_command
 
     row = _sessions.current().clusters.find_row(cluster)
@@ -253,7 +252,7 @@ def ssh_command(cluster: str | None = None, node: int = 0, command: str = "") ->
         )
     path = Path(row.connection["file"])
     cloud = clouds.get(row.cloud)
-    if runs_here(row.cloud) or not isinstance(cloud, SshAccessibleCloud):
+    if not is_reached_by_ssh(cloud):
         folder = path.parents[1]
         hint = _("open a terminal here: cd {folder}").format(folder=folder)
         text = _("cluster {name} is on this machine: {parents}")

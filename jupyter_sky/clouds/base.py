@@ -21,6 +21,8 @@ from ..provider.values import (
 from ..resources import Resources
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
     from .ssh_slot import Slot
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "SshAccessibleCloud",
     "StatusCallback",
     "Tick",
+    "is_reached_by_ssh",
     "no_tick",
 ]
 
@@ -195,3 +198,8 @@ class SshAccessibleCloud(Protocol):
     def cluster_folder(self, machines: Sequence[Machine]) -> Path:
         """Return where on this machine a cluster is noted."""
         ...
+
+
+def is_reached_by_ssh(cloud: object) -> TypeIs[SshAccessibleCloud]:
+    """Whether cells run on machines that are reached by SSH; those of a session run here."""
+    return isinstance(cloud, SshAccessibleCloud) and not isinstance(cloud, SessionCloud)

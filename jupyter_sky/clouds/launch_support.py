@@ -79,7 +79,7 @@ def launch_obstacle(offer: Offer) -> str:
     """
     if offer.service in MANAGED:
         return ""
-    if offer.service and offer.service != OWN_SPARK:
+    if offer.service and not is_service_launchable(offer.service):
         return (
             "managed services can be planned and priced, not launched from here yet, except "
             + ", ".join(MANAGED)
@@ -137,6 +137,7 @@ def permanent_obstacle(need: Resources) -> str:
             clouds=", ".join(need.clouds)
         )
     named = [requirement_name(each) for each in split_requirements(need.service)[0]]
+    refused = named if not any(map(is_service_launchable, named)) else []
     probe = Offer(
         cloud=next(iter(need.clouds), "") if len(need.clouds) == 1 else PROVIDERS[0],
         region="",
@@ -144,8 +145,6 @@ def permanent_obstacle(need: Resources) -> str:
         vcpus=0,
         memory=0,
         gpu=need.gpu,
-        service=next((name for name in named if not is_service_launchable(name)), "")
-        if named and not any(map(is_service_launchable, named))
-        else "",
+        service=next(iter(refused), ""),
     )
     return launch_obstacle(probe)

@@ -99,6 +99,10 @@ class LocalHost:
         """Whether the supervisor lives."""
         return _is_cluster_running(self.directory)
 
+    def read_end(self) -> dict[str, Any]:
+        """Return ``time`` and ``reason`` of the supervisor's end; nothing before."""
+        return _read(self.directory / "ended.json")
+
     def await_connection(self, timeout: float, alive: Callable[[], None]) -> Path:
         """Wait for the controller's client file."""
         path, deadline = self.directory / "security" / "client.json", time.monotonic() + timeout

@@ -16,8 +16,8 @@ boot, and started again if it is killed. A machine ends
 
 The same script installs the host key that replaces the first one: see `cloud_init`. It lets only
 root reach the metadata service, and starts what passes the cloud's notices on to all others: see
-`jupyter_sky.clouds.notice_relay`. Where there is
-no root, all of its files are below the folder in ``JUPYTER_SKY_ROOT``.
+`jupyter_sky.clouds.notice_relay`. Where there is no root, all of its files are below the folder in
+``JUPYTER_SKY_ROOT``.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from ..provider.protocol import Provider
 
 @dataclass(frozen=True, slots=True)
 class SessionEndpoint:
-    """Where the clients of a session connect, by TLS.
+    """Address and tokens by which clients reach a session, by TLS.
 
     Attributes
     ----------

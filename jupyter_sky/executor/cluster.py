@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import clouds
 from ..clouds import Machine
-from ..clouds.base import SshAccessibleCloud
+from ..clouds.base import is_reached_by_ssh
 from ..concurrency import run_parallel
 from ..engines.controller.agent_server import GIVEN_UP
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost
@@ -92,7 +92,12 @@ class ClusterHandle:
         self.cloud = clouds.get(row.cloud)
         self.machines = [Machine(**machine) for machine in row.machines]
         file = Path(row.connection["file"])
-        self.tunnel = open_tunnel(file)
+        try:
+            self.tunnel = open_tunnel(file)
+        except FileNotFoundError as error:  # its controller has just ended
+            raise SkyClusterLost(
+                _("cluster {cluster} does not answer").format(cluster=row.name)
+            ) from error
         try:
             self.connection: ClusterConnection = ClusterConnection(
                 row.name, self.tunnel.connection if self.tunnel else file
@@ -129,12 +134,7 @@ class ClusterHandle:
         SkyError
             A machine does not answer, or has no room.
         """
-        is_remote = not clouds.runs_here(self.row.cloud)
-        if (
-            isinstance(self.cloud, SshAccessibleCloud)
-            and is_remote
-            and not (self._has_installer.is_set())
-        ):
+        if is_reached_by_ssh(self.cloud) and not self._has_installer.is_set():
             nodes = self.cloud.await_slots(self.machines)
             run_parallel([partial(ensure_uv, node) for node in nodes])
         self._has_installer.set()

@@ -196,7 +196,7 @@ class _LaunchAttempt:
         self._save_row(state="up", connection=connection)
         try:
             live = self.callbacks.connect(self.row)
-        except (OSError, SkyClusterLost) as error:
+        except SkyClusterLost as error:
             raise self._loss(error) from error
 
         def alive() -> None:
@@ -207,7 +207,7 @@ class _LaunchAttempt:
         live.send_heartbeat()  # from now on it knows when the day's money is spent
         return live
 
-    def _loss(self, error: OSError | SkyClusterLost) -> SkyClusterLost:
+    def _loss(self, error: SkyClusterLost) -> SkyClusterLost:
         """Return why a cluster that has come up could not be connected to.
 
         Its controller removes its files when its engines fail; the reason is written after that.
@@ -221,9 +221,7 @@ class _LaunchAttempt:
             except SkyError:
                 break  # the cloud cannot say
             time.sleep(0.2)
-        if isinstance(error, SkyClusterLost):
-            return error
-        return SkyClusterLost(_("cluster {cluster} does not answer").format(cluster=self.row.name))
+        return error
 
     def _roll_back(self) -> None:
         try:

@@ -117,10 +117,10 @@ def _cluster_of(pool: Pool, rank: int) -> ClusterHandle:
 
 def _offline(pool: Pool, rank: int) -> Slot | None:
     """Return the machine of a rank where it reaches no package index."""
-    from ..clouds.base import SshAccessibleCloud
+    from ..clouds.base import is_reached_by_ssh
 
     cluster, (_connection, place) = _cluster_of(pool, rank), pool.locations[rank]
-    if not isinstance(cluster.cloud, SshAccessibleCloud):
+    if not is_reached_by_ssh(cluster.cloud):
         return None
     nodes = cluster.cloud.recorded_slots(cluster.machines)
     return next((node for node in nodes if node.rank == place and node.offline), None)

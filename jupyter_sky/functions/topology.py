@@ -78,11 +78,11 @@ def shared_state_endpoint(cluster: ClusterHandle) -> dict[str, Any]:
 
 def _addresses(pool: PoolFacts, head: str) -> dict[int, str]:
     """Return the addresses of the nodes of a pool, by rank."""
-    from ..clouds.base import SshAccessibleCloud
+    from ..clouds.base import is_reached_by_ssh
 
     private: dict[tuple[Any, int], str] = {}
     for cluster in pool.clusters:
-        if isinstance(cluster.cloud, SshAccessibleCloud):
+        if is_reached_by_ssh(cluster.cloud):
             for node in cluster.cloud.recorded_slots(cluster.machines):
                 private[cluster.connection, node.rank] = node.private or node.address.host
     return {rank: private.get(place, head) for rank, place in pool.locations.items()}

@@ -73,6 +73,11 @@ class TaskCondition:
         return describe_unmet(self.expression, values)
 
 
+def as_tasks(producers: str | Sequence[str]) -> Sequence[str]:
+    """Return the tasks that give a value: one, or those of a sweep."""
+    return [producers] if isinstance(producers, str) else producers
+
+
 def make_condition(
     pipeline: Pipeline,
     cell: PipelineCell,

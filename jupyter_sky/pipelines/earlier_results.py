@@ -10,7 +10,7 @@ from typing import Any
 from ..executor.stored_values import StoredValue
 from ..runs.graph import RunGraph
 from ..runs.journal import RunJournal
-from .conditions import TaskCondition
+from .conditions import TaskCondition, as_tasks
 from .graph_parts import GraphPart, PartRequest, choose_tasks, take_part
 from .kept_results import KeptResults, TaskResult
 from .results import RunResults
@@ -81,7 +81,7 @@ class EarlierResults:
         """Return the defaults of a task whose condition does not hold; None where it has to run."""
         import cloudpickle
 
-        reads = [each for read in condition.reads.values() for each in _as_list(read)]
+        reads = [each for read in condition.reads.values() for each in as_tasks(read)]
         if any(each not in found or found[each].result is None for each in reads):
             return None
 
@@ -109,10 +109,6 @@ class EarlierResults:
                 if len(self._earlier) == _MOST_RUNS:
                     break
         return self._earlier
-
-
-def _as_list(read: str | Sequence[str]) -> Sequence[str]:
-    return [read] if isinstance(read, str) else read
 
 
 def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -148,7 +144,7 @@ def find_part(
     cells: Mapping[str, Sequence[str]],
     origin: str,
     folder: Path,
-) -> GraphPart | None:
+) -> GraphPart:
     """Return the part of a graph that a user asks for, with the kept results that it reads.
 
     Parameters
@@ -156,7 +152,7 @@ def find_part(
     graph
         The whole graph.
     request
-        What is asked for; nothing is returned for the whole graph.
+        What is asked for, which is not the whole graph.
     cells
         Tasks of each cell and tag.
     origin
@@ -169,8 +165,6 @@ def find_part(
     SkyUsageError
         A name is that of no task, or a result that the part reads is not kept.
     """
-    if not request:
-        return None
     chosen = choose_tasks(graph, request, cells)
     kept, journal = open_kept(folder), open_journal(folder)
     try:

@@ -15,6 +15,7 @@ from ..optimizer.constraints import Colocation
 from ..provider.facts import LocalFacts
 from ..runs.graph import RunGraph, RunTask
 from ..translation import _
+from .conditions import as_tasks
 from .identity import TaskKey
 from .kept_results import TaskResult
 from .reuse import Freshness
@@ -214,7 +215,7 @@ def _sources(task: RunTask) -> tuple[str, ...]:
     """Return the tasks whose values a task, or its condition, reads."""
     found = [producer for producer, __ in _identity(task)["values"].values()]
     for each in ((task.body.get("condition") or {}).get("reads") or {}).values():
-        found += [each] if isinstance(each, str) else each
+        found += as_tasks(each)
     return tuple(dict.fromkeys(found))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import clouds, tracker
 from ..clouds import Cloud, LaunchRequest, Machine
-from ..clouds.base import SessionCloud, SshAccessibleCloud
+from ..clouds.base import SessionCloud, SshAccessibleCloud, is_reached_by_ssh
 from ..clouds.launch_records import translate_disk_errors
 from ..errors import (
     SkyCancelled,
@@ -162,7 +162,7 @@ def _bring_up(order: LaunchRequest, report: Report, launched: OnLaunched) -> Lea
         machines.extend(cloud.launch(order, tick))
         launched(machines)
 
-    if isinstance(cloud, SshAccessibleCloud) and not isinstance(cloud, SessionCloud):
+    if is_reached_by_ssh(cloud):
         prebuild()  # while they boot
     with HeldInterrupts():
         try:
@@ -193,7 +193,7 @@ def _start_controller(
     }
     if isinstance(cloud, SessionCloud):
         return _start_beside_session(cloud, order, machines, config, report)
-    if isinstance(cloud, SshAccessibleCloud):
+    if is_reached_by_ssh(cloud):
         return _start_over_ssh(cloud, machines, config, report, since)
     return _start_locally(cloud, machines, config, report)
 

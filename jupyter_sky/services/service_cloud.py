@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Any
 
 from ..clouds.base import LaunchRequest, Machine, StatusCallback, Tick, no_tick
 from ..clouds.local import LocalHost, end_supervisors
@@ -102,7 +98,7 @@ class ServiceCloud(CloudProvider):
         host = self.host([machine])
         if host.is_running() or not host.has_started:
             return machine
-        ended = _read(host.directory / "ended.json")
+        ended = host.read_end()
         reason = record.get("session_end", "") or ended.get("reason", "")
         return replace(machine, state="ended", ended=ended.get("time"), reason=reason)
 
@@ -115,9 +111,3 @@ class ServiceCloud(CloudProvider):
         ]
         end_supervisors([launch_records().folder(token) for token in tokens])
         super().terminate(ids)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError):
-        return json.loads(path.read_text())
-    return {}

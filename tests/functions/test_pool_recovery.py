@@ -20,6 +20,8 @@ from jupyter_sky.errors import SkyTaskLost
 from jupyter_sky.functions.pool import Pool
 from jupyter_sky.functions.shared.state_replica import StateReplica
 from jupyter_sky.functions.twin_launch import LATEST_LAUNCHES
+from jupyter_sky.provisioner.launch_stages import format_stages
+from jupyter_sky.provisioner.ssh_launch import STAGES
 from tests.conftest import processes_of, wait_until
 from tests.emulators.hosts import USABLE
 from tests.emulators.loopback import Loopback, loopback
@@ -185,6 +187,8 @@ class TestMachinesOfACloud:
         for _ in range(LATEST_LAUNCHES):
             sky.tracker.observe("launched", offer, seconds=0.5)
         before, known = where() @ pool, {machine["id"] for machine in cloud.machines()}
+        connection = pool.locations[1][0]
+        (old,) = [each for each in pool.clusters if each.connection is connection]
         cloud.api.preempt(machine_of(pool, 1), 0.0)
         cloud.api.account.boot = 3600.0
 
@@ -203,6 +207,8 @@ class TestMachinesOfACloud:
         wait_until(
             lambda: [machine["id"] for machine in new()] == [twin["id"]], "one is given back"
         )
+        log = Path(old.row.connection["file"]).parent / STAGES
+        assert "another one is asked for elsewhere" in format_stages(log)
 
     def test_what_is_shared_moves_with_a_noticed_head(self, cloud: Loopback, pool: Pool) -> None:
         @sky.function

@@ -158,11 +158,15 @@ class EmrServerless(EmrServerlessFacts, SessionProvider):
         account = self._access.client("sts", region).get_caller_identity()["Account"]
         return f"arn:{self._access.partition(region)}:iam::{account}:role/{ROLE}"
 
-    def endpoint(self, id: str) -> SessionEndpoint | None:
-        """Return where a session is reached, with a new token; None while it starts."""
+    def _session(self, id: str) -> tuple[Any, str, dict[str, str]]:
+        """Return the client and the region of a session, and the arguments that name it."""
         region, application, session = id.split("/")
         client = self._access.client("emr-serverless", region)
-        names = {"applicationId": application, "sessionId": session}
+        return client, region, {"applicationId": application, "sessionId": session}
+
+    def endpoint(self, id: str) -> SessionEndpoint | None:
+        """Return where a session is reached, with a new token; None while it starts."""
+        client, __, names = self._session(id)
         found = client.get_session(**names)["session"]
         if found["state"] in ("SUBMITTED", "STARTING"):
             return None
@@ -239,26 +243,23 @@ class EmrServerless(EmrServerlessFacts, SessionProvider):
         """Return sessions of these IDs; those that AWS no longer knows are left out."""
         found = []
         for id in ids:
-            region, application, session = id.split("/")
-            client = self._access.client("emr-serverless", region)
+            client, region, names = self._session(id)
             with suppress(client.exceptions.ResourceNotFoundException):
-                where = {"applicationId": application, "sessionId": session}
-                told = client.get_session(**where)["session"]
+                told = client.get_session(**names)["session"]
                 found.append(self._machine(region, told, told.get("tags", {})))
         return found
 
     def terminate(self, ids: Sequence[str]) -> None:
         """End sessions, then remove their applications."""
         for id in ids:
-            region, application, session = id.split("/")
-            client = self._access.client("emr-serverless", region)
+            client, __, names = self._session(id)
             with suppress(
                 client.exceptions.ResourceNotFoundException,
                 client.exceptions.ConflictException,
                 client.exceptions.ValidationException,
             ):  # it has ended, or is ending: `describe` says so
-                client.terminate_session(applicationId=application, sessionId=session)
-            self._remove(client, application)
+                client.terminate_session(**names)
+            self._remove(client, names["applicationId"])
 
     def _remove(self, client: Any, application: str) -> bool:
         """Stop and delete an application; return whether it is gone."""
