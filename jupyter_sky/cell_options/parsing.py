@@ -272,7 +272,7 @@ def _allowed_failures(given: _GivenOptions) -> str:
     if text and "map" not in given:
         raise SkyUsageError(
             _("--allow-failures {text}: there are no tasks of --map").format(text=text),
-            hint=_("such as {example}").format(example="--map n=[1,2,3] --allow-failures 1"),
+            hint=_("such as {example}").format(example=BY_DEST["allow_failures"].example),
         )
     return text
 

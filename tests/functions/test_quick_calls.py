@@ -14,6 +14,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.errors import SkyError, SkyTimeout
+from jupyter_sky.functions.nodes import PoolNode
 from jupyter_sky.functions.pool import Pool
 
 pytestmark = pytest.mark.slow
@@ -85,6 +86,23 @@ def test_quick_calls_do_not_wait_behind_a_long_one(executors: Pool, tmp_path: Pa
     assert not long.done()
     end.touch()
     assert long.result(20) == str(end)
+
+
+def test_call_sent_ahead_by_itself_does_not_wait_behind_a_long_one(
+    executors: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as if the long calls were the last ones of quick batches
+    monkeypatch.setattr(PoolNode, "takes_ahead", property(lambda n: len(n.batches) == n.slots))
+    ends = [tmp_path / name for name in ("first", "second")]
+    sky.gather(*(wait_for("") for _ in range(50))) >> executors  # known to be quick
+    slots = 2 * executors.worker.concurrency
+    long = [wait_for(str(ends[number % 2])) > executors for number in range(slots)]
+    quick = [wait_for("") > executors for _ in range(2 * slots)]
+    ends[1].touch()
+    assert [future.result(20) for future in quick] == [""] * len(quick)
+    assert not all(future.done() for future in long)
+    ends[0].touch()
+    assert {future.result(20) for future in long} == set(map(str, ends))
 
 
 def test_error_of_a_quick_call_is_its_own(executors: Pool) -> None:

@@ -227,6 +227,10 @@ class PoolExecutors:
         """Whether any call waits."""
         return any(batch.has_unstarted() for batch in list(self._waiting))
 
+    def is_busy(self) -> bool:
+        """Whether another call would wait."""
+        return self.has_waiting() or all(executor.call for executor in self.executors)
+
     def executor_of(self, call: Call) -> Any:
         """Return the executor that runs a call."""
         return next((executor for executor in self.executors if executor.call is call), None)

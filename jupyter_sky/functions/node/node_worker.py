@@ -113,8 +113,9 @@ class NodeWorker:
     def _begin(self, batch: CallBatch, pool_executors: PoolExecutors) -> None:
         self.batches[batch.id] = batch
         self.kernel.output_counter.begin(batch.id)
+        may_wait = batch.open_count > 1 or pool_executors.is_busy()
         pool_executors.add(batch)
-        if batch.open_count > 1:
+        if may_wait:
             self.control_loop.call_later(RETURN_SECONDS, batch.return_unstarted)
 
     def _command_feed(self, ident: Any, message: dict, batch: str, key: int, *fed: Any) -> None:
