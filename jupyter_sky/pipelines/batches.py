@@ -114,6 +114,13 @@ class Batches:
         return [events[action.task] for action in actions]
 
     def _send_to_cluster(self, actions: Sequence[Send]) -> dict[str, Event]:
+        message, events = self._results.together(lambda: self._gather(actions))
+        if message.attempts:
+            self._begin(message, actions[0].token)
+        return events
+
+    def _gather(self, actions: Sequence[Send]) -> tuple[_Message, dict[str, Event]]:
+        """Return what is to be sent, which is noted as sent, and an event for each attempt."""
         message, events = _Message(), dict[str, Event]()
         for action in actions:
             cell = self._results.cell_of(action.task, action.attempt)
@@ -129,8 +136,11 @@ class Batches:
                 kind = Kind.BEGUN if is_added else Kind.RETURNED
                 events[action.task] = Event(kind, action.task, time.time())
         if message.attempts:
-            self._begin(message, actions[0].token)
-        return events
+            self._results.note_sent(self._cell_name(message), message.attempts)
+        return message, events
+
+    def _cell_name(self, message: _Message) -> str:
+        return attempt_name(self._run, *next(iter(message.attempts.items())))
 
     def _add(self, message: _Message, action: Send) -> bool:
         """Add an attempt to a message; return whether there was room for it."""
@@ -141,8 +151,7 @@ class Batches:
         return True
 
     def _begin(self, message: _Message, token: str) -> None:
-        cell = attempt_name(self._run, *next(iter(message.attempts.items())))
-        self._results.note_sent(cell, message.attempts)
+        cell = self._cell_name(message)
         sent = {
             f"_{cell}_functions": [function for _place, function in message.functions.values()],
             f"_{cell}_calls": message.calls,
@@ -162,13 +171,17 @@ class Batches:
 
     # -- following -----------------------------------------------------------------------------
 
-    async def follow(self, action: Follow) -> Event:
-        """Wait for the end of the cell of an attempt; return what became of the attempt."""
-        cell = self._results.cell_of(action.task, action.attempt)
+    def cell_of(self, action: Follow) -> str:
+        """Return the name of the cell that holds an attempt."""
+        return self._results.cell_of(action.task, action.attempt)
+
+    async def follow(self, actions: Sequence[Follow]) -> list[Event]:
+        """Wait for the end of the cell that holds attempts; return what became of each."""
+        cell, first = self.cell_of(actions[0]), actions[0]
         if cell not in self._following:
-            self._following[cell] = asyncio.ensure_future(self._follow_cell(cell, action))
+            self._following[cell] = asyncio.ensure_future(self._follow_cell(cell, first))
         events = await asyncio.shield(self._following[cell])
-        return events[action.task]
+        return [events[action.task] for action in actions]
 
     async def _follow_cell(self, cell: str, action: Follow) -> dict[str, Event]:
         tasks = self._results.tasks_in(cell)

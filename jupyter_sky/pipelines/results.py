@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from .identity import TaskKey
 from .kept_results import KeptResults, TaskResult
 
 _T = TypeVar("_T")
+_INSERT = "INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?)"
 
 
 class RunResults:
@@ -28,16 +30,25 @@ class RunResults:
     def __init__(self, run: str, kept: KeptResults) -> None:
         self._run, self._kept, self._db = run, kept, kept.database
         self._found: dict[str, TaskResult] = {}
+        self._absent: set[str] | None = None
+        """Tasks without a result, while no other process can write one."""
+        self._unwritten: list[tuple[str, str, str, str]] | None = None
+        """Rows that are written at the end of a transaction, within one."""
+        self._cells: dict[tuple[str, int], str] = {}
         self._keys: dict[str, TaskKey | None] = {}
 
     def find(self, task: str) -> TaskResult | None:
         """Return the result of a task; None before it has ended well."""
-        if task not in self._found:
-            data = self._read(task, "result")
-            if data is None:
-                return None
+        if task in self._found:
+            return self._found[task]
+        if self._absent is not None and task in self._absent:
+            return None
+        data = self._read(task, "result")
+        if data is not None:
             self._found[task] = TaskResult.from_json(data)
-        return self._found[task]
+        elif self._absent is not None:
+            self._absent.add(task)
+        return self._found.get(task)
 
     def save(self, task: str, values: Mapping[str, Any], **facts: Any) -> TaskResult:
         """Keep the values of a task.
@@ -69,8 +80,8 @@ class RunResults:
 
     def adopt(self, task: str, result: TaskResult) -> None:
         """Take a result whose values are kept: of an earlier run, or stored before."""
-        self._found.pop(task, None)
         self._write(task, "result", result.to_json(), durable=True)
+        self._found[task] = result
 
     def load(self, task: str, name: str = "") -> Any:
         """Return a value of a task that has ended well.
@@ -134,12 +145,17 @@ class RunResults:
         statement = "INSERT OR REPLACE INTO sent VALUES (?, ?, ?, ?)"
         rows = [(statement, (self._run, *attempt, cell)) for attempt in attempts.items()]
         self._db.write(*rows, durable=True)
+        self._cells |= {attempt: cell for attempt in attempts.items()}
 
     def cell_of(self, task: str, attempt: int) -> str:
         """Return the name of the cell in which an attempt was sent with others; empty if alone."""
-        query = "SELECT cell FROM sent WHERE run = ? AND task = ? AND attempt = ?"
-        rows = self._db.read(query, (self._run, task, attempt))
-        return rows[0]["cell"] if rows else ""
+        if (task, attempt) not in self._cells:
+            query = "SELECT cell FROM sent WHERE run = ? AND task = ? AND attempt = ?"
+            rows = self._db.read(query, (self._run, task, attempt))
+            if not rows:
+                return ""
+            self._cells[task, attempt] = rows[0]["cell"]
+        return self._cells[task, attempt]
 
     def tasks_in(self, cell: str) -> list[str]:
         """Return the tasks whose last attempts were sent in a cell."""
@@ -153,10 +169,21 @@ class RunResults:
 
         Without `durable` the disk is not waited for, until `sync` or the next write that is.
         """
+
+        def write(db: sqlite3.Connection) -> _T:
+            self._absent, self._unwritten = set(), []
+            try:
+                value = work()
+                db.executemany(_INSERT, self._unwritten)
+                return value
+            finally:
+                self._absent = self._unwritten = None
+
         try:
-            return self._db.transact(lambda _db: work(), durable)
+            return self._db.transact(write, durable)
         except BaseException:
             self._found.clear()  # what was read may not be stored
+            self._cells.clear()
             raise
 
     def sync(self) -> None:
@@ -165,10 +192,16 @@ class RunResults:
 
     def _read(self, task: str, kind: str) -> Any:
         query = "SELECT data FROM entry WHERE run = ? AND task = ? AND kind = ?"
+        if self._unwritten:
+            self._db.write(*((_INSERT, row) for row in self._unwritten), durable=True)
+            self._unwritten.clear()
         rows = self._db.read(query, (self._run, task, kind))
         return json.loads(rows[0]["data"]) if rows else None
 
     def _write(self, task: str, kind: str, data: Any, durable: bool = False) -> None:
         """Write an entry; where it is durable, a power cut cannot take it back."""
         row = (self._run, task, kind, json.dumps(data))
-        self._db.write(("INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?)", row), durable=durable)
+        if self._unwritten is None:
+            self._db.write((_INSERT, row), durable=durable)
+        else:
+            self._unwritten.append(row)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +58,6 @@ from .cell_outputs import output_text
 from .cell_runs import CellRuns, end_of, hourly_price
 from .claims import Claims
 from .conditions import TaskCondition
-from .gatherer import Gatherer
 from .kept_results import KeptResults, TaskResult
 from .placing import plan_graph
 from .replanning import RunProblem, first_event, look_up_prices, replan
@@ -93,7 +92,6 @@ class SessionWorld:
         self._reuse = Reuse(self._graph, kept, "", results)
         self._settings: Mapping[str, Any] = {}
         self._cells = CellRuns(session)
-        self._found = Gatherer(self._find_results)
         self._make_batches()
 
     def prepare(self, run: str, graph: RunGraph, settings: Mapping[str, Any]) -> None:
@@ -119,7 +117,6 @@ class SessionWorld:
             self._kept,
             self._reuse,
         )
-        self._sent = Gatherer(self._batches.send)
 
     async def perform(self, action: Action, task: RunTask | None) -> Sequence[Event]:
         """Carry out an action and return what became of it."""
@@ -134,10 +131,8 @@ class SessionWorld:
                 return [await asyncio.to_thread(self._launch, action)]
             case Move(task=name):  # data are brought with the cell
                 return [Event(Kind.MOVED, name, time.time())]
-            case Send() if task is not None and task.is_batched:
-                return [await self._sent.ask(action)]
-            case Follow() if task is not None and task.is_batched:
-                return [await self._batches.follow(action)]
+            case Send() | Follow() if task is not None and task.is_batched:
+                return (await self.perform_together([action]))[action]
             case Send():
                 assert task is not None
                 return [await asyncio.to_thread(self._send, action, _read_body(task.body))]
@@ -147,6 +142,34 @@ class SessionWorld:
                 return [await self._stop(action)]
             case Release():
                 return [await asyncio.to_thread(self._release, action)]
+
+    def together(self, actions: Sequence[Action]) -> Iterable[Sequence[Action]]:
+        """Return actions in groups: looks for results, and what cells of several tasks hold."""
+        groups: dict[Hashable, list[Action]] = {}
+        for action in actions:
+            key: Hashable = action
+            if isinstance(action, FindResult):
+                key = FindResult
+            elif isinstance(action, Send | Follow) and self._graph.tasks[action.task].is_batched:
+                is_send = isinstance(action, Send)
+                key = Send if is_send else self._batches.cell_of(action)
+            groups.setdefault(key, []).append(action)
+        return groups.values()
+
+    async def perform_together(self, actions: Sequence[Action]) -> Mapping[Action, Sequence[Event]]:
+        """Carry out a group of `together`; return what became of each action.
+
+        The results that another run is making are left out, and waited for one by one.
+        """
+        if looks := [each.task for each in actions if isinstance(each, FindResult)]:
+            events = await asyncio.to_thread(self._find_results, looks)
+        elif sent := [each for each in actions if isinstance(each, Send)]:
+            events = await asyncio.to_thread(self._batches.send, sent)
+        else:
+            followed = [each for each in actions if isinstance(each, Follow)]
+            events = await self._batches.follow(followed)
+        done = zip(actions, events, strict=True)
+        return {action: [event] for action, event in done if not event.data.get("maker")}
 
     # -- clusters ------------------------------------------------------------------------------
 
@@ -184,9 +207,11 @@ class SessionWorld:
 
     async def _find(self, task: str) -> Event:
         """Look for the result of a task; wait while another run makes it."""
-        while (event := await self._found.ask(task)).data.get("maker"):
+        while True:
+            [event] = await asyncio.to_thread(self._find_results, [task])
+            if not event.data.get("maker"):
+                return event
             await asyncio.sleep(_CLAIM_SECONDS)
-        return event
 
     def _find_results(self, tasks: Sequence[str]) -> list[Event]:
         events = self._results.together(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -139,6 +139,17 @@ class World(Protocol):
             What to do.
         task
             The task that it is about; None for a plan or a cluster.
+        """
+        ...
+
+    def together(self, actions: Sequence[Action]) -> Iterable[Sequence[Action]]:
+        """Return actions that are due in the groups in which they are carried out, all of them."""
+        ...
+
+    async def perform_together(self, actions: Sequence[Action]) -> Mapping[Action, Sequence[Event]]:
+        """Carry out a group of several actions; return what became of each.
+
+        One that is left out is carried out by itself.
         """
         ...
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..remote.processes import identity
 from .actions import Action, FindResult, Launch, LookUpPrices, MakePlan, Release, World
 from .decisions import decide, due_actions, next_time
 from .events import Event
+from .graph import RunTask
 from .journal import RunJournal
 from .state import RunState, fold
 
@@ -75,7 +75,7 @@ class Controller:
         try:
             return await self._carry_out(state)
         finally:
-            under_way = list(self._under_way.values())
+            under_way = set(self._under_way.values())
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
@@ -87,12 +87,9 @@ class Controller:
             if state.is_over:
                 return state
             now = self._clock()
-            for action in due_actions(state, now):
-                if action not in self._under_way:
-                    self._at_point(f"before {type(action).__name__}")
-                    task = asyncio.create_task(self._perform(action, state))
-                    task.add_done_callback(self._notice_error)
-                    self._under_way[action] = task
+            due = [each for each in due_actions(state, now) if each not in self._under_way]
+            for group in self._world.together(due):
+                self._start(group, state)
             happened = await self._wait(next_time(state, now))
 
     def _record(self, state: RunState, happened: list[Event]) -> RunState:
@@ -109,13 +106,26 @@ class Controller:
                 return state
             state, happened = fold(state, wishes), []
 
-    async def _perform(self, action: Action, state: RunState) -> None:
-        is_of_task = not isinstance(action, MakePlan | LookUpPrices | Launch | Release)
-        task = action.task if is_of_task else None
-        events = await self._world.perform(action, state.graph.tasks[task] if task else None)
-        self._at_point(f"after {type(action).__name__}")
-        self._happened += [_mark(event, action) for event in events]
-        del self._under_way[action]
+    def _start(self, group: Sequence[Action], state: RunState) -> None:
+        for action in group:
+            self._at_point(f"before {type(action).__name__}")
+        task = asyncio.create_task(self._perform(group, state))
+        task.add_done_callback(self._notice_error)
+        self._under_way |= dict.fromkeys(group, task)
+
+    async def _perform(self, group: Sequence[Action], state: RunState) -> None:
+        outcomes: Mapping[Action, Sequence[Event]]
+        if len(group) > 1:
+            outcomes = await self._world.perform_together(group)
+        else:
+            outcomes = {group[0]: await self._world.perform(group[0], _task_of(group[0], state))}
+        for action in group:
+            if action not in outcomes:
+                self._start([action], state)
+                continue
+            self._at_point(f"after {type(action).__name__}")
+            self._happened += [_mark(event, action) for event in outcomes[action]]
+            del self._under_way[action]
         self._news.set()
 
     def _notice_error(self, task: asyncio.Task[None]) -> None:
@@ -138,6 +148,12 @@ class Controller:
         return happened
 
 
+def _task_of(action: Action, state: RunState) -> RunTask | None:
+    if isinstance(action, MakePlan | LookUpPrices | Launch | Release):
+        return None
+    return state.graph.tasks[action.task]
+
+
 def _mark(event: Event, action: Action) -> Event:
     """Return an event with the attempt and the launch that it is about."""
     if isinstance(action, MakePlan | LookUpPrices | FindResult):
@@ -145,4 +161,4 @@ def _mark(event: Event, action: Action) -> Event:
     marks: dict[str, Any] = {"token": action.token}
     if not isinstance(action, Launch | Release):
         marks["attempt"] = action.attempt
-    return replace(event, data={**event.data, **marks})
+    return Event(event.kind, event.subject, event.at, {**event.data, **marks})

@@ -6,7 +6,7 @@ disk; after a crash the same state makes the same actions due, with the same nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from zlib import crc32
 
 from ..ledger.ledger import format_usd
@@ -27,7 +27,7 @@ from .events import Event, Kind
 from .outlook import spent_usd
 from .room import Room
 from .state import ClusterPhase, RunState, fold
-from .task_state import Phase, TaskState
+from .task_state import UNFINISHED, Phase, TaskState
 from .triggers import find_causes, next_trigger, wants_prices
 
 FIRST_DELAY, LONGEST_DELAY = 10.0, 600.0
@@ -74,37 +74,45 @@ def _decide_tasks(state: RunState, now: float) -> Iterator[Event]:
             yield Event(Kind.SKIPPED, name, now, {"reason": bad})
         elif not state.paused:
             yield Event(Kind.READY, name, now)
-    unplaced = False
-    room = Room(state)
-    for name in state.active:
-        task = state.tasks[name]
-        if task.phase is Phase.JUDGED:
-            yield _judge(state, name, task, now)
-        elif task.phase is Phase.DELAYED:
-            if state.cancelled:
-                yield Event(Kind.CANCELLED, name, now)
-            elif task.until <= now:
-                yield Event(Kind.RETRIED, name, now)
-        elif task.phase is Phase.PLACING:
-            if state.cancelled:
-                yield Event(Kind.CANCELLED, name, now)
-            elif name not in state.placement:
-                unplaced = True
-            elif not state.paused and room.take(name):
-                is_batched = state.graph.tasks[name].is_batched
-                data = {"without_move": True} if is_batched else {}
-                yield Event(Kind.PLACED, name, now, data)
-        elif task.phase is Phase.MOVING and state.cancelled:
+    for name in state.by_phase[Phase.JUDGED]:
+        yield _judge(state, name, state.tasks[name], now)
+    for name in state.by_phase[Phase.DELAYED]:
+        if state.cancelled:
             yield Event(Kind.CANCELLED, name, now)
+        elif state.tasks[name].until <= now:
+            yield Event(Kind.RETRIED, name, now)
+    if state.cancelled:
+        for phase in (Phase.PLACING, Phase.MOVING):
+            for name in state.by_phase[phase]:
+                yield Event(Kind.CANCELLED, name, now)
+    yield from _place(state, now)
+    unplaced = any(name not in state.placement for name in state.by_phase[Phase.PLACING])
     yield from _decide_plans(state, unplaced, now)
+
+
+def _place(state: RunState, now: float) -> Iterator[Event]:
+    """Give the room of clusters to the tasks that wait for it, in their order."""
+    if state.cancelled or state.paused:
+        return
+    room, full = Room(state), set[str]()
+    for name in state.by_phase[Phase.PLACING]:
+        cluster = state.placement.get(name)
+        if cluster is None or cluster in full:
+            continue
+        if room.take(name):
+            is_batched = state.graph.tasks[name].is_batched
+            yield Event(Kind.PLACED, name, now, {"without_move": True} if is_batched else {})
+        elif room.is_full(cluster):
+            full.add(cluster)
 
 
 def _decide_plans(state: RunState, unplaced: bool, now: float) -> Iterator[Event]:
     """Decide whether another plan is made, and whether the budget is used up."""
     if state.cancelled or state.limit:
         return
-    if state.budget_usd is not None and state.active and spent_usd(state, now) > state.budget_usd:
-        reason = _("the budget of {usd} is used up").format(usd=format_usd(state.budget_usd))
+    budget = state.budget_usd
+    if budget is not None and state.is_active and spent_usd(state, now) > budget:
+        reason = _("the budget of {usd} is used up").format(usd=format_usd(budget))
         yield Event(Kind.LIMIT_REACHED, "", now, {"reason": reason})
     elif state.plan_at is None:
         causes = find_causes(state, now)
@@ -130,34 +138,39 @@ def _judge(state: RunState, name: str, task: TaskState, now: float) -> Event:
 
 
 def _decide_clusters(state: RunState, now: float, run: str) -> Iterator[Event]:
-    needed = {
-        state.placement[name]
-        for name in state.active
-        if name in state.placement and state.tasks[name].phase is Phase.PLACING
-    }
     # a plan that is about to change launches nothing
     if not (state.cancelled or state.paused or state.limit or state.plan_at is not None):
-        for name in sorted(needed):
+        for name in sorted(_wanted_clusters(state)):
             cluster = state.clusters.get(name)
-            if cluster is None or cluster.phase is ClusterPhase.GONE:
-                number = cluster.launches + 1 if cluster else 1
-                token = f"{run}/{name}/{number}"
-                data = {"token": token, "offer": state.offers[name]}
-                yield Event(Kind.CLUSTER_WANTED, name, now, data)
-    kept = _clusters_with_work(state)
-    for name, cluster in state.clusters.items():
-        if cluster.phase is ClusterPhase.UP and name not in kept:
-            yield Event(Kind.DRAINED, name, now, {"token": cluster.token})
+            number = cluster.launches + 1 if cluster else 1
+            data = {"token": f"{run}/{name}/{number}", "offer": state.offers[name]}
+            yield Event(Kind.CLUSTER_WANTED, name, now, data)
+    up = {name for name, one in state.clusters.items() if one.phase is ClusterPhase.UP}
+    idle = up - _clusters_with_work(state, up)
+    for name in [name for name in state.clusters if name in idle]:
+        yield Event(Kind.DRAINED, name, now, {"token": state.clusters[name].token})
 
 
-def _clusters_with_work(state: RunState) -> set[str]:
-    """Return the clusters to which a plan gives a task that has not ended."""
-    if state.cancelled:
-        bound = (Phase.SENDING, Phase.RUNNING)
-        return {state.placement[n] for n in state.active if state.tasks[n].phase in bound}
-    return {
-        cluster for name, cluster in state.placement.items() if not state.tasks[name].phase.is_final
+def _wanted_clusters(state: RunState) -> set[str]:
+    """Return the clusters to launch: a task waits for them."""
+    gone = {
+        name
+        for name in state.offers
+        if (known := state.clusters.get(name)) is None or known.phase is ClusterPhase.GONE
     }
+    return gone and gone.intersection(map(state.placement.get, state.by_phase[Phase.PLACING]))
+
+
+def _clusters_with_work(state: RunState, clusters: Set[str]) -> set[str]:
+    """Return those of some clusters to which a plan gives a task that has not ended."""
+    phases = (Phase.SENDING, Phase.RUNNING) if state.cancelled else UNFINISHED[::-1]
+    found: set[str] = set()
+    for name in (name for phase in phases for name in state.by_phase[phase]):
+        if len(found) == len(clusters):
+            break
+        if (cluster := state.placement.get(name, "")) in clusters:
+            found.add(cluster)
+    return found
 
 
 def due_actions(state: RunState, now: float) -> list[Action]:
@@ -181,16 +194,15 @@ def due_actions(state: RunState, now: float) -> list[Action]:
             actions.append(Launch(name, cluster.token, cluster.offer))
         elif cluster.phase is ClusterPhase.DRAINING:
             actions.append(Release(name, cluster.token))
-    for name in state.active:
-        task = state.tasks[name]
-        if task.phase is Phase.LOOKING_UP:
-            actions.append(FindResult(name, task.attempts))
-        elif kind := _ON_CLUSTERS.get(task.phase):
+    for name in state.by_phase[Phase.LOOKING_UP]:
+        actions.append(FindResult(name, state.tasks[name].attempts))
+    for phase, usual in _ON_CLUSTERS.items():
+        kind = Stop if usual is Follow and (state.cancelled or state.limit) else usual
+        for name in state.by_phase[phase]:
             cluster = state.placement[name]
             known = state.clusters[cluster]
-            kind = Stop if kind is Follow and (state.cancelled or state.limit) else kind
             more = (known.offer,) if kind is Send else ()
-            actions.append(kind(name, cluster, known.token, task.attempts, *more))
+            actions.append(kind(name, cluster, known.token, state.tasks[name].attempts, *more))
     return actions
 
 
@@ -199,11 +211,7 @@ _ON_CLUSTERS = {Phase.MOVING: Move, Phase.SENDING: Send, Phase.RUNNING: Follow}
 
 def next_time(state: RunState, now: float) -> float | None:
     """Return the Unix time at which something follows without an event; None where nothing does."""
-    times = [
-        task.until
-        for task in (state.tasks[name] for name in state.active)
-        if task.phase is Phase.DELAYED
-    ]
+    times = [state.tasks[name].until for name in state.by_phase[Phase.DELAYED]]
     if state.plan_at is not None:
         times.append(state.plan_at)
     if (trigger := next_trigger(state, now)) is not None:

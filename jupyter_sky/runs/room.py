@@ -6,16 +6,15 @@ take, and again alone after an attempt that did not end well.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 
 from .state import ClusterPhase, RunState
-from .task_state import Phase
+from .task_state import UNDER_WAY
 
 BATCH_SECONDS = 1.0
 """Time that the tasks which are sent together are to take."""
 MOST_TASKS = 500
 """Most tasks that are sent together."""
-_BOUND = (Phase.MOVING, Phase.SENDING, Phase.RUNNING)
 
 
 class Room:
@@ -37,44 +36,40 @@ class Room:
         self._state = state
         self._used: Counter[str] = Counter()
         self._alone: set[str] = set()
-        self._counts: dict[str, int] | None = None
-        for name in state.active:
-            if state.tasks[name].phase in _BOUND:
+        for phase in UNDER_WAY:
+            for name in state.by_phase[phase]:
                 self._hold(name)
 
     def take(self, name: str) -> bool:
         """Return whether the cluster of a task has room for it, and count it where it has."""
-        cluster = self._state.placement[name]
-        known = self._state.clusters.get(cluster)
-        if known is None or known.phase is not ClusterPhase.UP:
-            return False
-        limit = self._state.offers[cluster].get("slots", 1)
-        if self._is_batched(name) and cluster not in self._alone:
-            limit = max(limit, self.count_batch(cluster))
-        if self._used[cluster] >= limit:
+        if not self._has_room(self._state.placement[name], self._state.may_be_batched(name)):
             return False
         self._hold(name)
         return True
 
+    def is_full(self, cluster: str) -> bool:
+        """Return whether a cluster has no room for a task of any kind."""
+        return not self._has_room(cluster, is_batched=True)
+
+    def _has_room(self, cluster: str, is_batched: bool) -> bool:
+        known = self._state.clusters.get(cluster)
+        if known is None or known.phase is not ClusterPhase.UP:
+            return False
+        limit = self._state.offers[cluster].get("slots", 1)
+        if is_batched and cluster not in self._alone:
+            limit = max(limit, self.count_batch(cluster))
+        return self._used[cluster] < limit
+
     def count_batch(self, cluster: str) -> int:
         """Return the number of tasks that are sent together, by the time of those that ended."""
-        if self._counts is None:
-            hours: defaultdict[str, list[float]] = defaultdict(list)
-            for name, task in self._state.tasks.items():
-                if task.phase is Phase.SUCCEEDED and not task.stored and self._is_batched(name):
-                    hours[self._state.placement.get(name, "")].append(task.hours)
-            self._counts = {
-                name: min(int(BATCH_SECONDS / max(sum(each) / len(each) * 3600, 1e-6)), MOST_TASKS)
-                for name, each in hours.items()
-            }
-        return max(self._counts.get(cluster, 1), 1)
+        count, hours = self._state.batched.get(cluster, (0, 0.0))
+        if not count:
+            return 1
+        mean_seconds = max(hours / count * 3600, 1e-6)
+        return max(min(int(BATCH_SECONDS / mean_seconds), MOST_TASKS), 1)
 
     def _hold(self, name: str) -> None:
         cluster = self._state.placement[name]
         self._used[cluster] += 1
-        if not self._is_batched(name):
+        if not self._state.may_be_batched(name):
             self._alone.add(cluster)
-
-    def _is_batched(self, name: str) -> bool:
-        task = self._state.tasks[name]
-        return self._state.graph.tasks[name].is_batched and not (task.errors or task.losses)

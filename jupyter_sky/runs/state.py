@@ -13,7 +13,16 @@ from typing import Any, Self
 
 from .events import Event, Kind
 from .graph import RunGraph
-from .task_state import ENDED_BADLY, FINAL, TASK_CHANGES, UNDER_WAY, Phase, TaskState
+from .task_state import (
+    ACTIVE,
+    ENDED_BADLY,
+    FINAL,
+    TASK_CHANGES,
+    UNDER_WAY,
+    UNFINISHED,
+    Phase,
+    TaskState,
+)
 
 BLOCK_SECONDS = 1800.0
 """Time for which a place that refused is left out of plans, unless the refusal says another."""
@@ -116,8 +125,8 @@ class RunState:
         What is carried out.
     tasks, clusters
         States by name.
-    active
-        Names of the tasks that neither wait for producers nor have ended, in order of arrival.
+    by_phase
+        Names of the tasks that have not ended, by phase, in order of arrival.
     placement
         Cluster of each task by the last plan; a task that has none waits for the next plan.
     offers
@@ -154,12 +163,16 @@ class RunState:
         Number of tasks that have failed for good, by group.
     has_failed
         Whether a task has failed for good that may not.
+    sizes
+        Size of each result that is known, GB.
+    batched
+        Number and hours of the tasks that may be sent with others and ended well, by cluster.
     """
 
     graph: RunGraph
     tasks: dict[str, TaskState]
     clusters: dict[str, ClusterState] = field(default_factory=dict)
-    active: dict[str, None] = field(default_factory=dict)
+    by_phase: dict[Phase, dict[str, None]] = field(default_factory=dict)
     ready: dict[str, None] = field(default_factory=dict)
     unfinished_producers: dict[str, int] = field(default_factory=dict)
     placement: dict[str, str] = field(default_factory=dict)
@@ -183,6 +196,8 @@ class RunState:
     fail_fast: bool = False
     failures: dict[str, int] = field(default_factory=dict)
     has_failed: bool = False
+    sizes: dict[str, float] = field(default_factory=dict)
+    batched: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, graph: RunGraph) -> Self:
@@ -198,6 +213,10 @@ class RunState:
         return cls(
             graph,
             {name: TaskState() for name in graph.tasks},
+            by_phase={
+                phase: dict.fromkeys(graph.tasks) if phase is Phase.WAITING else {}
+                for phase in UNFINISHED
+            },
             ready={name: None for name, count in counts.items() if not count},
             unfinished_producers=counts,
         )
@@ -205,12 +224,14 @@ class RunState:
     @property
     def is_over(self) -> bool:
         """Whether every task has ended and every cluster is gone."""
-        return (
-            not self.active
-            and not self.ready
-            and all(task.phase.is_final for task in self.tasks.values())
-            and all(cluster.phase is ClusterPhase.GONE for cluster in self.clusters.values())
+        return not any(self.by_phase.values()) and all(
+            cluster.phase is ClusterPhase.GONE for cluster in self.clusters.values()
         )
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a task neither waits for producers nor has ended."""
+        return any(self.by_phase[phase] for phase in ACTIVE)
 
     def bad_producer(self, task: str) -> str:
         """Return a producer of a task that did not end well; empty where all did."""
@@ -230,13 +251,18 @@ class RunState:
         is_bad = task.phase in ENDED_BADLY and not is_replaced
         return is_bad and not self.is_tolerated(producer)
 
+    def may_be_batched(self, name: str) -> bool:
+        """Return whether a task may be sent with others: no attempt of it has ended badly."""
+        task = self.tasks[name]
+        return self.graph.tasks[name].is_batched and not (task.errors or task.losses)
+
     def copy(self) -> RunState:
         """Return a state that changes apart from this one."""
         return replace(
             self,
             tasks=dict(self.tasks),
             clusters=dict(self.clusters),
-            active=dict(self.active),
+            by_phase={phase: dict(names) for phase, names in self.by_phase.items()},
             ready=dict(self.ready),
             unfinished_producers=dict(self.unfinished_producers),
             placement=dict(self.placement),
@@ -244,6 +270,8 @@ class RunState:
             estimates=dict(self.estimates),
             refused=dict(self.refused),
             failures=dict(self.failures),
+            sizes=dict(self.sizes),
+            batched=dict(self.batched),
         )
 
 
@@ -291,12 +319,19 @@ def apply_event(state: RunState, event: Event) -> None:
 
 
 def _set_task(state: RunState, name: str, task: TaskState) -> None:
-    state.tasks[name] = task
+    before, state.tasks[name] = state.tasks[name].phase, task
     state.ready.pop(name, None)
+    if task.phase is not before:
+        state.by_phase[before].pop(name)
     if not task.phase.is_final:
-        state.active.setdefault(name)
+        state.by_phase[task.phase].setdefault(name)
         return
-    state.active.pop(name, None)
+    if task.phase is Phase.SUCCEEDED and task.gb:
+        state.sizes[name] = task.gb
+    if task.phase is Phase.SUCCEEDED and not task.stored and state.may_be_batched(name):
+        cluster = state.placement.get(name, "")
+        count, hours = state.batched.get(cluster, (0, 0.0))
+        state.batched[cluster] = (count + 1, hours + task.hours)
     if task.phase is Phase.FAILED:
         group = state.graph.tasks[name].group
         state.failures[group] = state.failures.get(group, 0) + 1

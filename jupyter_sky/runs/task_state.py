@@ -41,6 +41,9 @@ class Phase(StrEnum):
 
 
 FINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED, Phase.CANCELLED})
+UNFINISHED = tuple(phase for phase in Phase if phase not in FINAL)
+ACTIVE = tuple(phase for phase in UNFINISHED if phase is not Phase.WAITING)
+"""Phases of tasks that neither wait for producers nor have ended."""
 ENDED_BADLY = FINAL - {Phase.SUCCEEDED}
 UNDER_WAY = frozenset({Phase.MOVING, Phase.SENDING, Phase.RUNNING})
 """Phases in which a task is bound to its cluster."""

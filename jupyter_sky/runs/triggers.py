@@ -14,7 +14,7 @@ from typing import Any
 
 from .outlook import forecast, is_held, spent_usd
 from .state import ClusterPhase, RunState
-from .task_state import Phase
+from .task_state import UNDER_WAY, UNFINISHED, Phase
 
 OVERRUN_SHARE, OVERRUN_SECONDS = 1.5, 600.0
 """A task runs for too long from so many times its estimate on, and so much time more than that."""
@@ -55,7 +55,10 @@ def find_causes(state: RunState, now: float) -> list[Cause]:
 def _movable(state: RunState) -> bool:
     """Whether a task could still go elsewhere."""
     return any(
-        not task.phase.is_final and not is_held(state, name) for name, task in state.tasks.items()
+        not is_held(state, name)
+        for phase in UNFINISHED
+        if phase not in UNDER_WAY
+        for name in state.by_phase[phase]
     )
 
 
@@ -102,19 +105,17 @@ def _slack(state: RunState) -> float:
 
 
 def _unforced(state: RunState, now: float) -> Iterator[Cause]:
-    for name, task in state.tasks.items():
-        estimate = state.estimates.get(name)
-        if estimate is None:
-            continue
-        if task.phase is Phase.RUNNING and now >= _overrun_at(state, name):
+    for name in state.by_phase[Phase.RUNNING]:
+        if (estimate := state.estimates.get(name)) and now >= _overrun_at(state, name):
+            task = state.tasks[name]
             key = f"overrun/{name}/{task.attempts}"
             facts = {"seconds": now - task.begun_at, "planned": estimate.hours * 3600}
             yield {"kind": "overrun", "key": key, "task": name, **facts}
-        elif task.phase is Phase.SUCCEEDED and task.gb and estimate.gb:
-            factor = task.gb / estimate.gb
-            if not 1 / SIZE_FACTOR < factor < SIZE_FACTOR:
-                facts = {"gb": task.gb, "planned": estimate.gb}
-                yield {"kind": "size", "key": f"size/{name}", "task": name, **facts}
+    for name, gb in state.sizes.items():
+        planned_gb = state.estimates[name].gb if name in state.estimates else None
+        if planned_gb and not 1 / SIZE_FACTOR < gb / planned_gb < SIZE_FACTOR:
+            facts = {"gb": gb, "planned": planned_gb}
+            yield {"kind": "size", "key": f"size/{name}", "task": name, **facts}
     yield from _risen_prices(state)
 
 
@@ -124,10 +125,14 @@ def wants_prices(state: RunState, now: float) -> bool:
 
 
 def _has_varying_prices(state: RunState) -> bool:
-    return any(
-        state.offers[cluster].get("is_spot") and cluster not in state.clusters
+    varying = {
+        cluster
+        for cluster, offer in state.offers.items()
+        if cluster not in state.clusters and offer.get("is_spot")
+    }
+    return bool(varying) and any(
+        cluster in varying and not state.tasks[name].phase.is_final
         for name, cluster in state.placement.items()
-        if not state.tasks[name].phase.is_final
     )
 
 
@@ -152,14 +157,14 @@ def next_trigger(state: RunState, now: float) -> float | None:
     if not state.estimates or state.limit or state.plan_at is not None:
         return None
     times: list[float] = []
-    for name in state.active:
-        if state.tasks[name].phase is Phase.RUNNING and name in state.estimates:
+    for name in state.by_phase[Phase.RUNNING]:
+        if name in state.estimates:
             times.append(max(_overrun_at(state, name), state.reviewed_at + REVIEW_SECONDS))
     if _has_varying_prices(state):
         times.append(state.priced_at + REVIEW_SECONDS)
-    if state.deadline_at is not None and state.active:
+    if state.deadline_at is not None and state.is_active:
         times.append(now + _slack(state))
-    if state.budget_usd is not None and state.active:
+    if state.budget_usd is not None and state.is_active:
         times += _spending_times(state, now)
     return min((each for each in times if each > now), default=None)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -177,6 +177,12 @@ class SimulatedClouds:
 
     def prepare(self, run: str, graph: RunGraph, settings: Mapping[str, Any]) -> None:
         """Know the run already."""
+
+    def together(self, actions: Sequence[Action]) -> Iterable[Sequence[Action]]:
+        return [[action] for action in actions]
+
+    async def perform_together(self, actions: Sequence[Action]) -> Mapping[Action, Sequence[Event]]:
+        raise NotImplementedError("each action is carried out by itself")
 
     async def perform(self, action: Action, task: RunTask | None) -> Sequence[Event]:
         """Carry out an action, in its time."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +93,16 @@ class PretendedWorld:
         """Tasks that run until they are stopped."""
         self.order: list[tuple[str, str]] = []
         self.plans: list[int] = []
-        self.most_at_once = 0
+        self.at_once = self.most_at_once = 0
 
     def prepare(self, run: str, graph: RunGraph, settings: Mapping[str, Any]) -> None:
         self.graph = graph
+
+    def together(self, actions: Sequence[Action]) -> Iterable[Sequence[Action]]:
+        return [[action] for action in actions]
+
+    async def perform_together(self, actions: Sequence[Action]) -> Mapping[Action, Sequence[Event]]:
+        raise NotImplementedError("each action is carried out by itself")
 
     async def perform(self, action: Action, task: RunTask | None) -> Sequence[Event]:
         for __ in range(5 if isinstance(action, Follow) else 1):
@@ -152,8 +157,8 @@ class PretendedWorld:
             (action.task, action.attempt, action.token),
         )
         self.order.append(("send", action.task))
-        counts = Counter(what for what, __ in self.order)
-        self.most_at_once = max(self.most_at_once, counts["send"] - counts["end"])
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
         return [Event(Kind.BEGUN, action.task)]
 
     def _follow(self, action: Follow) -> list[Event] | None:
@@ -179,6 +184,7 @@ class PretendedWorld:
 
     def _end(self, action: Follow) -> str:
         self.order.append(("end", action.task))
+        self.at_once -= 1
         troubles = ("lost", self.losses), ("error", self.errors), ("returned", self.returns)
         for how, left in troubles:
             if left.get(action.task, 0) > 0:
