@@ -102,10 +102,30 @@ def read_notebook(path: Path) -> tuple[dict[str, Any], Pipeline]:
         ) from None
 
 
+def is_strict(strict: bool | None) -> bool:
+    """Return whether cells whose changes would be lost are refused: where nobody is there to see.
+
+    Parameters
+    ----------
+    strict
+        What was asked for; None for nothing.
+    """
+    from IPython import get_ipython  # type: ignore[attr-defined]
+
+    return get_ipython() is None if strict is None else strict
+
+
+def warn_of(found: Pipeline, stacklevel: int = 2) -> None:
+    """Warn of what may be wrong with a notebook."""
+    for finding in found.findings:
+        warnings.warn(f"{finding.text}; {finding.hint}", stacklevel=stacklevel)
+
+
 def plan_file(
     path: Path,
     parameters: Mapping[str, Any],
     request: PartRequest | None = None,
+    strict: bool | None = None,
     **settings: Any,
 ) -> Plan:
     """Return the plan of the graph of a notebook or task file, or of a part, as it would run."""
@@ -118,7 +138,8 @@ def plan_file(
         graph = make_graph(dag)  # what is wrong is said before anything is planned
         return place_graph(dag, part=choose_part(graph, request, {}, origin_of(dag)), **settings)
     __, found = read_notebook(path)
-    graph = make_notebook_graph(found, parameters)
+    graph = make_notebook_graph(found, parameters, is_strict(strict))
+    warn_of(found)
     part = choose_part(graph, request, cell_tasks(found, parameters), origin_of(path))
     return place_graph(make_notebook_dag(found, path.stem, parameters), part=part, **settings)
 

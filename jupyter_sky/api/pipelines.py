@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,10 +16,12 @@ from ..translation import _
 from .pipeline_files import (
     cell_tasks,
     choose_part,
+    is_strict,
     is_task_file,
     origin_of,
     read_dag,
     read_notebook,
+    warn_of,
     write_dag,
 )
 
@@ -125,6 +126,7 @@ def pipeline(
     only: str | Sequence[str] | None = None,
     from_task: str | Sequence[str] | None = None,
     to_task: str | Sequence[str] | None = None,
+    strict: bool | None = None,
     **parameters: Any,
 ) -> PipelineRun:
     """Run the cells of a notebook as a graph: those that do not need each other side by side.
@@ -147,6 +149,10 @@ def pipeline(
         Carry it out in a process of its own, which goes on when this one ends.
     only, from_task, to_task
         Part that runs, as `run` has it for the tasks of a Dag; a tag of cells is ``#nightly``.
+    strict
+        Refuse a notebook a cell of which changes an input and does not give it back, though a later
+        cell reads it; else that is warned of. In a notebook it is not strict unless given, as
+        somebody reads the warning there; elsewhere it is.
     **parameters
         Values in place of those of the cell tagged ``parameters``.
 
@@ -167,7 +173,8 @@ def pipeline(
     from ..pipelines.graph_parts import read_part
 
     request = read_part(only, from_task, to_task)
-    return start_notebook(Path(notebook), name, parameters, fresh, detach, request=request)
+    path = Path(notebook)
+    return start_notebook(path, name, parameters, fresh, detach, request=request, strict=strict)
 
 
 def start_file(
@@ -178,6 +185,7 @@ def start_file(
     detach: bool = False,
     fail_fast: bool = False,
     request: PartRequest | None = None,
+    strict: bool | None = None,
     **settings: Any,
 ) -> PipelineRun:
     """Run the graph of a notebook or a task file, or a part, with `settings` of its plan."""
@@ -187,7 +195,9 @@ def start_file(
     if is_task_file(path):
         dag = read_dag(path, **parameters)
         return _start_graph(dag, name, fresh, detach, fail_fast, request, **settings)
-    return start_notebook(path, name, parameters, fresh, detach, fail_fast, request, **settings)
+    return start_notebook(
+        path, name, parameters, fresh, detach, fail_fast, request, strict, **settings
+    )
 
 
 def start_notebook(
@@ -198,6 +208,7 @@ def start_notebook(
     detach: bool = False,
     fail_fast: bool = False,
     request: PartRequest | None = None,
+    strict: bool | None = None,
     **settings: Any,
 ) -> PipelineRun:
     """Run the cells of a notebook as a graph, or a part of them, with `settings` of its plan."""
@@ -209,9 +220,8 @@ def start_notebook(
 
     _register_view()
     source, found = read_notebook(path)
-    graph = make_notebook_graph(found, parameters)
-    for finding in found.findings:
-        warnings.warn(f"{finding.text}; {finding.hint}", stacklevel=3)
+    graph = make_notebook_graph(found, parameters, is_strict(strict))
+    warn_of(found, stacklevel=4)
     dag = make_notebook_dag(found, path.stem, parameters)
     tasks = cell_tasks(found, parameters)
     if part := choose_part(graph, request, tasks, origin_of(path)):

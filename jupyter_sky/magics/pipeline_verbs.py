@@ -59,6 +59,10 @@ _PART = (
     option("--from", "TASK,...", "Run these and all that follow them.", "--from fit"),
     option("--to", "TASK,...", "Run these and all that they follow.", "--to fit"),
 )
+_STRICT = (
+    option("--strict", "", "Refuse cells whose changes of an input would be lost."),
+    option("--no-strict", "", "Only warn of them, as in a notebook."),
+)
 _OUTPUT = option(
     "-o --output", "FILE", "Write the outputs there.", "-o out.ipynb", "path", parse_path
 )
@@ -90,6 +94,15 @@ def show_pipeline(file: Path, parameters: dict[str, Any] | None) -> Any:
         return show(file, parameters or {})
 
 
+def _read_strict(strict: bool, no_strict: bool) -> bool | None:
+    """Return whether lost changes are refused, as the options say; None where neither is given."""
+    if strict and no_strict:
+        raise SkyUsageError(
+            _("--strict and --no-strict contradict each other"), hint=_("give one of them")
+        )
+    return True if strict else False if no_strict else None
+
+
 @contextmanager
 def _printed_warnings() -> Iterator[None]:
     """Print the warnings about a file, each once, without the lines of code that gave them."""
@@ -119,12 +132,11 @@ def _show_cells(
     notebook: Path, parameters: dict[str, Any], part: PartRequest | None = None
 ) -> Table:
     """Return a table of the tasks of a notebook."""
-    from ..api.pipeline_files import preview_notebook, read_notebook
+    from ..api.pipeline_files import preview_notebook, read_notebook, warn_of
     from ..pipelines.sweeps import expand_cells
 
     __, found = read_notebook(notebook)
-    for finding in found.findings:
-        print(f"{finding.text}; {finding.hint}")
+    warn_of(found)
     is_wrong = not found.tasks or any(finding.is_error for finding in found.findings)
     results = {} if is_wrong else preview_notebook(found, notebook, parameters, part)
     expanded = expand_cells(found, parameters)
@@ -153,16 +165,24 @@ def _show_cells(
     "pipeline plan train.ipynb --deadline 3h",
     _FILE,
     _PARAMETERS,
+    *_STRICT,
     _MINIMIZE,
     _DEADLINE,
     _BUDGET,
 )
-def plan_pipeline(file: Path, parameters: dict[str, Any] | None, **limits: str | None) -> Any:
+def plan_pipeline(
+    file: Path,
+    parameters: dict[str, Any] | None,
+    strict: bool,
+    no_strict: bool,
+    **limits: str | None,
+) -> Any:
     """Show where the tasks of a notebook or task file would run, and what that costs."""
     from ..api.pipeline_files import plan_file
 
+    is_strict = _read_strict(strict, no_strict)
     with _printed_warnings():
-        return plan_file(file, parameters or {}, None, **_given(limits))
+        return plan_file(file, parameters or {}, None, is_strict, **_given(limits))
 
 
 @verb(
@@ -176,6 +196,7 @@ def plan_pipeline(file: Path, parameters: dict[str, Any] | None, **limits: str |
     option("--fail-fast", "", "Stop all when a task has failed."),
     option("--dry-run", "", "Show what would run, where, and for how much."),
     *_PART,
+    *_STRICT,
     _OUTPUT,
     _MINIMIZE,
     _DEADLINE,
@@ -189,6 +210,8 @@ def run_pipeline(
     detach: bool,
     fail_fast: bool,
     dry_run: bool,
+    strict: bool,
+    no_strict: bool,
     output: Path | None,
     **others: str | None,
 ) -> Any:
@@ -198,8 +221,7 @@ def run_pipeline(
     from ..pipelines.graph_parts import read_part
 
     part = read_part(*(others.pop(each) for each in ("only", "from", "to")))
-    limits = _given(others)
-
+    limits, is_strict = _given(others), _read_strict(strict, no_strict)
     if detach and output is not None:
         raise SkyUsageError(
             _("--output is written by the process that carries a run out"),
@@ -209,9 +231,10 @@ def run_pipeline(
         with _printed_warnings():
             show = _show_tasks if is_task_file(file) else _show_cells
             print(show(file, parameters or {}, part))
-            return plan_file(file, parameters or {}, part, **limits)
+            return plan_file(file, parameters or {}, part, is_strict, **limits)
     with _printed_warnings():
-        run = start_file(file, name, parameters or {}, fresh, detach, fail_fast, part, **limits)
+        given = parameters or {}
+        run = start_file(file, name, given, fresh, detach, fail_fast, part, is_strict, **limits)
     if detach:
         print(
             _("run {name} goes on by itself: pipeline status {name} --follow").format(name=run.name)

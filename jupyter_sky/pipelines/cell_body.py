@@ -125,7 +125,9 @@ class CellBody:
         return TaskCell(self.code + after, options, values, "\n".join(before), above)
 
 
-def make_notebook_graph(pipeline: Pipeline, parameters: Mapping[str, Any]) -> RunGraph:
+def make_notebook_graph(
+    pipeline: Pipeline, parameters: Mapping[str, Any], strict: bool = False
+) -> RunGraph:
     """Return what is to be run for the cells of a notebook.
 
     Parameters
@@ -134,15 +136,21 @@ def make_notebook_graph(pipeline: Pipeline, parameters: Mapping[str, Any]) -> Ru
         Its cells and links.
     parameters
         Values in place of those of the cell that is tagged ``parameters``.
+    strict
+        Refuse cells whose changes of an input would be lost.
 
     Raises
     ------
     SkyUsageError
         Something is wrong with the notebook, or there is no such parameter.
     """
-    errors = [finding for finding in pipeline.findings if finding.is_error]
-    if errors:
-        raise SkyUsageError(errors[0].text, hint=errors[0].hint)
+    for finding in pipeline.findings:
+        if finding.is_error:
+            raise SkyUsageError(finding.text, hint=finding.hint)
+    for finding in pipeline.findings:
+        if finding.loses_work and strict:
+            hint = _("{hint}; or run it so, with --no-strict").format(hint=finding.hint)
+            raise SkyUsageError(finding.text, hint=hint)
     if not pipeline.tasks:
         raise SkyUsageError(_("no cell of the notebook is to be run"))
     _check_parameters(pipeline, parameters)

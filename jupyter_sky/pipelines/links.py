@@ -77,12 +77,15 @@ class Finding:
         What to do.
     is_error
         Whether the pipeline cannot be run with it.
+    loses_work
+        Whether it would run, and what a cell has done would be lost without a word.
     """
 
     cell: int
     text: str
     hint: str
     is_error: bool = False
+    loses_work: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +390,7 @@ def _find_lost_changes(cells: Sequence[PipelineCell], index: int) -> Iterator[Fi
                         cell=cell.name, name=name, other=other.name
                     ),
                     _advise_output(cell, name),
+                    loses_work=True,
                 )
                 break
             if name in other.outputs:
