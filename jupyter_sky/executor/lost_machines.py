@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SkyError
 from ..offers import Offer
 from ..provisioner import record_observation
+from ..translation import _
 
 if TYPE_CHECKING:
     from ..store.store import ClusterRow
@@ -42,7 +43,21 @@ def without_machine(row: ClusterRow, rank: int, ended: float) -> ClusterRow:
     return replace(row, machines=list(machines), price=price)
 
 
-def give_up_machine(cluster: ClusterHandle, rank: int) -> None:
+def find_ended(cluster: ClusterHandle, ranks: Sequence[int]) -> dict[int, str]:
+    """Return those of some machines that have ended, by the word of their cloud, each with why.
+
+    Raises
+    ------
+    SkyError
+        The cloud does not answer.
+    """
+    ids = {m["id"]: m["rank"] for m in cluster.row.machines if m["rank"] in ranks}
+    ended = [each for each in cluster.cloud.describe(list(ids)) if each.state == "ended"]
+    taken, other = _("its cloud has taken the machine away"), _("its machine has ended")
+    return {ids[each.id]: taken if each.preempted else other for each in ended}
+
+
+def give_up_machine(cluster: ClusterHandle, rank: int, why: str) -> None:
     """End a machine other than the head, its bill, and what is expected of it."""
     machine = next((m for m in cluster.row.machines if m["rank"] == rank), None)
     if machine is None or machine["state"] == "ended":
@@ -61,4 +76,4 @@ def give_up_machine(cluster: ClusterHandle, rank: int) -> None:
         cluster.store.save_cluster(cluster.row)
         cluster.store.change_price(cluster.row.id, cluster.row.price, ended)
     with contextlib.suppress(SkyError):
-        cluster.connection.ask_controller("give_up", ranks=[rank])
+        cluster.connection.ask_controller("give_up", ranks=[rank], why=why)

@@ -54,6 +54,8 @@ class PoolMembers:
         """Number of times that nodes have taken the ranks of others."""
         self.on_notices: Callable[[ClusterHandle, Notices], None] = lambda cluster, notices: None
         """Called when notices of the cloud about machines of a cluster have changed."""
+        self.on_silence: Callable[[ClusterHandle, Sequence[int]], None] = lambda *silent: None
+        """Called with the nodes of a cluster that have not been heard of for a while."""
         self.on_node_lost: Callable[[ClusterHandle, PoolNode, str], None] | None = None
         """Called with a node that is lost while its cluster goes on, and the reason."""
         self.on_renewed: Callable[[], None] = lambda: None
@@ -91,6 +93,7 @@ class PoolMembers:
             cluster.connection.use.pools.append(self._use)
             cluster.connection.on_lost.append(self._dispatcher.dispatch)  # it may be idle
         cluster.notices.listeners.append(lambda notices: self._set_aside(cluster, notices))
+        cluster.connection.client.on_silence = lambda ranks: self.on_silence(cluster, ranks)
         if prepare is not None:
             try:
                 prepare(ranks)

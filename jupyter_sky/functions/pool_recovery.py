@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyCancelled, SkyError
-from ..executor.lost_machines import give_up_machine, keep_without_losses
+from ..executor.lost_machines import find_ended, give_up_machine, keep_without_losses
 from ..executor.machine_notices import Notices, leaving_ranks
 from ..provider.register import find_facts
 from ..translation import _
@@ -34,8 +34,13 @@ if TYPE_CHECKING:
 
 DRAIN_TICK_SECONDS = 0.05
 JOIN_SECONDS = 30.0
+ASK_SECONDS = 1.0
+"""Time between two questions to a cloud about machines that are silent."""
 LOOK_SECONDS = 1.0
 """Period at which nodes are looked at: the loss of an idle one is told by no call."""
+
+
+_REPLACED = "another machine has taken its place"
 
 
 @dataclass(eq=False, slots=True)
@@ -87,6 +92,8 @@ class PoolRecovery:
         self._threads: list[threading.Thread] = []
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._serial = 0
+        self._silent: dict[str, Sequence[int]] = {}
+        """Nodes that are not heard of, by the name of their cluster."""
         self._shared = StateReplica(pool)
         self._spot = SpotWatch(pool, launcher, self.return_to_spot)
 
@@ -94,7 +101,7 @@ class PoolRecovery:
         """Replace machines from now on, until the pool ends."""
         members = self._pool.members
         members.on_notices, members.on_node_lost = self.handle_notices, self.handle_lost_node
-        members.on_joined = keep_without_losses
+        members.on_silence, members.on_joined = self.handle_silence, keep_without_losses
         self._pool.replace_cluster = self.handle_lost_cluster
         members.expect_replacement(self._is_replaceable)
         for cluster in self._pool.clusters:
@@ -134,12 +141,40 @@ class PoolRecovery:
         if wanted:
             self._fill(cluster, [nodes[rank] for rank in sorted(wanted)], len(wanted) == len(nodes))
 
+    def handle_silence(self, cluster: ClusterHandle, ranks: Sequence[int]) -> None:
+        """Ask the cloud about machines that are silent, for as long as they are.
+
+        Silence alone says nothing for 10 s, in which a network may break and mend; where a machine
+        has ended, its cloud knows at once.
+        """
+        if find_facts(cluster.row.cloud).on_premises:
+            return
+        with self._lock:
+            is_asked, self._silent[cluster.row.name] = cluster.row.name in self._silent, ranks
+        if not is_asked:
+            ask = threading.Thread(
+                target=self._ask_cloud, args=(cluster,), name="sky-ask", daemon=True
+            )
+            ask.start()
+
+    def _ask_cloud(self, cluster: ClusterHandle) -> None:
+        while not self._stopped.is_set():
+            with self._lock:
+                ranks = self._silent[cluster.row.name]
+                if not ranks or cluster.connection.is_lost:
+                    del self._silent[cluster.row.name]
+                    return
+            with contextlib.suppress(SkyError):
+                for rank, why in find_ended(cluster, ranks).items():
+                    give_up_machine(cluster, rank, why)
+            self._stopped.wait(ASK_SECONDS)
+
     def handle_lost_node(self, cluster: ClusterHandle, node: PoolNode, why: str) -> None:
         """Replace the machine of a node that is lost while its cluster goes on."""
         cluster.record_event(why)
         if node.replaced:
             self._pool.members.remove(node)
-            give_up_machine(cluster, node.cluster_rank)
+            give_up_machine(cluster, node.cluster_rank, _REPLACED)
             return
         self._fill(cluster, [node], is_whole=False)
 
@@ -313,7 +348,7 @@ class PoolRecovery:
     @staticmethod
     def _give_up(vacancy: Vacancy) -> None:
         for node in vacancy.nodes:
-            give_up_machine(vacancy.cluster, node.cluster_rank)
+            give_up_machine(vacancy.cluster, node.cluster_rank, _REPLACED)
 
     def _report_failure(self, vacancy: Vacancy, error: SkyError, delay: float) -> None:
         names, text = ", ".join(map(str, vacancy.ranks)), error.message.splitlines()[0]

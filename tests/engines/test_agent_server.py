@@ -11,7 +11,12 @@ import pytest
 import zmq
 
 from jupyter_sky.engines.controller import agent_server
-from jupyter_sky.engines.controller.agent_server import REJOIN_SECONDS, SILENCE_SECONDS, AgentServer
+from jupyter_sky.engines.controller.agent_server import (
+    QUIET_SECONDS,
+    REJOIN_SECONDS,
+    SILENCE_SECONDS,
+    AgentServer,
+)
 from tests.conftest import wait_until
 
 
@@ -73,8 +78,10 @@ def test_silent_node_is_lost_and_may_return(
     it, nodes = made
     hear(it, nodes)
     assert it.newly_lost() == [] and it.missing_node() == ""
-    it._heard[2] -= SILENCE_SECONDS + 1
-    assert it.newly_lost() == [2] and it.newly_lost() == [], "it is told once"
+    it._heard[2] -= QUIET_SECONDS + 1
+    assert it.silent() == [2] and it.newly_lost() == []
+    it._heard[2] -= SILENCE_SECONDS
+    assert it.newly_lost() == [2] and it.silent() == [] and it.newly_lost() == [], "it is told once"
     assert it.newly_returned() == []
     hear(it, nodes)
     assert it.newly_returned() == [2] and it.newly_returned() == []

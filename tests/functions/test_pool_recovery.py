@@ -179,6 +179,9 @@ class TestMachinesOfACloud:
         assert [node for node, *_ in after] == [0, 1, 2]
         assert after[2][1] != before[2][1]
         assert after[0] == before[0], "the others went on"
+        assert "its cloud has taken the machine away" in provision_log(pool.name), (
+            "the cloud is asked before 10 s of silence have passed"
+        )
 
     def test_a_slow_launch_gets_a_twin_and_the_later_machine_is_given_back(
         self, cloud: Loopback, pool: Pool

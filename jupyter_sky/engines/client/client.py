@@ -56,6 +56,8 @@ class DirectClient(Client):
         """Called when a widget's message goes to an engine."""
         self.on_notices: Callable[[Content], None] = lambda notices: None
         """Called with the notices of the cloud by rank when they have changed."""
+        self.on_silence: Callable[[list[int]], None] = lambda ranks: None
+        """Called with the ranks of nodes that the controller has not heard of for a while."""
         self.routes: dict[str, DirectRoute] = {}
         self.is_verifying_outputs = False
         self.is_local = True
@@ -69,9 +71,11 @@ class DirectClient(Client):
             "execute_reply": self._resolve_future,
             "sky_reply": self._resolve_future,
         }
-        self._notification_handlers[NOTICE_MESSAGE] = lambda msg: self.on_notices(
-            msg["content"]["notices"]
-        )
+        self._notification_handlers[NOTICE_MESSAGE] = self._take_notices
+
+    def _take_notices(self, message: Content) -> None:
+        self.on_notices(message["content"]["notices"])
+        self.on_silence(message["content"]["silent"])
 
     def _connect(self, *args: Any, **kwargs: Any) -> None:
         if self._private is not None and self._private.is_usable:

@@ -18,6 +18,8 @@ from ..wire.messages import Content, EngineReport, NodeSample, NoticeRecord
 
 SILENCE_SECONDS = 10.0
 """Silence of a node agent after which its node is lost and its cells fail."""
+QUIET_SECONDS = 2.5
+"""Silence from which on notebooks ask the cloud about the machine: agents report each second."""
 REJOIN_SECONDS = 300.0
 """Time within which a lost node may return; it gets a new engine."""
 GIVEN_UP = "given up"
@@ -175,6 +177,15 @@ class AgentServer:
             if is_awaited and time.monotonic() - begun > ARRIVAL_SECONDS:
                 return f"node {rank} has not come up within {ARRIVAL_SECONDS:g} s"
         return ""
+
+    def silent(self) -> list[int]:
+        """Return the nodes that are not lost yet, and have not been heard of for a while."""
+        now = time.monotonic()
+        return sorted(
+            rank
+            for rank in self._identities.keys() - self._lost
+            if now - self._heard[rank] > QUIET_SECONDS
+        )
 
     def newly_lost(self) -> list[int]:
         """Return the nodes that are lost since the last call."""

@@ -158,6 +158,10 @@ class ClusterEngines:
             notices |= self.agent_server.notices
         return {rank: found for rank, found in notices.items() if found}
 
+    def silent(self) -> list[int]:
+        """Return the ranks of nodes that have not been heard of for a while."""
+        return [] if self.agent_server is None else self.agent_server.silent()
+
     def approve_end(self, run: str) -> bool:
         """Let the cloud take this machine away now; only if nothing but a run needs it.
 
@@ -275,12 +279,13 @@ class ClusterEngines:
         if rank in self.by_rank:
             self.by_rank[rank].kill(reason)
 
-    def give_up(self, ranks: Iterable[int]) -> None:
+    def give_up(self, ranks: Iterable[int], why: str) -> None:
         """Stop the agents of other nodes, now or when they return, and start no engines there."""
         for rank in ranks:
             if self.agent_server is not None and rank in self._remote_ranks:
                 engine = self.by_rank[rank]
-                was_lost, engine.lost_reason = engine.lost_reason, f"it was {GIVEN_UP}"
+                was_lost, engine.lost_reason = engine.lost_reason, f"it was {GIVEN_UP}: {why}"
+                engine.exit_reason = f"node {rank} is lost: {why}"
                 self.agent_server.give_up(rank)
                 if not was_lost:
                     self.on_death(rank)

@@ -80,6 +80,7 @@ class ClusterController:
         self._metrics = NodeMetrics([cpus[rank] for rank in self.engines.local_ranks])
         self._history = MetricsHistory()
         self._notices: dict[int, list[NoticeRecord]] = {}
+        self._silent: list[int] = []
         self.unregister: Callable[[int], None] = lambda rank: None
         self.publish_notices: Callable[[Content], None] = lambda notices: None
         self.drain_outputs: Callable[[], None] = lambda: None
@@ -134,11 +135,11 @@ class ClusterController:
         return ""
 
     def _check_notices(self) -> None:
-        """Tell notebooks of notices that have come, changed or been withdrawn, at once."""
-        notices = self.engines.notices()
-        if notices != self._notices:
-            self._notices = notices
-            self.publish_notices(self._describe_notices())
+        """Tell notebooks at once of notices that have changed, and of nodes that are silent."""
+        notices, silent = self.engines.notices(), self.engines.silent()
+        if (notices, silent) != (self._notices, self._silent):
+            self._notices, self._silent = notices, silent
+            self.publish_notices({"notices": self._describe_notices(), "silent": silent})
 
     def _describe_notices(self) -> Content:
         return {str(rank): found for rank, found in self._notices.items()}
@@ -347,8 +348,8 @@ class ClusterController:
         return {"killed": [engine.rank for engine in engines]}
 
     def _op_give_up(self, content: Content) -> Content:
-        """Expect nothing more of nodes: a pool has replaced their machines."""
-        self.engines.give_up(content["ranks"])
+        """Expect nothing more of nodes: their machines have ended, or a pool has replaced them."""
+        self.engines.give_up(content["ranks"], content["why"])
         return {}
 
     def _op_approve_end(self, content: Content) -> Content:

@@ -59,8 +59,8 @@ class SkyHub(_Hub):
         self.controller.unregister = lambda rank: self.unregister_engine(
             b"controller", {"content": {"id": rank}}
         )
-        self.controller.publish_notices = lambda notices: self.session.send(
-            self.notifier, NOTICE_MESSAGE, content={"notices": notices}
+        self.controller.publish_notices = lambda content: self.session.send(
+            self.notifier, NOTICE_MESSAGE, content=content
         )
         self.controller.drain_outputs = self.drain
         self.query_handlers["sky_request"] = self.sky_request
