@@ -40,7 +40,7 @@ def offers_table(choices: Sequence[Choice], refusals: Sequence[SkyError] = ()) -
         (
             choice.offer.place_of(choice.nodes.initial),
             format_rate(None if choice.offer.price is None else choice.price),
-            choice.offer.billing_unit,
+            choice.offer.billing_unit or "-",
             describe_origin(choice.offer.source, choice.offer.date).short,
         )
         for choice in choices
