@@ -115,9 +115,68 @@ def test_gradients_are_averaged_as_ddp_does(grouped: Pool) -> None:
     assert loss < 1e-3 and first == second and first == pytest.approx([3, 1], abs=0.05)
 
 
-def test_unknown_backend() -> None:
+@pytest.fixture(scope="module")
+def with_processes(data: Any) -> Iterator[Pool]:
+    pytest.importorskip("torch")
+    with Compute(nodes=2, plugins=[plugins.torch(processes=2)]) as pool:
+        yield pool
+
+
+def test_several_processes_of_each_node_are_one_group(with_processes: Pool) -> None:
+    weight = 2.0  # a value of the notebook goes along
+
+    @function
+    def total_of_all() -> tuple[int, int, float, str, int]:
+        import torch
+        import torch.distributed as group
+
+        value = torch.tensor([weight * (group.get_rank() + 1)])
+        group.all_reduce(value)
+        place, node = os.environ["LOCAL_RANK"], instance_info().node
+        return group.get_rank(), group.get_world_size(), value.item(), place, node
+
+    for _ in range(2):
+        assert total_of_all() @ with_processes == [
+            [(0, 4, 20.0, "0", 0), (1, 4, 20.0, "1", 0)],
+            [(2, 4, 20.0, "0", 1), (3, 4, 20.0, "1", 1)],
+        ]
+    assert in_a_group() >> with_processes is False
+
+
+def test_error_of_one_process_ends_the_others(
+    with_processes: Pool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    @function
+    def fail() -> None:
+        import torch.distributed as group
+
+        print("said by", group.get_rank(), flush=True)
+        if group.get_rank() == 3:
+            raise KeyError("of the last one")
+        group.barrier()
+
+    with pytest.raises(KeyError, match="of the last one") as caught:
+        fail() @ with_processes
+    assert "in process 1 of its node, rank 3" in str(caught.value.__notes__)
+    wait_until(lambda: "said by 3" in with_processes.logs())
+    assert [len(each) for each in total(1.0) @ with_processes] == [2, 2], "the pool goes on"
+
+
+def test_processes_for_gpus_that_are_not_there(data: Any) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there are GPUs")
+    gpu = plugins.torch(processes="gpu")
+    with Compute(nodes=1, plugins=[gpu]) as pool, pytest.raises(SkyError, match="has no GPU"):
+        total(1.0) @ pool
+
+
+def test_unknown_backend_and_number_of_processes() -> None:
     with pytest.raises(SkyUsageError, match="not a backend"):
         plugins.torch(backend="fast")
+    for count in (0, -1, 1.5, "cpu", True):
+        with pytest.raises(SkyUsageError, match="not a number of processes"):
+            plugins.torch(processes=count)  # type: ignore[arg-type]
 
 
 # -- joblib and scikit-learn -----------------------------------------------------------------------

@@ -73,9 +73,9 @@ class DirectClient(Client):
         }
         self._notification_handlers[NOTICE_MESSAGE] = self._take_notices
 
-    def _take_notices(self, message: Content) -> None:
-        self.on_notices(message["content"]["notices"])
-        self.on_silence(message["content"]["silent"])
+    def _take_notices(self, msg: Content) -> None:
+        self.on_notices(msg["content"]["notices"])
+        self.on_silence(msg["content"]["silent"])
 
     def _connect(self, *args: Any, **kwargs: Any) -> None:
         if self._private is not None and self._private.is_usable:

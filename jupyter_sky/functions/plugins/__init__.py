@@ -10,7 +10,7 @@ them when one is lost: the ``calls``, or their ``processes``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ...errors import SkyUsageError
 from ...translation import _
@@ -46,6 +46,7 @@ def torch(
     cuda: str | None = None,
     vision: str | None = None,
     audio: str | None = None,
+    processes: int | Literal["gpu"] | None = None,
 ) -> Torch:
     """Make the nodes a process group of PyTorch for each ``@``.
 
@@ -61,15 +62,21 @@ def torch(
         Install PyTorch from the index for this version of CUDA: ``cu128``.
     vision, audio
         Install these versions of torchvision and torchaudio.
+    processes
+        Processes on each node, all of one group: a number, or ``gpu`` for one for each GPU. They
+        are new ones for each call, with the environment of ``torchrun`` (``LOCAL_RANK`` ...), and
+        a node returns the list of what they return. Unless given a node is one process.
 
     Examples
     --------
     >>> with Compute(nodes=2, plugins=[torch()]) as compute:  # doctest: +SKIP
     ...     train() @ compute
+    >>> with Compute(nodes=2, plugins=[torch(processes="gpu")]) as compute:  # doctest: +SKIP
+    ...     [[first, *others], second_node] = train() @ compute
     """
     from .process_groups import Torch
 
-    return Torch(backend, version, timeout, cuda, vision, audio)
+    return Torch(backend, version, timeout, cuda, vision, audio, processes)
 
 
 def joblib(version: str | None = None) -> Joblib:

@@ -1,4 +1,4 @@
-"""Process groups of PyTorch: one process a node, with a store on the head node."""
+"""Process groups of PyTorch: one process a node, or several, with a store on the head node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from ...engines.controller.agent_server import listen_address
 from ...engines.node.instance import instance_info
@@ -16,6 +16,7 @@ from ...errors import SkyError, SkyUsageError
 from ...translation import _
 from ..image import Image
 from ..image_packages import PipIndex
+from .local_processes import LocalProcesses
 from .rendezvous import broadcast_id, exchange, is_restarted, require_single_slot
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Torch:
     cuda: str | None = None
     vision: str | None = None
     audio: str | None = None
+    processes: int | Literal["gpu"] | None = None
 
     group: ClassVar[GroupKind] = "calls"
     """A process may leave a group and enter another."""
@@ -49,6 +51,15 @@ class Torch:
             raise SkyUsageError(
                 _("plugins.torch(backend={backend!r}): not a backend").format(backend=self.backend),
                 hint=_("one of {backends}").format(backends=", ".join(BACKENDS)),
+            )
+
+        count = self.processes
+        if not (count in (None, "gpu") or (type(count) is int and count > 0)):
+            raise SkyUsageError(
+                _("plugins.torch(processes={count!r}): not a number of processes").format(
+                    count=count
+                ),
+                hint=_("a number, or 'gpu' for one for each GPU of the node"),
             )
 
     def image(self, image: Image | None) -> Image | None:
@@ -73,30 +84,53 @@ class Torch:
         """Raise SkyUsageError for pools that are not supported; warn of GPUs that are not used."""
         require_single_slot(pool, "torch")
         count = max(cluster.row.offer.get("gpu_count") or 0 for cluster in pool.clusters)
-        if count > 1:
+        if count > 1 and self.processes is None:
             text = _(
                 "plugins.torch() has one process on each node, which uses the first of {count:g} "
-                "GPUs: start one for each in the function, as torch.multiprocessing does, or take "
-                "machines with one"
+                'GPUs: plugins.torch(processes="gpu") has one for each'
             )
             warnings.warn(text.format(count=count), stacklevel=2)
 
     def around(self, call: Callable[[], T]) -> T:
         """Run a call in a process group of all nodes that were sent it."""
         if name := broadcast_id():
+            if self.processes is not None:
+                return self._run_processes(name, call)  # type: ignore[return-value]
             self._join(name)
         return call()
 
+    def _run_processes(self, name: str, call: Callable[[], T]) -> list[T]:
+        """Run a call in several processes of this node; return what each returns."""
+        torch, info = _import_torch(), instance_info()
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        count = gpus if self.processes == "gpu" else int(self.processes or 1)
+        if not count:
+            raise SkyError(
+                _("plugins.torch(processes='gpu'): node {node} has no GPU").format(node=info.node),
+                hint=_("processes=2 has two processes without one"),
+            )
+        limit = datetime.timedelta(seconds=self.timeout)
+        store = self._store(info.head_addr, info.head_port, limit) if info.is_head else None
+        told = exchange("torch-processes", (info.node, count, store.port if store else 0))
+        processes = LocalProcesses(
+            name,
+            count,
+            sum(each for node, each, _port in told if node < info.node),
+            sum(each for _node, each, _port in told),
+            info.head_addr,
+            max(port for _node, _count, port in told),
+            self.backend or ("nccl" if gpus >= count else "gloo"),
+            self.timeout,
+        )
+        if info.head_addr.startswith("127."):  # the name of this machine may lead elsewhere
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        return processes.run(call)
+
     def _join(self, name: str) -> None:
         """Join the group of all nodes; a new one unless all are still in the last."""
-        try:
-            import torch
-            import torch.distributed as group
-        except ImportError:
-            raise SkyError(
-                _("plugins.torch(): there is no torch on the node"),
-                hint=_('have it installed: Image(pip=["torch"])'),
-            ) from None
+        torch = _import_torch()
+        import torch.distributed as group
+
         info = instance_info()
         place = (info.node, info.total_nodes)
         current = (group.get_rank(), group.get_world_size()) if group.is_initialized() else None
@@ -148,6 +182,18 @@ class Torch:
             wait_for_workers=False,
             master_listen_fd=listener.detach(),
         )
+
+
+def _import_torch() -> Any:
+    try:
+        import torch
+        import torch.distributed
+    except ImportError:
+        raise SkyError(
+            _("plugins.torch(): there is no torch on the node"),
+            hint=_('have it installed: Image(pip=["torch"])'),
+        ) from None
+    return torch
 
 
 def listen(address: str, port: int) -> socket.socket:
