@@ -5,6 +5,7 @@ They hold the place and nothing else: a cloud's SDK is imported when machines ar
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -133,5 +134,18 @@ class Verda(ProviderSpec):
     _facts = facts.VerdaFacts
 
 
-Container = Local
-"""Nodes on this machine are processes that are held to their share of it, without an image."""
+class Container(Local):
+    """Machine of this notebook: nodes are processes held to their share of it, as with `Local`.
+
+    It is there so that code of Skyward runs; that no container is started is warned of.
+    """
+
+    def __init__(self, region: str | None = None, **others: object) -> None:
+        super().__init__(region, **others)
+        warnings.warn(
+            _(
+                "sky.Container(): no container is started and no image is used; nodes are "
+                "processes of this machine, as with sky.Local()"
+            ),
+            stacklevel=2,
+        )
