@@ -368,8 +368,13 @@ def test_random_graphs_in_a_world_of_trouble(quick_folder: Path, journal, seed: 
             for producer in task.after:
                 ends = [i for i, o in enumerate(world.order) if o == ("end", producer)]
                 assert ends[-1] < world.order.index(("send", task.name))
-    again = fold(RunState.begin(RunGraph(tasks)), journal.events("r"))
-    assert again.tasks == state.tasks
+    again = RunState.begin(RunGraph(tasks))
+    for event in journal.events("r"):
+        again = fold(again, [event])
+        indexed = {name: phase for phase, of_it in again.by_phase.items() for name in of_it}
+        open_tasks = {name: t.phase for name, t in again.tasks.items() if not t.phase.is_final}
+        assert indexed == open_tasks
+    assert again.tasks == state.tasks and again.is_over
 
 
 def test_a_controller_that_slept_cannot_go_on(journal, world) -> None:
