@@ -64,6 +64,50 @@ TITANIC: Tagged = {
         f"print(sorted([{', '.join(f'score_{name}' for name in _MODELS)}]))",
     ),
 }
+CIFAR: Tagged = {
+    "dataprocessing": (
+        "",
+        "train_set, test_set = fetch(train=True), fetch(train=False)\n"
+        "train_loader, test_loader = batches(train_set, 4), batches(test_set, 4)",
+    ),
+    "train": (
+        "dataprocessing",
+        "net = Net()\noptimizer = SGD(net.parameters(), rate)\nfor epoch in range(epochs):\n"
+        "    for images, labels in train_loader:\n        optimizer.zero_grad()\n"
+        "        loss = criterion(net(images), labels)\n        loss.backward()\n"
+        "        optimizer.step()",
+    ),
+    "testontest": (
+        "train",
+        "images, labels = next(iter(test_loader))\nguessed = net(images).max(1)\nprint(guessed)",
+    ),
+    "testwhole": (
+        "testontest",
+        "right = 0\nfor images, labels in test_loader:\n    guessed = net(images).max(1)\n"
+        "    right += (guessed == labels).sum()\nprint(right)",
+    ),
+}
+VACCINE: Tagged = {
+    "load_data": ("", "train, test = read('train'), read('test')\ntrain.head()"),
+    "preprocess_data": (
+        "load_data",
+        "columns = ['sequence', 'structure']\nwords = Tokenizer().fit('().ACGU')\n"
+        "count = len(words.index) + 1\n"
+        "def numbers(example):\n    return [words.numbers(text) for text in example]\n"
+        "x_train = [numbers(row) for row in train[columns].values]\n"
+        "y_train = train['reactivity'].values\nx_test = test[columns].values",
+    ),
+    "model_training": (
+        "preprocess_data",
+        "def build(length=107):\n    return Model(Embedding(count), Truncate(length))\n"
+        "model = build()\nhistory = model.fit(x_train, y_train)\nprint(history)",
+    ),
+    "evaluate_model": (
+        "model_training",
+        "longer = build(130)\nlonger.set_weights(model.get_weights())\n"
+        "print(longer.predict([numbers(row) for row in x_test]))",
+    ),
+}
 
 
 def _pipeline(steps: Tagged) -> Pipeline:
@@ -85,8 +129,15 @@ def _before(direct: Mapping[str, set[str]], step: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("steps", "order_alone"),
-    [(CANDIES, {("sack", "kid1")}), (MATRIX, set()), (IRIS, set()), (TITANIC, set())],
-    ids=["candies", "matrix", "iris", "titanic"],
+    [
+        (CANDIES, {("sack", "kid1")}),
+        (MATRIX, set()),
+        (IRIS, set()),
+        (TITANIC, set()),
+        (CIFAR, {("testontest", "testwhole")}),
+        (VACCINE, set()),
+    ],
+    ids=["candies", "matrix", "iris", "titanic", "cifar", "vaccine"],
 )
 def test_the_graph_is_that_of_its_authors_tags(
     steps: Tagged, order_alone: set[tuple[str, str]]
