@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ..executor.stored_values import StoredValue
@@ -14,6 +16,22 @@ from .kept_results import KeptResults, TaskResult
 
 _T = TypeVar("_T")
 _INSERT = "INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?)"
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """What a thread has found and is about to write, before it is stored.
+
+    Attributes
+    ----------
+    found
+        Result of each task that was asked for; None where there is none.
+    rows
+        Entries that are written together.
+    """
+
+    found: dict[str, TaskResult | None] = field(default_factory=dict)
+    rows: list[tuple[str, str, str, str]] = field(default_factory=list)
 
 
 class RunResults:
@@ -30,10 +48,7 @@ class RunResults:
     def __init__(self, run: str, kept: KeptResults) -> None:
         self._run, self._kept, self._db = run, kept, kept.database
         self._found: dict[str, TaskResult] = {}
-        self._absent: set[str] | None = None
-        """Tasks without a result, while no other process can write one."""
-        self._unwritten: list[tuple[str, str, str, str]] | None = None
-        """Rows that are written at the end of a transaction, within one."""
+        self._threads = threading.local()
         self._cells: dict[tuple[str, int], str] = {}
         self._keys: dict[str, TaskKey | None] = {}
 
@@ -41,14 +56,16 @@ class RunResults:
         """Return the result of a task; None before it has ended well."""
         if task in self._found:
             return self._found[task]
-        if self._absent is not None and task in self._absent:
-            return None
+        transaction = self._transaction
+        if transaction is not None and task in transaction.found:
+            return transaction.found[task]
         data = self._read(task, "result")
-        if data is not None:
-            self._found[task] = TaskResult.from_json(data)
-        elif self._absent is not None:
-            self._absent.add(task)
-        return self._found.get(task)
+        result = None if data is None else TaskResult.from_json(data)
+        if transaction is not None:
+            transaction.found[task] = result
+        elif result is not None:
+            self._found[task] = result
+        return result
 
     def save(self, task: str, values: Mapping[str, Any], **facts: Any) -> TaskResult:
         """Keep the values of a task.
@@ -80,8 +97,11 @@ class RunResults:
 
     def adopt(self, task: str, result: TaskResult) -> None:
         """Take a result whose values are kept: of an earlier run, or stored before."""
+        self._found.pop(task, None)
         self._write(task, "result", result.to_json(), durable=True)
-        self._found[task] = result
+        transaction = self._transaction
+        found = self._found if transaction is None else transaction.found
+        found[task] = result
 
     def load(self, task: str, name: str = "") -> Any:
         """Return a value of a task that has ended well.
@@ -169,22 +189,30 @@ class RunResults:
 
         Without `durable` the disk is not waited for, until `sync` or the next write that is.
         """
+        transaction = _Transaction()
 
         def write(db: sqlite3.Connection) -> _T:
-            self._absent, self._unwritten = set(), []
-            try:
-                value = work()
-                db.executemany(_INSERT, self._unwritten)
-                return value
-            finally:
-                self._absent = self._unwritten = None
+            value = work()
+            db.executemany(_INSERT, transaction.rows)
+            return value
 
+        self._threads.transaction = transaction
         try:
-            return self._db.transact(write, durable)
+            value = self._db.transact(write, durable)
         except BaseException:
-            self._found.clear()  # what was read may not be stored
-            self._cells.clear()
+            self._cells.clear()  # what was noted may not be stored
             raise
+        finally:
+            self._threads.transaction = None
+        self._found |= {
+            task: result for task, result in transaction.found.items() if result is not None
+        }
+        return value
+
+    @property
+    def _transaction(self) -> _Transaction | None:
+        """Transaction of this thread; what others do waits until it is over."""
+        return getattr(self._threads, "transaction", None)
 
     def sync(self) -> None:
         """Bring to the disk all that was written without waiting for it."""
@@ -192,16 +220,18 @@ class RunResults:
 
     def _read(self, task: str, kind: str) -> Any:
         query = "SELECT data FROM entry WHERE run = ? AND task = ? AND kind = ?"
-        if self._unwritten:
-            self._db.write(*((_INSERT, row) for row in self._unwritten), durable=True)
-            self._unwritten.clear()
+        transaction = self._transaction
+        if transaction is not None and transaction.rows:
+            self._db.write(*((_INSERT, row) for row in transaction.rows), durable=True)
+            transaction.rows.clear()
         rows = self._db.read(query, (self._run, task, kind))
         return json.loads(rows[0]["data"]) if rows else None
 
     def _write(self, task: str, kind: str, data: Any, durable: bool = False) -> None:
         """Write an entry; where it is durable, a power cut cannot take it back."""
         row = (self._run, task, kind, json.dumps(data))
-        if self._unwritten is None:
+        transaction = self._transaction
+        if transaction is None:
             self._db.write((_INSERT, row), durable=durable)
         else:
-            self._unwritten.append(row)
+            transaction.rows.append(row)
