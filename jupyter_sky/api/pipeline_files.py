@@ -102,6 +102,17 @@ def read_notebook(path: Path) -> tuple[dict[str, Any], Pipeline]:
         ) from None
 
 
+def make_checked_graph(
+    found: Pipeline, parameters: Mapping[str, Any], strict: bool | None, stacklevel: int = 3
+) -> RunGraph:
+    """Return what is to be run for the cells of a notebook; warn of what may be wrong with it."""
+    from ..pipelines.cell_body import make_notebook_graph
+
+    graph = make_notebook_graph(found, parameters, is_strict(strict))
+    warn_of(found, stacklevel)
+    return graph
+
+
 def is_strict(strict: bool | None) -> bool:
     """Return whether cells whose changes would be lost are refused: where nobody is there to see.
 
@@ -129,7 +140,7 @@ def plan_file(
     **settings: Any,
 ) -> Plan:
     """Return the plan of the graph of a notebook or task file, or of a part, as it would run."""
-    from ..pipelines.cell_body import make_notebook_dag, make_notebook_graph
+    from ..pipelines.cell_body import make_notebook_dag
     from ..pipelines.placing import place_graph
     from ..pipelines.task_body import make_graph
 
@@ -138,8 +149,7 @@ def plan_file(
         graph = make_graph(dag)  # what is wrong is said before anything is planned
         return place_graph(dag, part=choose_part(graph, request, {}, origin_of(dag)), **settings)
     __, found = read_notebook(path)
-    graph = make_notebook_graph(found, parameters, is_strict(strict))
-    warn_of(found)
+    graph = make_checked_graph(found, parameters, strict)
     part = choose_part(graph, request, cell_tasks(found, parameters), origin_of(path))
     return place_graph(make_notebook_dag(found, path.stem, parameters), part=part, **settings)
 

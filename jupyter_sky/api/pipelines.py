@@ -16,12 +16,11 @@ from ..translation import _
 from .pipeline_files import (
     cell_tasks,
     choose_part,
-    is_strict,
     is_task_file,
+    make_checked_graph,
     origin_of,
     read_dag,
     read_notebook,
-    warn_of,
     write_dag,
 )
 
@@ -212,7 +211,7 @@ def start_notebook(
     **settings: Any,
 ) -> PipelineRun:
     """Run the cells of a notebook as a graph, or a part of them, with `settings` of its plan."""
-    from ..pipelines.cell_body import make_notebook_dag, make_notebook_graph
+    from ..pipelines.cell_body import make_notebook_dag
     from ..pipelines.graph_parts import limit_graph, limit_settings
     from ..pipelines.placing import place_graph
     from ..pipelines.replanning import make_problem
@@ -220,8 +219,7 @@ def start_notebook(
 
     _register_view()
     source, found = read_notebook(path)
-    graph = make_notebook_graph(found, parameters, is_strict(strict))
-    warn_of(found, stacklevel=4)
+    graph = make_checked_graph(found, parameters, strict, stacklevel=5)
     dag = make_notebook_dag(found, path.stem, parameters)
     tasks = cell_tasks(found, parameters)
     if part := choose_part(graph, request, tasks, origin_of(path)):

@@ -14,6 +14,7 @@ from ..provisioner import record_observation
 from ..translation import _
 
 if TYPE_CHECKING:
+    from ..provider.values import Machine
     from ..store.store import ClusterRow
     from .cluster import ClusterHandle
 
@@ -43,34 +44,48 @@ def without_machine(row: ClusterRow, rank: int, ended: float) -> ClusterRow:
     return replace(row, machines=list(machines), price=price)
 
 
-def find_ended(cluster: ClusterHandle, ranks: Sequence[int]) -> dict[int, str]:
-    """Return those of some machines that have ended, by the word of their cloud, each with why.
+def give_up_ended(cluster: ClusterHandle, ranks: Sequence[int]) -> None:
+    """Give up those of some machines that have ended, by the word of their cloud.
 
     Raises
     ------
     SkyError
         The cloud does not answer.
     """
-    ids = {m["id"]: m["rank"] for m in cluster.row.machines if m["rank"] in ranks}
-    ended = [each for each in cluster.cloud.describe(list(ids)) if each.state == "ended"]
-    taken, other = _("its cloud has taken the machine away"), _("its machine has ended")
-    return {ids[each.id]: taken if each.preempted else other for each in ended}
+    machines = {m["id"]: m for m in _live_machines(cluster) if m["rank"] in ranks}
+    for report in cluster.cloud.describe(list(machines)) if machines else ():
+        if report.state == "ended":
+            taken, other = _("its cloud has taken the machine away"), _("its machine has ended")
+            why = taken if report.preempted else other
+            _give_up(cluster, machines[report.id], report, why)
 
 
 def give_up_machine(cluster: ClusterHandle, rank: int, why: str) -> None:
     """End a machine other than the head, its bill, and what is expected of it."""
-    machine = next((m for m in cluster.row.machines if m["rank"] == rank), None)
-    if machine is None or machine["state"] == "ended":
+    machine = next((m for m in _live_machines(cluster) if m["rank"] == rank), None)
+    if machine is None:
         return
-    ended, kind = time.time(), "ended"
+    report = None
     with contextlib.suppress(SkyError):
         (report,) = cluster.cloud.describe([machine["id"]])
-        if report.state == "ended":
-            ended, kind = report.ended or ended, "preempted" if report.preempted else kind
+    _give_up(cluster, machine, report, why)
+
+
+def _live_machines(cluster: ClusterHandle) -> list[dict[str, Any]]:
+    return [machine for machine in cluster.row.machines if machine["state"] != "ended"]
+
+
+def _give_up(
+    cluster: ClusterHandle, machine: dict[str, Any], report: Machine | None, why: str
+) -> None:
+    ended, kind = time.time(), "ended"
+    if report is not None and report.state == "ended":
+        ended, kind = report.ended or ended, "preempted" if report.preempted else kind
     with contextlib.suppress(SkyError):  # the reaper finds it
         cluster.cloud.terminate([machine["id"]])
     offer, seconds = Offer(**cluster.row.offer), max(0.0, ended - machine["started"])
     record_observation(kind, offer, seconds=seconds)
+    rank = machine["rank"]
     cluster.row = without_machine(cluster.row, rank, ended)
     with contextlib.suppress(SkyError):
         cluster.store.save_cluster(cluster.row)

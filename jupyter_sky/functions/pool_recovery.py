@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyCancelled, SkyError
-from ..executor.lost_machines import find_ended, give_up_machine, keep_without_losses
+from ..executor.lost_machines import give_up_ended, give_up_machine, keep_without_losses
 from ..executor.machine_notices import Notices, leaving_ranks
 from ..provider.register import find_facts
 from ..translation import _
@@ -165,8 +165,7 @@ class PoolRecovery:
                     del self._silent[cluster.row.name]
                     return
             with contextlib.suppress(SkyError):
-                for rank, why in find_ended(cluster, ranks).items():
-                    give_up_machine(cluster, rank, why)
+                give_up_ended(cluster, ranks)
             self._stopped.wait(ASK_SECONDS)
 
     def handle_lost_node(self, cluster: ClusterHandle, node: PoolNode, why: str) -> None:

@@ -177,9 +177,9 @@ class Batches:
 
     async def follow(self, actions: Sequence[Follow]) -> list[Event]:
         """Wait for the end of the cell that holds attempts; return what became of each."""
-        cell, first = self.cell_of(actions[0]), actions[0]
+        cell = self.cell_of(actions[0])
         if cell not in self._following:
-            self._following[cell] = asyncio.ensure_future(self._follow_cell(cell, first))
+            self._following[cell] = asyncio.ensure_future(self._follow_cell(cell, actions[0]))
         events = await asyncio.shield(self._following[cell])
         return [events[action.task] for action in actions]
 

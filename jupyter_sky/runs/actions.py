@@ -143,15 +143,18 @@ class World(Protocol):
         ...
 
     def together(self, actions: Sequence[Action]) -> Iterable[Sequence[Action]]:
-        """Return actions that are due in the groups in which they are carried out, all of them."""
-        ...
+        """Return actions that are due in the groups in which they are carried out, all of them.
+
+        Each is a group of its own unless a world says otherwise.
+        """
+        return [[action] for action in actions]
 
     async def perform_together(self, actions: Sequence[Action]) -> Mapping[Action, Sequence[Event]]:
         """Carry out a group of several actions; return what became of each.
 
         One that is left out is carried out by itself.
         """
-        ...
+        raise NotImplementedError("each action is carried out by itself")
 
     def prepare(self, run: str, graph: RunGraph, settings: Mapping[str, Any]) -> None:
         """Get to know the run whose actions are going to be asked for."""

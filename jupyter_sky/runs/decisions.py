@@ -23,10 +23,11 @@ from .actions import (
     Send,
     Stop,
 )
+from .cluster_state import ClusterPhase
 from .events import Event, Kind
 from .outlook import spent_usd
 from .room import Room
-from .state import ClusterPhase, RunState, fold
+from .state import RunState, fold
 from .task_state import UNFINISHED, Phase, TaskState
 from .triggers import find_causes, next_trigger, wants_prices
 
@@ -146,9 +147,10 @@ def _decide_clusters(state: RunState, now: float, run: str) -> Iterator[Event]:
             data = {"token": f"{run}/{name}/{number}", "offer": state.offers[name]}
             yield Event(Kind.CLUSTER_WANTED, name, now, data)
     up = {name for name, one in state.clusters.items() if one.phase is ClusterPhase.UP}
-    idle = up - _clusters_with_work(state, up)
-    for name in [name for name in state.clusters if name in idle]:
-        yield Event(Kind.DRAINED, name, now, {"token": state.clusters[name].token})
+    busy = _clusters_with_work(state, up)
+    for name, cluster in state.clusters.items():
+        if name in up and name not in busy:
+            yield Event(Kind.DRAINED, name, now, {"token": cluster.token})
 
 
 def _wanted_clusters(state: RunState) -> set[str]:

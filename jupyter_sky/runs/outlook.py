@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .state import FORCING, ClusterPhase, ClusterState, Refusal, RunState, TaskEstimate
-from .task_state import UNDER_WAY, Phase, TaskState
+from .cluster_state import ClusterPhase, ClusterState
+from .state import FORCING, Refusal, RunState
+from .task_state import UNDER_WAY, Phase, TaskEstimate, TaskState
 
 _BEGUN = frozenset({Phase.SENDING, Phase.RUNNING})
 
@@ -211,7 +212,7 @@ def _rest_hours(task: TaskState, estimate: TaskEstimate, now: float) -> float:
 def spent_usd(state: RunState, now: float) -> float:
     """Return USD that a run has cost: clusters, those that run until now, and transfers."""
     live = (
-        max(now - cluster.since, 0.0) / 3600 * cluster.usd_h
+        cluster.cost(now)
         for cluster in state.clusters.values()
         if cluster.phase is not ClusterPhase.GONE
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from .state import ClusterPhase, RunState
+from .cluster_state import ClusterPhase
+from .state import RunState
 from .task_state import UNDER_WAY
 
 BATCH_SECONDS = 1.0

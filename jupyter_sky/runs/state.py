@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any, Self
 
+from .cluster_state import ClusterPhase, ClusterState
 from .events import Event, Kind
 from .graph import RunGraph
 from .task_state import (
@@ -21,6 +21,7 @@ from .task_state import (
     UNDER_WAY,
     UNFINISHED,
     Phase,
+    TaskEstimate,
     TaskState,
 )
 
@@ -31,69 +32,6 @@ MOST_REFUSALS = 20
 """Refused clusters that a task survives."""
 FORCING = frozenset({"refused", "lost", "deadline", "budget"})
 """Kinds of causes for which a plan must be made; for others it is made where that gains enough."""
-
-
-class ClusterPhase(StrEnum):
-    """Phase of a cluster that a run has launched."""
-
-    LAUNCHING = "launching"
-    UP = "up"
-    DRAINING = "draining"
-    """It is being released."""
-    GONE = "gone"
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterState:
-    """State of a cluster.
-
-    Attributes
-    ----------
-    phase
-        What happens to it.
-    token
-        By which the cloud knows its launch, so that a launch is never made twice.
-    launches
-        Number of launches under its name.
-    offer
-        What is launched; values of JSON.
-    since
-        Unix time at which its last launch was wanted: from then on it is taken to cost money.
-    """
-
-    phase: ClusterPhase
-    token: str
-    launches: int = 1
-    offer: Any = None
-    since: float = 0.0
-
-    @property
-    def usd_h(self) -> float:
-        """Price, USD/h; 0 where it is not known."""
-        return (self.offer or {}).get("usd_h", 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class TaskEstimate:
-    """What a plan expects of a task on its offer.
-
-    Attributes
-    ----------
-    hours
-        Time of its work, with reading from and writing to stores.
-    boot_hours
-        Time until a new machine is ready.
-    move_hours, move_usd
-        Time until its inputs have come, and the price of its transfers.
-    gb
-        Size of its result, GB; None where nobody has said.
-    """
-
-    hours: float
-    boot_hours: float = 0.0
-    move_hours: float = 0.0
-    move_usd: float = 0.0
-    gb: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,14 +297,9 @@ def _move_cluster(start: ClusterPhase, end: ClusterPhase) -> _ClusterChange:
         if cluster.phase is start and cluster.token == event.data["token"]:
             state.clusters[event.subject] = replace(cluster, phase=end)
             if end is ClusterPhase.GONE:
-                state.usd += _cost(cluster, event.at)
+                state.usd += cluster.cost(event.at)
 
     return change
-
-
-def _cost(cluster: ClusterState, now: float) -> float:
-    """Return USD that a cluster has cost since its launch was wanted."""
-    return max(now - cluster.since, 0.0) / 3600 * cluster.usd_h
 
 
 def _refuse_cluster(state: RunState, event: Event) -> None:
@@ -384,7 +317,7 @@ def _end_cluster(state: RunState, event: Event) -> None:
         return
     state.clusters[event.subject] = replace(cluster, phase=ClusterPhase.GONE)
     if event.kind is Kind.CLUSTER_LOST:
-        state.usd += _cost(cluster, event.at)
+        state.usd += cluster.cost(event.at)
     trouble = {
         "kind": "refused" if event.kind is Kind.REFUSED else "lost",
         "cluster": event.subject,

@@ -1,4 +1,4 @@
-"""State of a task of a run, and its changes by events."""
+"""State of a task of a run, its changes by events, and what a plan expects of it."""
 
 from __future__ import annotations
 
@@ -100,6 +100,29 @@ class TaskState:
     begun_at: float = 0.0
     gb: float | None = None
     place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEstimate:
+    """What a plan expects of a task on its offer.
+
+    Attributes
+    ----------
+    hours
+        Time of its work, with reading from and writing to stores.
+    boot_hours
+        Time until a new machine is ready.
+    move_hours, move_usd
+        Time until its inputs have come, and the price of its transfers.
+    gb
+        Size of its result, GB; None where nobody has said.
+    """
+
+    hours: float
+    boot_hours: float = 0.0
+    move_hours: float = 0.0
+    move_usd: float = 0.0
+    gb: float | None = None
 
 
 TaskChange = Callable[[TaskState, Event], TaskState | None]

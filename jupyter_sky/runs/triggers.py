@@ -12,8 +12,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from .cluster_state import ClusterPhase
 from .outlook import forecast, is_held, spent_usd
-from .state import ClusterPhase, RunState
+from .state import RunState
 from .task_state import UNDER_WAY, UNFINISHED, Phase
 
 OVERRUN_SHARE, OVERRUN_SECONDS = 1.5, 600.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -45,6 +45,7 @@ from jupyter_sky.runs.actions import (
     Release,
     Send,
     Stop,
+    World,
 )
 from jupyter_sky.runs.controller import Controller
 from jupyter_sky.runs.events import Event, Kind
@@ -131,7 +132,7 @@ class _Machine:
     ended: float | None = None
 
 
-class SimulatedClouds:
+class SimulatedClouds(World):
     """World of a run on simulated machines.
 
     Parameters
@@ -177,12 +178,6 @@ class SimulatedClouds:
 
     def prepare(self, run: str, graph: RunGraph, settings: Mapping[str, Any]) -> None:
         """Know the run already."""
-
-    def together(self, actions: Sequence[Action]) -> Iterable[Sequence[Action]]:
-        return [[action] for action in actions]
-
-    async def perform_together(self, actions: Sequence[Action]) -> Mapping[Action, Sequence[Event]]:
-        raise NotImplementedError("each action is carried out by itself")
 
     async def perform(self, action: Action, task: RunTask | None) -> Sequence[Event]:
         """Carry out an action, in its time."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from jupyter_sky.runs.actions import (
     Release,
     Send,
     Stop,
+    World,
 )
 from jupyter_sky.runs.events import Event, Kind
 from jupyter_sky.runs.graph import RunGraph, RunTask
@@ -55,7 +56,7 @@ class Clock:
         return self.now
 
 
-class PretendedWorld:
+class PretendedWorld(World):
     """Clouds, engines and a store of results in one file.
 
     Parameters
@@ -97,12 +98,6 @@ class PretendedWorld:
 
     def prepare(self, run: str, graph: RunGraph, settings: Mapping[str, Any]) -> None:
         self.graph = graph
-
-    def together(self, actions: Sequence[Action]) -> Iterable[Sequence[Action]]:
-        return [[action] for action in actions]
-
-    async def perform_together(self, actions: Sequence[Action]) -> Mapping[Action, Sequence[Event]]:
-        raise NotImplementedError("each action is carried out by itself")
 
     async def perform(self, action: Action, task: RunTask | None) -> Sequence[Event]:
         for __ in range(5 if isinstance(action, Follow) else 1):

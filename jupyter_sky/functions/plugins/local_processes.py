@@ -97,6 +97,26 @@ class LocalProcesses:
             return [cloudpickle.loads(path.read_bytes()) for path in values]
 
 
+def begin_group(
+    backend: str,
+    name: str,
+    store: Any,
+    rank: int,
+    world_size: int,
+    limit: datetime.timedelta,
+) -> None:
+    """Make this process a rank of a group, whose name parts it from others in the store."""
+    import torch.distributed as group
+
+    group.init_process_group(
+        backend,
+        store=group.PrefixStore(name, store),
+        rank=rank,
+        world_size=world_size,
+        timeout=limit,
+    )
+
+
 def _run_one(place: int, processes: LocalProcesses, folder: str) -> None:
     """Run the call in this process, in the group."""
     import cloudpickle
@@ -104,23 +124,17 @@ def _run_one(place: int, processes: LocalProcesses, folder: str) -> None:
     import torch.distributed as group
 
     os.environ.update(processes.variables(place))
-    limit = datetime.timedelta(seconds=processes.timeout)
+    limit, rank = datetime.timedelta(seconds=processes.timeout), processes.first_rank + place
     if processes.backend == "nccl":
         torch.cuda.set_device(place)
     store = group.TCPStore(processes.address, processes.port, timeout=limit)
     try:
-        group.init_process_group(
-            processes.backend,
-            store=group.PrefixStore(processes.group, store),
-            rank=processes.first_rank + place,
-            world_size=processes.world_size,
-            timeout=limit,
-        )
+        begin_group(processes.backend, processes.group, store, rank, processes.world_size, limit)
         value = cloudpickle.loads(Path(folder, "call").read_bytes())()
         Path(folder, f"value-{place}").write_bytes(cloudpickle.dumps(value))
         group.destroy_process_group()
     except BaseException as error:
-        error.add_note(f"in process {place} of its node, rank {processes.first_rank + place}")
+        error.add_note(f"in process {place} of its node, rank {rank}")
         with contextlib.suppress(Exception):  # else the text of it is all that is known
             Path(folder, f"error-{place}").write_bytes(cloudpickle.dumps(error))
         raise

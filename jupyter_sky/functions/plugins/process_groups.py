@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from ...engines.controller.agent_server import listen_address
-from ...engines.node.instance import instance_info
+from ...engines.node.instance import InstanceInfo, instance_info
 from ...errors import SkyError, SkyUsageError
 from ...translation import _
 from ..image import Image
 from ..image_packages import PipIndex
-from .local_processes import LocalProcesses
+from .local_processes import LocalProcesses, begin_group
 from .rendezvous import broadcast_id, exchange, is_restarted, require_single_slot
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ class Torch:
                 _("plugins.torch(processes='gpu'): node {node} has no GPU").format(node=info.node),
                 hint=_("processes=2 has two processes without one"),
             )
-        limit = datetime.timedelta(seconds=self.timeout)
-        store = self._store(info.head_addr, info.head_port, limit) if info.is_head else None
+        store = self._own_store(info)
         told = exchange("torch-processes", (info.node, count, store.port if store else 0))
         processes = LocalProcesses(
             name,
@@ -122,8 +121,7 @@ class Torch:
             self.backend or ("nccl" if gpus >= count else "gloo"),
             self.timeout,
         )
-        if info.head_addr.startswith("127."):  # the name of this machine may lead elsewhere
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        _name_interface(info.head_addr)
         return processes.run(call)
 
     def _join(self, name: str) -> None:
@@ -141,8 +139,7 @@ class Torch:
         if group.is_initialized():
             group.destroy_process_group()
         backend = self.backend or ("nccl" if torch.cuda.is_available() else "gloo")
-        if info.head_addr.startswith("127."):  # the name of this machine may lead elsewhere
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        _name_interface(info.head_addr)
         if backend == "nccl":
             torch.cuda.set_device(0)
         self._begin(name, backend)
@@ -151,37 +148,40 @@ class Torch:
     def _begin(self, name: str, backend: str) -> None:
         import torch.distributed as group
 
-        info, limit = instance_info(), datetime.timedelta(seconds=self.timeout)
-        own_store = self._store(info.head_addr, info.head_port, limit) if info.is_head else None
+        info, own_store = instance_info(), self._own_store(instance_info())
         # told, not agreed on before: one who comes early must not meet those of the group before
         ports = exchange("torch-port", own_store.port if own_store is not None else 0)
-        store = own_store or group.TCPStore(info.head_addr, max(ports), timeout=limit)
-        group.init_process_group(
-            backend,
-            store=group.PrefixStore(name, store),
-            rank=info.node,
-            world_size=info.total_nodes,
-            timeout=limit,
-        )
+        store = own_store or group.TCPStore(info.head_addr, max(ports), timeout=self._limit)
+        begin_group(backend, name, store, info.node, info.total_nodes, self._limit)
 
-    @staticmethod
-    def _store(address: str, port: int, limit: datetime.timedelta) -> Any:
-        """Open the store of the group, on the announced port if it is free.
+    @property
+    def _limit(self) -> datetime.timedelta:
+        return datetime.timedelta(seconds=self.timeout)
+
+    def _own_store(self, info: InstanceInfo) -> Any:
+        """Open the store of the group on the head node, on the announced port if it is free.
 
         It accepts pickled objects from any client, and by default listens on all addresses.
         """
         from torch.distributed import TCPStore
 
-        listener = listen(address, port)
-        port = listener.getsockname()[1]
+        if not info.is_head:
+            return None
+        listener = listen(info.head_addr, info.head_port)
         return TCPStore(
-            address,
-            port,
+            info.head_addr,
+            listener.getsockname()[1],
             is_master=True,
-            timeout=limit,
+            timeout=self._limit,
             wait_for_workers=False,
             master_listen_fd=listener.detach(),
         )
+
+
+def _name_interface(address: str) -> None:
+    """Have gloo use the loopback interface where the head node is reached by it."""
+    if address.startswith("127."):  # the name of this machine may lead elsewhere
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
 def _import_torch() -> Any:
