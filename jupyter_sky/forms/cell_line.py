@@ -133,6 +133,10 @@ def write(source: str, fields: Fields | None) -> str:
     return f"{found.before}{head}{found.tail}{found.after}"
 
 
+_NEEDED = {"allow_failures": "map"}
+"""Fields that mean something only beside another."""
+
+
 def check(fields: Fields, aliases: Mapping[str, str] = _NONE) -> dict[str, tuple[str, str]]:
     """Return mistakes in fields: message and hint by key.
 
@@ -143,7 +147,9 @@ def check(fields: Fields, aliases: Mapping[str, str] = _NONE) -> dict[str, tuple
     """
     values, errors = _drop_empty(fields.values), {}
     for key, value in values.items():
-        if error := _find_line_errors(" ".join(_format_options({key: value}))):
+        needed = _NEEDED.get(key, "")
+        alone = {key: value} | ({needed: values[needed]} if needed in values else {})
+        if error := _find_line_errors(" ".join(_format_options(alone))):
             errors[key] = error
     if errors:
         return errors

@@ -107,6 +107,13 @@ def _double(text: str) -> str:
 BODIES = st.sampled_from(["", "x = 1", "\nprint(x)\n", "%%bash\nls", "# %%sky --cpus 9\n1"])
 
 
+def test_field_that_needs_another_is_checked_with_it() -> None:
+    assert check(Fields({"map": "lr=[1,2]", "allow_failures": "1"})) == {}
+    assert "no tasks of --map" in check(Fields({"allow_failures": "1"}))["allow_failures"][0]
+    found = check(Fields({"map": "lr=[1,2]", "allow_failures": "many"}))
+    assert list(found) == ["allow_failures"] and "not understood" in found["allow_failures"][0]
+
+
 @given(fields(), BODIES)
 @settings(max_examples=60)
 def test_written_line_is_read_back(asked, body):
