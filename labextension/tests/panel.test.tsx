@@ -107,7 +107,7 @@ describe('the panel', () => {
       ]);
       added.dispose();
       await screen.findByText('train');
-      expect(gone).toHaveBeenCalledOnce();
+      await vi.waitFor(() => expect(gone).toHaveBeenCalledOnce());
     });
   });
 

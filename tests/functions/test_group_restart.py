@@ -16,7 +16,8 @@ from jupyter_sky.errors import SkyTaskLost
 from jupyter_sky.functions import plugins
 from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.pool import Pool
-from tests.functions.test_plugins import added_up, gathered, speaks_pmi, total
+from tests.functions.test_plugins import added_up, gathered, speaks_pmi
+from tests.functions.test_torch import total
 
 pytestmark = pytest.mark.slow
 

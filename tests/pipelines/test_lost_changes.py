@@ -21,6 +21,12 @@ CELLS = (
 FOUND = "clean changes train in place, and fit reads it unchanged"
 
 
+@pytest.fixture(autouse=True)
+def _no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No notebook: other tests of this process may have left a shell."""
+    monkeypatch.setattr("IPython.get_ipython", lambda: None)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return Path(eval(write_notebook(tmp_path, *CELLS)))
