@@ -116,6 +116,7 @@ stage "codespell" codespell
 stage "pyright" pyright
 stage "import floors" lint-imports --no-cache
 stage "labextension" labextension
+stage "texts for users" python -m tests.translation.check
 stage "azurite" azurite
 if [[ $# -gt 0 ]]; then
   stage "tests" pytest ${fast:+-m "not slow"} "$@"

@@ -13,6 +13,12 @@ from tests.conftest import Notebook, wait_until
 
 pytestmark = pytest.mark.slow
 
+ASK_CONTROLLER = """
+from jupyter_sky.executor import session
+(cluster,) = session.current().clusters.connected.values()
+cluster.connection.ask_controller("hello")
+"""
+
 
 @pytest.fixture(scope="module", autouse=True)
 def reopened(notebook: Notebook, data_dir: Path) -> Iterator[None]:
@@ -24,6 +30,8 @@ def reopened(notebook: Notebook, data_dir: Path) -> Iterator[None]:
     notebook.run("%%sky --bg endless -o never\ntime.sleep(600)")
     store = Store.open(data_dir)
     wait_until(lambda: {"longrun", "broken", "endless"} <= {run.name for run in store.runs()})
+    # a row is written before its cell is sent: without this, the kernel may die in between
+    assert notebook.run(ASK_CONTROLLER).status == "ok"
     notebook.crash()
     notebook.start()
     yield

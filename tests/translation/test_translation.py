@@ -150,23 +150,3 @@ def test_texts_for_users_are_found_and_wrapped() -> None:
     assert "for number, __ in" in wrapped and "from ..translation import _\n" in wrapped
     assert not list(texts(path, ast.parse(wrapped)))
     assert wrap(path, wrapped) == (wrapped, [])
-
-
-@pytest.mark.slow
-def test_all_texts_pass_the_translation_function() -> None:
-    from tests.benchmarks.newcomer_strings import list_untranslated
-
-    assert list_untranslated() == []
-
-
-@pytest.mark.slow
-def test_template_is_that_of_the_sources() -> None:
-    from babel.messages.pofile import read_po
-
-    from tests.translation.catalogue import TEMPLATE, extract_catalogue
-
-    with TEMPLATE.open("rb") as file:
-        kept = {message.id for message in read_po(file)}
-    assert {message.id for message in extract_catalogue()} == kept, (
-        "python -m tests.translation.catalogue"
-    )

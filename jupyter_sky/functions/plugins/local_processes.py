@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ...translation import _
+
 T = TypeVar("T")
 
 
@@ -134,7 +136,9 @@ def _run_one(place: int, processes: LocalProcesses, folder: str) -> None:
         Path(folder, f"value-{place}").write_bytes(cloudpickle.dumps(value))
         group.destroy_process_group()
     except BaseException as error:
-        error.add_note(f"in process {place} of its node, rank {rank}")
+        error.add_note(
+            _("in process {place} of its node, rank {rank}").format(place=place, rank=rank)
+        )
         with contextlib.suppress(Exception):  # else the text of it is all that is known
             Path(folder, f"error-{place}").write_bytes(cloudpickle.dumps(error))
         raise
