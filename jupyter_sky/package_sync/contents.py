@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -141,10 +142,11 @@ def _editable(
 def editable_modules(distribution: metadata.Distribution, record: InstallRecord) -> set[str]:
     """Return the top-level modules that an editable distribution provides."""
     names = {name for name in (distribution.read_text("top_level.txt") or "").split() if name}
-    for root, mapped in _roots(distribution):
-        names |= mapped
-        if not names and root is not None and record.source is not None:
-            names |= _modules_in(root, is_project=root.resolve() == record.source.resolve())
+    roots, mapped = _roots(distribution)
+    names |= mapped
+    for root in roots:
+        if not names and record.source is not None:
+            names |= _modules_in(root, is_project=root == record.source.resolve())
     return names - {"__pycache__"}
 
 
@@ -155,13 +157,14 @@ def provides_module(
     if record.source is None:
         return False
     places = _module_paths(module, record.source)
-    roots = {root.resolve() for root, __ in _roots(distribution) if root is not None}
-    mapped = {name for __, names in _roots(distribution) for name in names}
+    roots, mapped = _roots(distribution)
     return bool(places) and (module in mapped or any(p.parent.resolve() in roots for p in places))
 
 
-def _roots(distribution: metadata.Distribution) -> Iterator[tuple[Path | None, set[str]]]:
-    """Yield folders that an editable installation adds, and names that its finder maps."""
+@lru_cache(maxsize=64)  # of an installation, whose object is made anew when that changes
+def _roots(distribution: metadata.Distribution) -> tuple[tuple[Path, ...], Set[str]]:
+    """Return the folders that an editable installation adds, and the names its finder maps."""
+    roots, mapped = list[Path](), set[str]()
     for entry in distribution.files or ():
         path = Path(str(distribution.locate_file(entry)))
         if len(entry.parts) != 1 or not path.is_file():
@@ -169,9 +172,10 @@ def _roots(distribution: metadata.Distribution) -> Iterator[tuple[Path | None, s
         if entry.suffix == ".pth":
             for line in path.read_text(errors="replace").splitlines():
                 if line.strip() and not line.startswith(("import ", "import\t", "#")):
-                    yield Path(line.strip()), set()
+                    roots.append(Path(line.strip()).resolve())
         elif entry.name.startswith("__editable__") and entry.suffix == ".py":
-            yield None, _finder_mapping(path)
+            mapped |= _finder_mapping(path)
+    return tuple(roots), mapped
 
 
 def _finder_mapping(finder: Path) -> set[str]:

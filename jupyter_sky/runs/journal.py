@@ -35,6 +35,17 @@ _MIGRATIONS = (
         at REAL NOT NULL
     );
     """,
+    # what is read with each event before the graph: behind it SQLite reads all pages of that
+    """
+    CREATE TABLE small_first (
+        name TEXT PRIMARY KEY, made REAL NOT NULL, epoch INTEGER NOT NULL DEFAULT 0,
+        owner TEXT NOT NULL DEFAULT '', settings TEXT NOT NULL, graph TEXT NOT NULL
+    );
+    INSERT INTO small_first
+        SELECT name, made, epoch, owner, settings, graph FROM run ORDER BY rowid;
+    DROP TABLE run;
+    ALTER TABLE small_first RENAME TO run;
+    """,
 )
 WISHES = (Kind.CANCEL, Kind.PAUSE, Kind.RESUME)
 

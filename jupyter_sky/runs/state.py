@@ -101,8 +101,8 @@ class RunState:
         Number of tasks that have failed for good, by group.
     has_failed
         Whether a task has failed for good that may not.
-    sizes
-        Size of each result that is known, GB.
+    resized
+        Size that was planned of each result which has another one, GB.
     batched
         Number and hours of the tasks that may be sent with others and ended well, by cluster.
     """
@@ -134,7 +134,7 @@ class RunState:
     fail_fast: bool = False
     failures: dict[str, int] = field(default_factory=dict)
     has_failed: bool = False
-    sizes: dict[str, float] = field(default_factory=dict)
+    resized: dict[str, float] = field(default_factory=dict)
     batched: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     @classmethod
@@ -208,7 +208,7 @@ class RunState:
             estimates=dict(self.estimates),
             refused=dict(self.refused),
             failures=dict(self.failures),
-            sizes=dict(self.sizes),
+            resized=dict(self.resized),
             batched=dict(self.batched),
         )
 
@@ -265,7 +265,9 @@ def _set_task(state: RunState, name: str, task: TaskState) -> None:
         state.by_phase[task.phase].setdefault(name)
         return
     if task.phase is Phase.SUCCEEDED and task.gb:
-        state.sizes[name] = task.gb
+        estimate = state.estimates.get(name)
+        if estimate and estimate.gb and estimate.is_resized(task.gb):
+            state.resized[name] = estimate.gb
     if task.phase is Phase.SUCCEEDED and not task.stored and state.may_be_batched(name):
         cluster = state.placement.get(name, "")
         count, hours = state.batched.get(cluster, (0, 0.0))

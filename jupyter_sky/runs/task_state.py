@@ -102,6 +102,10 @@ class TaskState:
     place: str = ""
 
 
+SIZE_FACTOR = 2.0
+"""A result has another size when it is so many times larger or smaller than was said."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskEstimate:
     """What a plan expects of a task on its offer.
@@ -123,6 +127,10 @@ class TaskEstimate:
     move_hours: float = 0.0
     move_usd: float = 0.0
     gb: float | None = None
+
+    def is_resized(self, gb: float) -> bool:
+        """Return whether a result of this many GB has another size than was said."""
+        return bool(self.gb and not 1 / SIZE_FACTOR < gb / self.gb < SIZE_FACTOR)
 
 
 TaskChange = Callable[[TaskState, Event], TaskState | None]

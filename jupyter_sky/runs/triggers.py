@@ -21,8 +21,6 @@ OVERRUN_SHARE, OVERRUN_SECONDS = 1.5, 600.0
 """A task runs for too long from so many times its estimate on, and so much time more than that."""
 ENDED_SHARE = 0.1
 """A task has ended sooner or later than planned from such a share of its estimate on."""
-SIZE_FACTOR = 2.0
-"""A result has another size when it is so many times larger or smaller than was said."""
 PRICE_FACTOR = 1.2
 """A price has risen when it is so many times that of the plan."""
 REVIEW_SECONDS = 600.0
@@ -112,11 +110,9 @@ def _unforced(state: RunState, now: float) -> Iterator[Cause]:
             key = f"overrun/{name}/{task.attempts}"
             facts = {"seconds": now - task.begun_at, "planned": estimate.hours * 3600}
             yield {"kind": "overrun", "key": key, "task": name, **facts}
-    for name, gb in state.sizes.items():
-        planned_gb = state.estimates[name].gb if name in state.estimates else None
-        if planned_gb and not 1 / SIZE_FACTOR < gb / planned_gb < SIZE_FACTOR:
-            facts = {"gb": gb, "planned": planned_gb}
-            yield {"kind": "size", "key": f"size/{name}", "task": name, **facts}
+    for name, planned_gb in state.resized.items():
+        facts = {"gb": state.tasks[name].gb, "planned": planned_gb}
+        yield {"kind": "size", "key": f"size/{name}", "task": name, **facts}
     yield from _risen_prices(state)
 
 
