@@ -27,6 +27,7 @@ KEYS = {
     "figure11 =": "figure11",
     "table1 =": "table1",
     "kept =": "kept",
+    "nbody =": "nbody",
 }
 
 
@@ -127,6 +128,15 @@ def test_machines_are_kept_up_to_the_cap(cells: dict[str, Any]) -> None:
     assert (figure["planned"] < figure["new for each job"]).all()
     long = figure.loc["jobs of 4 h"]
     assert 0.05 < 1 - long["planned"] / long["always kept"] < 0.15, "the text says a tenth"
+
+
+def test_nbody_program_is_explored_run_and_plotted(cells: dict[str, Any]) -> None:
+    drift = table(cells["nbody"]).drift
+    assert len(drift) == 6 and (drift > 0).all()
+    assert drift.iloc[:2].mean() < drift.iloc[-2:].mean(), "smaller steps drift less"
+    assert "least" in printed(cells["nbody"])
+    shown = [o for o in cells["nbody"].outputs if o.output_type == "display_data"]
+    assert any("image/png" in out.data for out in shown)
 
 
 def test_notebook_is_kept_without_outputs() -> None:

@@ -22,6 +22,7 @@ from .exploration import (
     candidate_shapes,
     choose_shape,
     explore_next,
+    shape_key,
 )
 from .outlook import BOOT_HOURS
 
@@ -70,6 +71,15 @@ class Explorer:
     def measure(self, key: ShapeKey, hours: float) -> None:
         """Take in the run time of a job."""
         self.times = self.times.measure(*key, hours)
+
+    def measured_hours(self) -> dict[Shape, float]:
+        """Return the mean run time (hours) on each shape that was measured and can be had."""
+        known = {
+            shape: self.times.mean(shape_key(shape))
+            for shape in self.shapes
+            if shape_key(shape) not in self.refused
+        }
+        return {shape: hours for shape, hours in known.items() if hours is not None}
 
     def choose(self) -> tuple[Shape, str]:
         """Return the shape with the least expected cost, and a sentence on it.

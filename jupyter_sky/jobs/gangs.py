@@ -78,4 +78,5 @@ def make_gang_runner(app: App) -> Callable[..., list[JobOutcome]]:
 
     if isinstance(app, FunctionApp):
         run.__module__ = getattr(app.function, "__module__", run.__module__)
+    run.__qualname__ = app.name  # notices name it
     return run

@@ -26,11 +26,11 @@ from .application import App
 from .backlog import MachineKind
 from .exploration import AppTimes, shape_key
 from .explorer import Explorer, find_shapes, narrow_to
-from .fleet_plan import FIRST_GROUPS
+from .fleet_plan import FIRST_GROUPS, machine_kind
 from .job_forecast import DegradedOption
 from .machine_group import MachineGroup
-from .on_demand import on_demand_option
-from .outlook import FleetView, view_groups
+from .on_demand import MOST_GROUPS, on_demand_option
+from .outlook import BOOT_HOURS, FleetView, view_groups
 from .values import BagSettings, JobOutcome, OpenJob
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class GroupFleet:
         self._keep_times: Callable[[AppTimes], None] = lambda times: None
         self._explorer: Explorer | None = None
         self._measured: Shape | None = None
+        self._types: dict[Shape, float] = {}  # those that run the app, with their mean hours
         self._groups: list[MachineGroup] = []
         self._ended: list[MachineGroup] = []
         self._error: SkyError | None = None
@@ -215,6 +216,7 @@ class GroupFleet:
             return
         best, text = explorer.choose()
         self._events.append(text)
+        self._types = explorer.measured_hours()
         self._explorer = None
         self._resources = narrow_to(self._resources, best)
         self._keep_only(best)
@@ -298,19 +300,47 @@ class GroupFleet:
         return replace(found, most=len(found.ages)) if is_refused else found
 
     def alternatives(self) -> tuple[DegradedOption, ...]:
-        """Return the same machines on demand, where these are spot machines."""
-        return on_demand_option(self._resources, self._resources.nodes)
+        """Return the other types that were measured, and machines on demand in place of spot."""
+        asked = self._resources
+        return (*self._other_types(), *on_demand_option(asked, asked.nodes))
+
+    def _other_types(self) -> tuple[DegradedOption, ...]:
+        """Return the measured types beside the one that machines are now added of."""
+        asked = self._resources
+        now = next((shape for shape in self._types if narrow_to(asked, shape) == asked), None)
+        if now is None:
+            return ()
+        ratios = {shape: hours / self._types[now] for shape, hours in self._types.items()}
+        return tuple(
+            DegradedOption(
+                machine_kind(shape.offer, shape.nodes, BOOT_HOURS, ratio=ratio), MOST_GROUPS
+            )
+            for shape, ratio in ratios.items()
+            if shape != now
+        )
 
     def grow(self, slots: int, kind: MachineKind | None = None) -> None:
         """Launch groups, so that there are so many; return at once."""
         with self._lock:
             if self._explorer is not None:
                 return
-            others = self.alternatives() if kind is not None else ()
-            if kind is not None and any(kind.name == each.kind.name for each in others):
-                self._resources = replace(self._resources, spot=False)
-                self._events.append(_("machines on demand are added, to keep the deadline"))
+            if kind is not None:
+                self._take_kind(kind)
             self._wanted = max(self._wanted, slots)
+
+    def _take_kind(self, kind: MachineKind) -> None:
+        """Add machines of another kind from now on, where it is one of the alternatives."""
+        shape = next((shape for shape in self._types if shape.offer.place == kind.name), None)
+        if shape is not None:
+            self._resources = narrow_to(self._resources, shape)
+            self._events.append(
+                _("machines of another type are added, to keep the deadline: {shape}").format(
+                    shape=shape
+                )
+            )
+        elif any(kind.name == each.kind.name for each in self.alternatives()):
+            self._resources = replace(self._resources, spot=False)
+            self._events.append(_("machines on demand are added, to keep the deadline"))
 
     def exchange(self, age: float) -> None:
         """Let groups end that have lived for so many hours; others take their place."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 MESSAGE_SECONDS = 1.0
 """Time after which a machine begins no further job of a message."""
+STOP_SECONDS = 5.0
+"""Time for a job's nodes to stop once one has failed; then their engines are restarted."""
 LOSSES = 1_000_000
 """Losses of machines after which a job is given up: none, as they are not its fault."""
 
@@ -97,7 +99,7 @@ class MachineGroup:
             plugins = (*plugins, CommandWorld())
         compute = Compute(
             worker=Worker(1),
-            options=Options(console=False),
+            options=Options(console=False, cancel_grace=STOP_SECONDS),
             image=self._around.get("image"),
             plugins=plugins,
         )

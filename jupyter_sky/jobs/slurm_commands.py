@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import SkyError, SkyNodeLost, SkyTaskLost, SkyUsageError
 from ..resources import Resources
@@ -80,17 +80,24 @@ def batch_options(resources: Resources, timeout: float | None, more: str = "") -
     >>> batch_options(Resources.parse(cpus=4, memory=8, gpus="A100:2"), 90.0, "-p short")
     ['--cpus-per-task=4', '--mem=8192M', '--gres=gpu:A100:2', '--time=2', '-p', 'short']
     """
-    for flag, value in (
-        ("--cloud", resources.clouds),
-        ("--spot", resources.spot),
-        ("--region", resources.region),
-        ("--instance-type", resources.instance_type),
-    ):
-        if value:
-            raise SkyUsageError(
-                _("--slurm and {flag} cannot be given together").format(flag=flag),
-                hint=_('Slurm decides on the nodes: --sbatch "--partition short" and the like'),
-            )
+    rest = replace(
+        resources,
+        cpus=None,
+        memory=None,
+        gpu=None,
+        gpu_count=0,
+        gpu_at_least=False,
+        nodes=1,
+        spot=resources.spot or None,
+    )
+    flags = rest.command_line().split()[:1]
+    if resources.gpu_form:
+        flags.append(f"--gpus {resources.gpu}-{resources.gpu_form}")
+    if flags:
+        raise SkyUsageError(
+            _("--slurm and {flag} cannot be given together").format(flag=flags[0]),
+            hint=_('Slurm decides on the nodes: --sbatch "--partition short" and the like'),
+        )
     found = []
     if resources.nodes > 1:
         found += [f"--nodes={resources.nodes}", "--ntasks-per-node=1"]

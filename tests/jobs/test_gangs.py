@@ -10,6 +10,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.config.settings import Sky
+from jupyter_sky.errors import SkyBagFailed
 from jupyter_sky.executor import session as sessions
 from tests.conftest import clean
 
@@ -53,3 +54,21 @@ def test_mpi_command_runs_over_nodes(folder: Path) -> None:
     # that of either rank, whichever is first
     assert frame.state[1] == "failed" and "the command ended with code" in frame.error[1]
     assert frame.machine[0] == "this machine, 2 nodes"
+
+
+def test_mpi_function_runs_over_nodes(folder: Path) -> None:
+    def ring(n: int) -> dict[str, int]:
+        from mpi4py import MPI
+
+        world = MPI.COMM_WORLD
+        if n < 0 and world.rank == 1:
+            raise ValueError("no such number")
+        return {"total": world.allreduce(n + world.rank), "ranks": world.size}
+
+    jobs = [{"n": 1}, {"n": -1}, {"n": 10}]  # rank 0 of the second one waits in MPI
+    mpi = [sky.plugins.mpi()]
+    bag = sky.bag(ring, jobs, resources="--cloud local --nodes 2", machines=2, plugins=mpi)
+    with pytest.raises(SkyBagFailed, match="no such number"):
+        bag.wait(170)
+    assert bag.results() == {0: {"total": 3, "ranks": 2}, 2: {"total": 21, "ranks": 2}}
+    assert list(bag.frame().state) == ["succeeded", "failed", "succeeded"]

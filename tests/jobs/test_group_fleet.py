@@ -79,4 +79,14 @@ def test_types_are_measured_and_the_cheapest_runs_the_rest(
     assert fleet.describe(last.rank)[0] == "n8"
     assert set(kept[-1].hours) == {("n16", 1), ("n8", 1), ("n4", 1)}
     assert any("runs the rest" in text for text in fleet.take_events())
+    others = {option.kind.name: option.kind for option in fleet.alternatives()}
+    assert others.keys() == {"gcp r n16 spot", "gcp r n4 spot"}
+    assert others["gcp r n16 spot"].ratio == pytest.approx(30 / 40)
+    assert others["gcp r n4 spot"].ratio == pytest.approx(400 / 40)
+    fleet.grow(3, others["gcp r n16 spot"])  # as the plan says where the deadline needs it
+    wait_until(lambda: fleet.slots == 3, "another one is launched")
+    assert [group.place for group in fleet._groups] == ["n8", "n8", "n16"]
+    assert any("another type" in text for text in fleet.take_events())
+    ratios = sorted(option.kind.ratio for option in fleet.alternatives())
+    assert ratios == pytest.approx([40 / 30, 400 / 30])
     fleet.end()

@@ -12,6 +12,7 @@ import pytest
 import jupyter_sky as sky
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.executor import session as sessions
+from jupyter_sky.jobs.bag_run import BagRun
 from tests.conftest import clean, wait_until
 from tests.emulators.hosts import USABLE
 from tests.emulators.loopback import Loopback, loopback
@@ -62,3 +63,43 @@ def test_jobs_of_a_machine_that_is_taken_run_elsewhere(cloud: Loopback) -> None:
     assert 0 < bag.report().usd < 5
     assert bag.report().losses >= 1
     wait_until(lambda: not cloud.machines(), "every machine was given back")
+
+
+def simulate(n: int, hours: float) -> int:
+    """Work; what it needs does not depend on the machine, so that the smallest costs least."""
+    time.sleep(0.5)
+    return n
+
+
+def test_types_are_measured_and_the_cheapest_runs_the_rest(cloud: Loopback) -> None:
+    def run(name: str, jobs: int) -> BagRun:
+        return sky.bag(
+            simulate,
+            [{"n": n, "hours": 0.001} for n in range(jobs)],  # one of an hour takes 500 s
+            resources="--cloud aws --spot --cpus 2",
+            machines=1,
+            name=name,
+            explore=True,
+            size="hours",
+        ).wait(170)
+
+    bag = run("explored", 40)
+    assert bag.results() == {n: n for n in range(40)}
+    launched = sorted(cloud.api.bills(), key=lambda bill: bill["began"])
+    launched = [bill for bill in launched if "bag-explored" in bill["tags"]["Name"]]
+    types = [bill["instance_type"] for bill in launched]
+    vcpus = [vcpus_of(each) for each in types]
+    assert len(vcpus) == 3 and vcpus == sorted(vcpus, reverse=True), "in descending size"
+    (told,) = [text for __, text in bag.events() if "measured on 3 types" in text]
+    assert f"{types[2]} spot runs the rest" in told
+    assert bag.frame().machine.iloc[-1].endswith(f"{types[2]} spot")
+
+    again = run("known", 4)
+    assert set(again.frame().machine.str.split().str[-2]) == {types[2]}, "what was learned is kept"
+    wait_until(lambda: not cloud.machines(), "every machine was given back")
+
+
+def vcpus_of(instance_type: str) -> float:
+    """Return the vCPUs of a type of AWS, from the catalog."""
+    (offer, *_others) = sky.offers(cloud="aws", instance_type=instance_type)
+    return offer.vcpus

@@ -90,6 +90,8 @@ def test_what_slurm_refuses_is_told(batch: Slurm) -> None:
         bag.wait(60)
     with pytest.raises(sky.SkyUsageError, match="--slurm and --spot"):
         sky.bag("true", 2, slurm=True, resources="--spot")
+    with pytest.raises(sky.SkyUsageError, match="--slurm and --gpus A100-SXM"):
+        sky.bag("true", 2, slurm=True, resources="--gpus A100-SXM:8")
 
 
 def test_shell_submits_to_slurm(batch: Slurm, tmp_path: Path) -> None:
