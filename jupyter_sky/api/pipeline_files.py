@@ -229,11 +229,12 @@ def _limit_preview(found: dict[str, str], part: GraphPart | None) -> dict[str, s
 def _preview(graph: RunGraph, origin: str) -> dict[str, str]:
     from ..config.settings import Sky
     from ..pipelines.reuse import Reuse, describe
-    from ..pipelines.run_storage import open_kept
+    from ..pipelines.run_storage import open_kept, open_shared
 
-    kept = open_kept(Path(Sky.load().data_dir))
+    config = Sky.load()
+    kept = open_kept(Path(config.data_dir))
     try:
-        judged = Reuse(graph, kept, origin).preview()
+        judged = Reuse(graph, kept, origin, shared=open_shared(config, kept)).preview()
         return {name: describe(each) for name, each in judged.items()}
     finally:
         kept.close()

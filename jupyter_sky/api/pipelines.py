@@ -100,13 +100,15 @@ def _start_graph(
 
     _register_view()
     session, origin = _sessions.current(), origin_of(dag)
+    # results that come here may come several at a time
+    is_batched = session.config.trust and not session.config.results
     # what cannot be run is said before anything is planned
-    graph = make_graph(dag, is_batched=session.config.trust)
+    graph = make_graph(dag, is_batched=is_batched)
     plan = part = None
     if not request or any(data.is_anywhere for task in dag for data in task.outputs):
         plan = place_graph(dag, **settings)
         if stores := choose_stores(dag, plan):
-            graph = make_graph(dag, stores, is_batched=session.config.trust)
+            graph = make_graph(dag, stores, is_batched=is_batched)
     if part := choose_part(graph, request, {}, origin):
         graph, plan = part.graph, place_graph(dag, part=part, **settings)
     assert plan is not None

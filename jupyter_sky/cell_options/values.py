@@ -32,11 +32,14 @@ class CellOutput:
     ----------
     uri
         Address of a store in which the value is kept, or `SCRATCH`; empty to keep it on its engine.
+    large_only
+        Whether a value that fits a message comes all the same, and is not stored.
     """
 
     name: str
     keep: bool = False
     uri: str = ""
+    large_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

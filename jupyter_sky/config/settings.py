@@ -108,6 +108,12 @@ class Sky(SingletonConfigurable):
         help="Where intermediate data lie, by place, such as {'aws/us-east-1': 's3://mine/tmp'}; a "
         "place without one gets a bucket that empties itself after a day.",
     ).tag(config=True)
+    results = Unicode(
+        "",
+        help="Store in which tasks of pipelines leave results above 64 KiB, such as "
+        "'s3://mine/results/': machines write there and read from there, and what one machine has "
+        "kept is found by others. Empty: results come to this machine.",
+    ).tag(config=True)
     residency = Dict(
         key_trait=Unicode(),
         value_trait=Unicode(),

@@ -41,6 +41,15 @@ HEADER_BYTES = 4096
 class StoredValue:
     """A value that a cell has left in a store. Its attributes, and `fetch`, bring it here once.
 
+    Attributes
+    ----------
+    digest
+        Of what was pickled: equal values may have the same one. Empty where nobody knows.
+    nbytes
+        Size of the object.
+    module
+        Top-level module of its type, where it is known.
+
     Examples
     --------
     >>> model.fetch()  # doctest: +SKIP
@@ -51,6 +60,8 @@ class StoredValue:
     ) -> None:
         self.name, self.uri, self.trusted = name, uri, trusted
         self.type = str(described["type"])
+        self.digest, self.nbytes = str(described.get("digest", "")), described.get("nbytes", 0)
+        self.module = str(described.get("module", ""))
         self._version, self._repr = version, str(described["repr"])
         self._value: tuple[Any, ...] = ()
 
@@ -84,6 +95,9 @@ class StoredValue:
             "version": self._version,
             "type": self.type,
             "repr": self._repr,
+            "digest": self.digest,
+            "nbytes": self.nbytes,
+            "module": self.module,
             "trusted": self.trusted,
         }
 
@@ -135,8 +149,10 @@ def store_value(
     described: dict[str, Any],
     trusted: bool,
     reporter: TransferReporter,
-) -> StoredValue:
+) -> Any:
     """Have an engine put a value into a store; return its handle.
+
+    Where the output is `large_only`, a value that fits a message is returned as it is.
 
     Parameters
     ----------
@@ -158,6 +174,8 @@ def store_value(
     store = open_store(uri)
     if "inline" in parcel:
         data = Parcel.from_inline(parcel)
+        if output.large_only:
+            return load_value(data, output.name, trusted)
         written = write_object(store, uri.key, _header(data.sizes) + data.to_bytes())
     else:
         target = UploadTarget(CellUpload(output.name, str(uri)), uri, store)
@@ -167,7 +185,8 @@ def store_value(
             name=output.name, nbytes=format_size(written.size), uri=uri
         )
     )
-    return StoredValue(output.name, uri, written.version, described, trusted)
+    facts = {"nbytes": written.size, **{k: parcel.get(k, "") for k in ("digest", "module")}}
+    return StoredValue(output.name, uri, written.version, described | facts, trusted)
 
 
 def _upload(

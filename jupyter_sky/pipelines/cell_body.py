@@ -25,7 +25,7 @@ from .cells import Kind, PipelineCell
 from .conditions import make_condition, optional_producers
 from .links import LinkKind, Pipeline
 from .sweeps import AT_ONCE, CellTask, expand_cells, written_value
-from .task_body import LoadValue, TaskCell
+from .task_body import Address, LoadValue, TaskCell
 
 _BLANK = "\n" * 8
 """Lines before what is added to a cell, so that no traceback shows it beside the cell's own."""
@@ -87,10 +87,13 @@ class CellBody:
         known |= {name: tuple(data[name]) for name in ("hidden", "gives")}
         return cls(**known)
 
-    def as_cell(self, task: str, result: str, load: LoadValue) -> TaskCell:
+    def as_cell(
+        self, task: str, result: str, load: LoadValue, address: Address | None = None
+    ) -> TaskCell:
         """Return the cell that runs it; its values stay in a dict under the name `result`.
 
-        One that goes to a store is given back apart, under that name with its own behind it.
+        One that goes to a store is given back apart, under that name with its own behind it. With
+        `address`, which returns where a large value of a name goes, all of them are.
 
         Definitions and inputs have a cell of their own before it, so that lines in tracebacks are
         those of the notebook.
@@ -115,11 +118,17 @@ class CellBody:
         ]
         is_magic = self.code.lstrip().startswith("%%")
         stores = {} if is_magic else dict(self.stores or {})
-        given = ", ".join(f"{name!r}: {name}" for name in self.gives if name not in stores)
+        kept = {name: CellOutput(f"{result}_{name}", True, uri) for name, uri in stores.items()}
+        if address is not None and not is_magic:
+            kept |= {
+                name: CellOutput(f"{result}_{name}", True, address(name), large_only=True)
+                for name in self.gives
+                if name not in stores
+            }
+        given = ", ".join(f"{name!r}: {name}" for name in self.gives if name not in kept)
         after = "" if is_magic else f"{_BLANK}{result} = {{{given}}}"
-        after += "".join(f"\n{result}_{name} = {name}" for name in stores)
-        outputs = () if is_magic else (CellOutput(result),)
-        outputs += tuple(CellOutput(f"{result}_{name}", True, uri) for name, uri in stores.items())
+        after += "".join(f"\n{result}_{name} = {name}" for name in kept)
+        outputs = () if is_magic else (CellOutput(result), *kept.values())
         options = replace(options, resources=Resources(), inputs=(), outputs=outputs, auto=False)
         above = (f"%%sky {self.line}".rstrip(),) if self.has_line else ()
         return TaskCell(self.code + after, options, values, "\n".join(before), above)

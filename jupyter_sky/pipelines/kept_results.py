@@ -97,7 +97,7 @@ class TaskResult:
         """
         if name in self.handles:
             handle = self.handles[name]
-            return f"{handle['uri']} {handle['version']}"
+            return handle.get("digest") or f"{handle['uri']} {handle['version']}"
         return self.values[name]
 
     def to_json(self) -> dict[str, Any]:
@@ -200,6 +200,11 @@ class KeptResults:
             rows.append(_latest(key, origin, task))
         if rows:
             self.database.write(*rows)
+
+    def add(self, key: TaskKey, result: TaskResult) -> None:
+        """Take a result of another machine, unless there is one of this key."""
+        row = (key.digest, json.dumps(result.to_json()), time.time())
+        self.database.write(("INSERT OR IGNORE INTO result VALUES (?, ?, ?)", row))
 
     def find(self, key: TaskKey) -> TaskResult | None:
         """Return the result that is kept of a key; None without one."""

@@ -35,6 +35,7 @@ from .run_report import Replan, RunSnapshot, TaskReport, find_replans, take_snap
 from .run_storage import open_journal, open_kept
 from .session_world import SessionWorld
 from .single_clouds import Saving, note_single_clouds, read_saving
+from .stored_inputs import fetched
 from .task_names import attempt_name
 
 if TYPE_CHECKING:
@@ -299,6 +300,12 @@ class PipelineRun:
                 return
             time.sleep(POLL_SECONDS)
 
+    def _load(self, task: str, name: str) -> Any:
+        """Return a value; the handle of one that its cell has put into a store."""
+        value = self._results.load(task, name)
+        is_handle = name in (self.graph.tasks[task].body.get("stores") or ())
+        return value if is_handle else fetched(value)
+
     def result(self, task: str, name: str | None = None) -> Any:
         """Return the value of a task that has ended well; of a cell a dict of what it gives.
 
@@ -337,8 +344,8 @@ class PipelineRun:
             )
         try:
             if name is not None or "" in names:
-                return self._results.load(task, name or "")
-            return {each: self._results.load(task, each) for each in names}
+                return self._load(task, name or "")
+            return {each: self._load(task, each) for each in names}
         except FileNotFoundError:
             raise SkyUsageError(
                 _("the value of task {task} is not kept any more").format(task=task),

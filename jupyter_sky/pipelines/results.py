@@ -92,8 +92,9 @@ class RunResults:
         return result
 
     def size(self, result: TaskResult) -> int:
-        """Return the bytes of the values of a result, without those that stay in stores."""
-        return sum(self._kept.file_size(digest) for digest in result.values.values())
+        """Return the bytes of the values of a result, also of those in stores."""
+        stored = sum(data.get("nbytes", 0) for data in result.handles.values())
+        return stored + sum(self._kept.file_size(digest) for digest in result.values.values())
 
     def adopt(self, task: str, result: TaskResult) -> None:
         """Take a result whose values are kept: of an earlier run, or stored before."""
@@ -122,9 +123,13 @@ class RunResults:
 
     def read(self, task: str, name: str = "") -> bytes:
         """Return the pickled bytes of a value; raise as `load` does."""
+        import cloudpickle
+
         result = self.find(task)
         if result is None:
             raise FileNotFoundError(task)
+        if name in result.handles:
+            return cloudpickle.dumps(StoredValue.from_json(result.handles[name]).fetch())
         return self._kept.read_file(result.values[name])
 
     def save_key(self, task: str, key: TaskKey | None) -> None:

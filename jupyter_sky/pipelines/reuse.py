@@ -17,6 +17,7 @@ from .identity import TaskIdentity, TaskKey
 from .kept_results import KeptResults, TaskResult
 from .module_identity import module_identity
 from .results import RunResults
+from .shared_results import SharedResults
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class Reuse:
         Whether every task runs, whatever is kept.
     substitute
         Returns what stands for a result that is not kept; None for nothing.
+    shared
+        Results of other machines; None without any.
     """
 
     def __init__(
@@ -69,16 +72,34 @@ class Reuse:
         results: RunResults | None = None,
         is_fresh: bool = False,
         substitute: Substitute | None = None,
+        shared: SharedResults | None = None,
     ) -> None:
-        self._substitute = substitute
+        self._substitute, self._shared = substitute, shared
         self._graph, self._kept, self._origin = graph, kept, origin
         self._results, self._is_fresh = results, is_fresh
         self._identities: dict[str, TaskIdentity] = {}
 
     def preview(self) -> Mapping[str, Freshness]:
         """Return for each task whether it would run, as far as that is known before."""
+        self.bring_shared(self._graph.tasks)
         found = self.judge(self._graph.tasks)
         return {name: self._with_followers(name, found) for name in found}
+
+    def bring_shared(self, tasks: Iterable[str]) -> None:
+        """Bring what other machines have kept for tasks, and for those that they follow from.
+
+        Raises
+        ------
+        SkyStorageError
+            The store of these results does not answer.
+        """
+        asked = set[str]()
+        while self._shared is not None and not self._is_fresh:
+            missing = [f.key for f in self.judge(tasks).values() if f.key and f.result is None]
+            keys = [key for key in missing if key.digest not in asked]
+            asked |= {key.digest for key in keys}
+            if not keys or not self._shared.bring(keys):  # what was found gives keys of others
+                return
 
     def look_up(self, task: str) -> Freshness:
         """Return whether a task runs, whose producers have all ended well.
@@ -116,6 +137,8 @@ class Reuse:
             else:
                 kept[task] = key, result
         self._kept.keep(kept, self._origin)
+        if self._shared is not None:
+            self._shared.publish(kept.values())
         return problems
 
     def _problem(self, task: str) -> str:

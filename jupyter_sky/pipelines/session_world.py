@@ -17,12 +17,14 @@ from typing import Any
 from .. import tracker
 from ..cell_options.parsing import parse_cell_line
 from ..cell_options.values import CellInput, CellOptions
+from ..clouds.launch_support import runs_here
 from ..errors import (
     SkyBudget,
     SkyCancelled,
     SkyClusterLost,
     SkyError,
     SkyNoCapacity,
+    SkyPermission,
     SkyStoreError,
     SkyTimeout,
     SkyUnreachable,
@@ -51,6 +53,9 @@ from ..runs.actions import (
 from ..runs.events import Event, Kind
 from ..runs.graph import RunGraph, RunTask
 from ..runs.outlook import Residual
+from ..storage.places import place_of
+from ..storage.stores import open_store
+from ..storage.uri import StorageUri
 from ..tracker.observations import Place
 from .batches import Batches
 from .cell_body import CellBody
@@ -64,7 +69,9 @@ from .replanning import RunProblem, first_event, look_up_prices, replan
 from .residual_graph import read_offer
 from .results import RunResults
 from .reuse import Freshness, Reuse
-from .task_body import TaskBody, TaskCell
+from .run_storage import open_shared
+from .stored_inputs import fetch_stored, read_on_machine, result_address
+from .task_body import Address, TaskBody, TaskCell
 from .task_names import attempt_name, cluster_name
 
 
@@ -101,7 +108,8 @@ class SessionWorld:
             if self._results.find(task) is None:
                 self._results.adopt(task, TaskResult.from_json(data))
         origin, is_fresh = settings.get("origin", ""), settings.get("fresh", False)
-        self._reuse = Reuse(graph, self._kept, origin, self._results, is_fresh)
+        shared = open_shared(self._session.config, self._kept)
+        self._reuse = Reuse(graph, self._kept, origin, self._results, is_fresh, shared=shared)
         # notebooks change their folder; what the run names is relative to that where it was begun
         folder = settings.get("folder")  # runs of older versions have none
         self._cells = CellRuns(self._session, Path(folder) if folder else None)
@@ -214,6 +222,8 @@ class SessionWorld:
             await asyncio.sleep(_CLAIM_SECONDS)
 
     def _find_results(self, tasks: Sequence[str]) -> list[Event]:
+        with suppress(OSError, SkyError):  # what cannot be asked for runs
+            self._reuse.bring_shared(tasks)
         events = self._results.together(
             lambda: [self._find_result(task) for task in tasks], durable=False
         )
@@ -268,10 +278,14 @@ class SessionWorld:
 
         A task that may fail, and has, gives None.
         """
+        value = self._load_handle(task, name)
+        return value.fetch() if isinstance(value, StoredValue) else value
+
+    def _load_handle(self, task: str, name: str) -> Any:
+        """Return a value as `_load` does; the handle of one that lies in a store."""
         if self._graph.tasks[task].most_failures and self._results.find(task) is None:
             return None
-        value = self._results.load(task, name)
-        return value.fetch() if isinstance(value, StoredValue) else value
+        return self._results.load(task, name)
 
     # -- attempts ------------------------------------------------------------------------------
 
@@ -284,7 +298,9 @@ class SessionWorld:
                 yes=True,
             )
             try:
-                cell = body.as_cell(action.task, f"_{name}", self._load)
+                cell = body.as_cell(
+                    action.task, f"_{name}", self._load_handle, self._address(name, place)
+                )
                 self._prepare(cell, place)
             except (SkyClusterLost, SkyUnreachable) as error:
                 reason = {"reason": error.message}
@@ -297,12 +313,25 @@ class SessionWorld:
             self._cells.begin(name, cell.code, options, above=cell.above)
         return Event(Kind.BEGUN, action.task, time.time())
 
+    def _address(self, attempt: str, place: CellOptions) -> Address | None:
+        """Return where large values of an attempt go; None where they come here."""
+        results, need = self._session.config.results, place.resources
+        if not results or need.nodes > 1 or need.service:
+            return None
+        return result_address(results, self._run, attempt)
+
     def _prepare(self, cell: TaskCell, place: CellOptions) -> None:
         """Send the values of a task, and run what comes before its cell."""
         if not cell.values and not cell.before:
             return
+        row = self._session.store.cluster(place.cluster or "")
+        if row is None or runs_here(row.cloud):
+            cell = replace(cell, values=fetch_stored(cell.values))
+        else:
+            cell = read_on_machine(cell)
         inputs = tuple(CellInput(name, name) for name in cell.values)
-        self._session.run(cell.before, replace(place, inputs=inputs), values=cell.values)
+        options = replace(place, inputs=inputs, data=cell.data)
+        self._session.run(cell.before, options, values=cell.values)
 
     async def _follow(self, action: Follow) -> Event:
         name = self._attempt_name(action)
@@ -334,13 +363,12 @@ class SessionWorld:
         hours = ((row.ended or time.time()) - row.started) / 3600 if row else 0.0
         usd = hours * hourly_price(self._session.store, action.token)
         facts: dict[str, Any] = {"hours": hours, "usd": usd}
-        place = LocalFacts.name  # values come here before others get them
         try:
             values = self._take_values(f"_{name}", self._graph.tasks[action.task].body)
             result = self._results.save(
                 action.task, values, **facts, **self._reuse.shown_and_written(action.task)
             )
-            facts |= {"gb": self._results.size(result) / 1e9, "place": place}
+            facts |= {"gb": self._results.size(result) / 1e9, "place": _place_of(result)}
         except Exception as error:
             return self._failed(action, f"{type(error).__name__}: {error}")
         self._cells.forget(name)
@@ -359,6 +387,8 @@ class SessionWorld:
         if isinstance(value, list):  # of several nodes
             value = {name: [each[name] for each in value] for name in value[0]}
         stored = {name: namespace.pop(f"{result}_{name}", None) for name in body["stores"] or ()}
+        apart = [name for name in body["gives"] if f"{result}_{name}" in namespace]
+        stored |= {name: namespace.pop(f"{result}_{name}") for name in apart}
         return {**(value or {}), **stored}
 
     async def _stop(self, action: Stop) -> Event:
@@ -380,7 +410,7 @@ class SessionWorld:
 
 _CLAIM_SECONDS = 0.5
 """Time between two looks at a result that another run makes."""
-_OWN_ERRORS = (SkyTimeout, SkyBudget, SkyUsageError)
+_OWN_ERRORS = (SkyTimeout, SkyBudget, SkyUsageError, SkyPermission)
 """Errors of a task which it would meet on another machine, too: its limits, files that are gone."""
 _FINAL_ERRORS = (SkyBudget, SkyCancelled, SkyStoreError, SkyUsageError)
 """Errors of a launch that another place would not mend."""
@@ -396,6 +426,14 @@ def _refusal(error: SkyError, offer: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(error, SkyNoCapacity) and error.cause == "quota":
         facts["block_seconds"] = _QUOTA_SECONDS
     return facts
+
+
+def _place_of(result: TaskResult) -> str:
+    """Return where the values of a result are: in a store, or here, where others get them from."""
+    for data in result.handles.values():
+        uri = StorageUri.parse(data["uri"])
+        return place_of(open_store(uri), uri)
+    return LocalFacts.name
 
 
 def _price_now(offer: Offer) -> float | None:

@@ -35,6 +35,8 @@ from .identity import TaskIdentity, digest_of
 Stores = Mapping[tuple[str, str], str]
 """Address of each output whose store follows its machine, by its task and its ``?:/name``."""
 LoadValue = Callable[[str, str], Any]
+Address = Callable[[str], str]
+"""Address of a store to which a value of a name goes."""
 """From the names of a task and of one of its values, empty for a function's, to the value."""
 
 
@@ -52,6 +54,8 @@ class TaskCell:
         Code of a cell that runs before it.
     above
         Lines of the notebook's cell above the code.
+    data
+        Files of stores that the cell before it reads.
     """
 
     code: str
@@ -59,6 +63,7 @@ class TaskCell:
     values: Mapping[str, Any]
     before: str = ""
     above: tuple[str, ...] = ()
+    data: tuple[CellData, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +119,9 @@ class TaskBody:
 
         return cloudpickle.loads(base64.b64decode(pickled))
 
-    def as_cell(self, task: str, result: str, load: LoadValue) -> TaskCell:
+    def as_cell(
+        self, task: str, result: str, load: LoadValue, address: Address | None = None
+    ) -> TaskCell:
         """Return the cell that runs it; its value stays under the name `result`.
 
         Parameters
@@ -123,6 +130,8 @@ class TaskBody:
             Its name, of which paths on the machine are made.
         load
             Returns a value of another task.
+        address
+            Returns where a large value goes; without it all come as they are.
         """
         inputs = [_input_path(task, index) for index in range(len(self.inputs))]
         outputs = [_output_path(task, index) for index in range(len(self.outputs))]
@@ -135,7 +144,11 @@ class TaskBody:
             uploads=tuple(
                 CellUpload(path, uri) for uri, path in zip(self.outputs, outputs, strict=True)
             ),
-            outputs=(CellOutput(result),),
+            outputs=(
+                CellOutput(result, True, address("value"), large_only=True)
+                if address is not None and self.function
+                else CellOutput(result),
+            ),
             timeout=self.timeout,
         )
         made = "".join(f"__import__('os').makedirs({path!r}, exist_ok=True)\n" for path in outputs)

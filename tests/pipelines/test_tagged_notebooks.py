@@ -108,6 +108,67 @@ VACCINE: Tagged = {
         "print(longer.predict([numbers(row) for row in x_test]))",
     ),
 }
+_NETWORK = (
+    "made = np.load('{name}.npz')\n{name} = Network(width)\n"
+    "{name}.fit(made['train'], train_labels)\n"
+    "right = ({name}.predict(made['test']) == test_labels).mean()\n"
+    "def breed_{name}(path):\n    return breeds[{name}.predict(as_tensor(path)).argmax()]\n"
+    "print(right, breed_{name}(test_files[0]))"
+)
+DOGS: Tagged = {
+    "load_data": (
+        "",
+        "def pictures(folder):\n    found = load(folder)\n    return found.files, found.labels\n"
+        "train_files, train_labels = pictures('train')\n"
+        "test_files, test_labels = pictures('test')\n"
+        "breeds = sorted(glob('train/*'))\nfew = train_files[:100]",
+    ),
+    "detect_dogs": (
+        "load_data",
+        "detector = Detector()\n"
+        "def as_tensor(path):\n    return np.array(picture(path))[None]\n"
+        "def is_dog(path):\n    return 150 < detector.predict(as_tensor(path)).argmax() < 269\n"
+        "print(sum(is_dog(path) for path in few) / len(few))",
+    ),
+    "cnn_from_scratch": (
+        "detect_dogs",
+        "tensors = np.vstack([as_tensor(path) for path in train_files]) / 255\n"
+        "scratch = Network(width)\nscratch.fit(tensors, train_labels)",
+    ),
+    "cnn_vgg16": ("detect_dogs", _NETWORK.format(name="vgg16")),
+    "cnn_resnet50": ("detect_dogs", _NETWORK.format(name="resnet50")),
+}
+TAXI: Tagged = {
+    "data_validation": (
+        "",
+        "with open(trips) as file:\n    names = file.readline().split(',')\n"
+        "schema = infer(statistics(trips))\nodd = validate(statistics(later_trips), schema)\n"
+        "for name, what in odd.items():\n    logging.error('%s: %s', name, what)\n"
+        "payments = domain(schema, 'payment')\npayments.value.append('Card')",
+    ),
+    "data_transformation": (
+        "data_validation",
+        "def dense(tensor):\n    return tensor if is_dense(tensor) else squeeze(tensor)\n"
+        "def prepare(inputs):\n    return {key: scale(dense(inputs[key])) for key in keys}\n"
+        "folder = os.path.join(base, 'transformed')\n"
+        "with Beam() as steps:\n    reader = Reader(names, schema)\n"
+        "    rows = steps | Read(trips) | Map(reader.decode)\n"
+        "    done, function = (rows, schema) | Transform(prepare)\n"
+        "    _ = function | Write(folder)",
+    ),
+    "train": (
+        "data_transformation",
+        "def batches(made, files, size):\n    found = features(files, made.columns, size)\n"
+        "    return found, found.pop('tips')\n"
+        "made = Transformed(folder)\nestimator = Classifier(hidden, made.count('tips'))\n"
+        "estimator.train(lambda: batches(made, os.path.join(folder, 'train*'), size))",
+    ),
+    "eval": (
+        "train",
+        "found = estimator.evaluate(lambda: batches(made, os.path.join(folder, 'eval*'), size))\n"
+        "print(found)",
+    ),
+}
 
 
 def _pipeline(steps: Tagged) -> Pipeline:
@@ -136,8 +197,10 @@ def _before(direct: Mapping[str, set[str]], step: str) -> set[str]:
         (TITANIC, set()),
         (CIFAR, {("testontest", "testwhole")}),
         (VACCINE, set()),
+        (DOGS, set()),
+        (TAXI, set()),
     ],
-    ids=["candies", "matrix", "iris", "titanic", "cifar", "vaccine"],
+    ids=["candies", "matrix", "iris", "titanic", "cifar", "vaccine", "dogs", "taxi"],
 )
 def test_the_graph_is_that_of_its_authors_tags(
     steps: Tagged, order_alone: set[tuple[str, str]]

@@ -165,12 +165,13 @@ class EngineNamespace:
             parcel = encode(value, name) if as_data else Parcel.of(value, name, models=set())
         except SkyTransferError as error:
             return {"unpicklable": str(error)}
-        digest = "" if as_data else parcel.digest()
+        facts: dict[str, Any] = {"digest": "" if as_data else parcel.digest()}
         if parcel.nbytes <= INLINE_BYTES:
-            return with_sources(parcel.inline() | {"digest": digest}, parcel)
+            return with_sources(parcel.inline() | facts, parcel)
         held = self._keep_reference(value)
         self.parcels[held["ref"]] = parcel
-        return with_sources(held | {"sizes": parcel.sizes, "digest": digest}, parcel)
+        facts |= {"sizes": parcel.sizes, "module": type(value).__module__.partition(".")[0]}
+        return with_sources(held | facts, parcel)
 
     def _pack_variable(self, name: str, as_data: bool) -> dict[str, Any]:
         """Pack a variable that the notebook is to have as well."""
