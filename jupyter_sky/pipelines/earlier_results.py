@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..config.settings import Sky
 from ..executor.stored_values import StoredValue
 from ..runs.graph import RunGraph
 from ..runs.journal import RunJournal
@@ -15,7 +16,7 @@ from .graph_parts import GraphPart, PartRequest, choose_tasks, take_part
 from .kept_results import KeptResults, TaskResult
 from .results import RunResults
 from .reuse import Freshness, Reuse
-from .run_storage import open_journal, open_kept
+from .run_storage import open_journal, open_kept, open_shared
 
 _MOST_RUNS = 50
 """Runs of the same notebook or graph that are looked through, the newest first."""
@@ -169,9 +170,12 @@ def find_part(
     kept, journal = open_kept(folder), open_journal(folder)
     try:
         earlier = EarlierResults(graph, kept, journal, origin)
+        shared = open_shared(Sky.load(), kept)
 
         def judge(whole: RunGraph, tasks: Iterable[str]) -> Mapping[str, Freshness]:
-            return Reuse(whole, kept, origin, substitute=earlier.find).judge(tasks)
+            reuse = Reuse(whole, kept, origin, substitute=earlier.find, shared=shared)
+            reuse.bring_shared(tasks)
+            return reuse.judge(tasks)
 
         part = take_part(graph, chosen, judge)
         for task, key in part.keys.items():
