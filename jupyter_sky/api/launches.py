@@ -363,6 +363,18 @@ def run_command(command: Command) -> int:
     return 0
 
 
+def _print_status(log: Path, start: int) -> int:
+    """Print the status lines of a log from a place on; return how many bytes were read."""
+    with log.open("rb") as file:
+        file.seek(start)
+        lines = file.read().splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith(b"\n")]
+    for line in whole:
+        if line.startswith("☁".encode()):
+            print(line.decode(errors="replace").rstrip(), flush=True)
+    return sum(map(len, whole))
+
+
 def free_name(title: str) -> str:
     """Return a name for a run, from the first word of its command that tells something.
 
@@ -385,7 +397,7 @@ def _stem(title: str) -> str:
     return name[:24] if name.isidentifier() and not iskeyword(name) else f"run_{name}"[:24]
 
 
-def start_detached(words: Sequence[str], name: str) -> None:
+def start_detached(words: Sequence[str], name: str, folder: Path | None = None) -> None:
     """Carry a command line out in a process of its own; return once it is on its cluster.
 
     Parameters
@@ -394,6 +406,8 @@ def start_detached(words: Sequence[str], name: str) -> None:
         The words after ``jupyter sky``.
     name
         Of the run.
+    folder
+        In which the process works; that of this one unless given.
 
     Raises
     ------
@@ -410,11 +424,13 @@ def start_detached(words: Sequence[str], name: str) -> None:
     begun = time.time()
     try:
         arguments = ["-m", "jupyter_sky.cli", *words]
-        process = start_background_process(arguments, session.config, log)
+        process = start_background_process(arguments, session.config, log, folder)
     finally:
         os.close(log)
+    told = 0
     while True:
         code = process.poll()  # read before the store: a short run is over when it is seen
+        told += _print_status(path, told)
         rows = session.store.runs(limit=100, unsent=True)
         row = next((one for one in rows if one.name == name and one.last_beat >= begun - 1), None)
         if row is not None and row.nodes:

@@ -282,7 +282,12 @@ def find(name: str) -> PipelineRun:
     from ..pipelines.pipeline_run import PipelineRun
 
     _register_view()
-    return PipelineRun(_sessions.current(), name)
+    session = _sessions.current()
+    if name not in run_names():
+        from ..pipelines.controller_machine import check_here
+
+        check_here(name, session.config)
+    return PipelineRun(session, name)
 
 
 def _register_view() -> None:

@@ -39,7 +39,7 @@ class CellOutput:
     name: str
     keep: bool = False
     uri: str = ""
-    large_only: bool = False
+    large_only: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

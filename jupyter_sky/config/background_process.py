@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .layers import as_environment
@@ -15,9 +16,12 @@ if TYPE_CHECKING:
 
 
 def start_background_process(
-    arguments: Sequence[str], settings: Sky, output: int = subprocess.DEVNULL
+    arguments: Sequence[str],
+    settings: Sky,
+    output: int = subprocess.DEVNULL,
+    folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start Python, with these settings and in the working folder of this process.
+    """Start Python, with these settings.
 
     Parameters
     ----------
@@ -27,6 +31,8 @@ def start_background_process(
         Settings of the process.
     output
         File descriptor of what it prints.
+    folder
+        In which it works; that of this process unless given.
     """
     return subprocess.Popen(
         [sys.executable, *arguments],
@@ -35,4 +41,5 @@ def start_background_process(
         stdout=output,
         stderr=output,
         start_new_session=True,
+        cwd=folder,
     )

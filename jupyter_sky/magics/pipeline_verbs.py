@@ -193,6 +193,12 @@ def plan_pipeline(
     option("--name", "NAME", "Name of the run.", "--name nightly"),
     option("--fresh", "", "Run every task, whatever is kept of earlier runs."),
     option("--detach", "", "Carry it out in a process of its own, which outlives this one."),
+    option(
+        "--controller",
+        "OPTIONS",
+        "Machine that carries it out, so that this one may be switched off.",
+        '--controller "--cloud aws --cpus 2"',
+    ),
     option("--fail-fast", "", "Stop all when a task has failed."),
     option("--dry-run", "", "Show what would run, where, and for how much."),
     *_PART,
@@ -208,6 +214,7 @@ def run_pipeline(
     name: str | None,
     fresh: bool,
     detach: bool,
+    controller: str | None,
     fail_fast: bool,
     dry_run: bool,
     strict: bool,
@@ -216,11 +223,13 @@ def run_pipeline(
     **others: str | None,
 ) -> Any:
     """Run the tasks of a notebook or task file whose results are not kept."""
+    from ..api.controller_machine import start_on_machine
     from ..api.pipeline_files import is_task_file, plan_file
     from ..api.pipelines import start_file
     from ..pipelines.graph_parts import read_part
 
-    part = read_part(*(others.pop(each) for each in ("only", "from", "to")))
+    wanted = _given({each: others.pop(each) for each in ("only", "from", "to")})
+    part = read_part(*(wanted.get(each) for each in ("only", "from", "to")))
     limits, is_strict = _given(others), _read_strict(strict, no_strict)
     if detach and output is not None:
         raise SkyUsageError(
@@ -232,15 +241,21 @@ def run_pipeline(
             show = _show_tasks if is_task_file(file) else _show_cells
             print(show(file, parameters or {}, part))
             return plan_file(file, parameters or {}, part, is_strict, **limits)
+    if controller is not None:
+        flags = {"fresh": fresh, "fail-fast": fail_fast, "no-strict": not is_strict}
+        with _printed_warnings():
+            given = parameters or {}
+            run = start_on_machine(file, name, controller, given, flags, **wanted, **limits)
+        print(_("{run} goes on by itself: jupyter sky logs {run} -f").format(run=run))
+        return None
     with _printed_warnings():
         given = parameters or {}
-        run = start_file(file, name, given, fresh, detach, fail_fast, part, is_strict, **limits)
+        started = start_file(file, name, given, fresh, detach, fail_fast, part, is_strict, **limits)
     if detach:
-        print(
-            _("run {name} goes on by itself: pipeline status {name} --follow").format(name=run.name)
-        )
+        text = _("run {name} goes on by itself: pipeline status {name} --follow")
+        print(text.format(name=started.name))
         return None
-    return _follow(run, output)
+    return _follow(started, output)
 
 
 @verb(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..errors import SkyUsageError
@@ -40,6 +40,22 @@ def script_files(script: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def modules_beside(codes: Iterable[str], folder: Path) -> list[Path]:
+    """Return the modules and packages of a folder that code of cells imports, and those import."""
+    found: dict[Path, None] = {}
+    for code in codes:
+        try:
+            names = list(_imported(ast.parse(code)))
+        except SyntaxError:  # magics: what they import is not known
+            continue
+        for beside in (folder / each for name in names for each in (f"{name}.py", name)):
+            if _is_code(beside):
+                files = [beside] if beside.is_file() else sorted(beside.rglob("*.py"))
+                needed = [Path(each) for file in files for each in script_files(str(file))]
+                found |= dict.fromkeys([beside, *(each for each in needed if each not in files)])
+    return list(found)
+
+
 def _is_code(path: Path) -> bool:
     if path.suffix == ".py":
         return path.is_file()
@@ -65,6 +81,10 @@ def _imports(path: Path, script: str) -> Iterator[str]:
         ) from None
     except (OSError, ValueError):
         return
+    yield from _imported(tree)
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (each.name.partition(".")[0] for each in node.names)

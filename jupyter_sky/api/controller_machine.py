@@ -1,0 +1,68 @@
+"""Pipelines of notebooks that another machine carries out: ``pipeline run --controller``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import SkyUsageError
+from ..executor import session as _sessions
+from ..translation import _
+from .launches import start_detached
+from .pipeline_files import is_task_file, make_checked_graph, read_notebook
+
+
+def start_on_machine(
+    notebook: Path,
+    name: str | None,
+    machine: str,
+    parameters: Mapping[str, Any],
+    flags: Mapping[str, bool],
+    **options: str,
+) -> str:
+    """Have a machine carry out the pipeline of a notebook; return the name of the run.
+
+    The machine is launched, or is one of your own. It needs rights at the clouds whose machines the
+    plan may take, and at the store of `Sky.results`: a role of its own, or ``--env`` among its
+    options. It ends once it is idle.
+
+    Parameters
+    ----------
+    machine
+        Its options, as after ``%%sky``.
+    parameters
+        In place of those of the notebook.
+    flags, options
+        Of ``pipeline run``, without their dashes.
+
+    Raises
+    ------
+    SkyUsageError
+        Results stay here, or something is wrong with the notebook or the options.
+    """
+    from ..pipelines import controller_machine as controllers
+    from ..pipelines.script_files import modules_beside
+
+    config = _sessions.current().config
+    if is_task_file(notebook):
+        raise SkyUsageError(
+            _("--controller {machine}: only notebooks are carried out elsewhere").format(
+                machine=machine
+            ),
+            hint=_("without it, --detach has a process of its own here"),
+        )
+    controllers.check_results(config)
+    found = read_notebook(notebook)[1]
+    make_checked_graph(found, parameters, not flags.get("no-strict"))
+    name = name or f"{notebook.stem}_{time.strftime('%m%d_%H%M%S')}"
+    words = [f"--{flag}" for flag, is_given in flags.items() if is_given]
+    words += [word for flag, value in options.items() for word in (f"--{flag}", value)]
+    if parameters:
+        words += ["-p", ",".join(f"{key}={value!r}" for key, value in parameters.items())]
+    modules = modules_beside((cell.body for cell in found.cells), notebook.parent)
+    folder = controllers.write_folder(notebook, name, words, config, modules)
+    launch = controllers.launch_words(folder, name, machine)
+    start_detached(["launch", *launch], name, folder)
+    return name
