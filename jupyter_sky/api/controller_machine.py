@@ -9,6 +9,8 @@ from typing import Any
 
 from ..errors import SkyUsageError
 from ..executor import session as _sessions
+from ..provisioner.placement import usable_providers
+from ..resources import Resources
 from ..translation import _
 from .launches import start_detached
 from .pipeline_files import is_task_file, make_checked_graph, read_notebook
@@ -63,6 +65,6 @@ def start_on_machine(
         words += ["-p", ",".join(f"{key}={value!r}" for key, value in parameters.items())]
     modules = modules_beside((cell.body for cell in found.cells), notebook.parent)
     folder = controllers.write_folder(notebook, name, words, config, modules)
-    launch = controllers.launch_words(folder, name, machine)
+    launch = controllers.launch_words(folder, name, machine, usable_providers(Resources()))
     start_detached(["launch", *launch], name, folder)
     return name

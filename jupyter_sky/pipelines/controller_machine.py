@@ -11,7 +11,7 @@ import io
 import shlex
 import shutil
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,13 +31,14 @@ FOLDER = "controllers"
 """Folder of what goes to such machines, below that of the user's data."""
 PACKAGE, SCRIPT, EXECUTED = "jupyter_sky.tar", "controller.py", "executed.ipynb"
 _LEFT_OUT = frozenset({"__pycache__", "labextension"})
-EXTRAS = ("aws", "gcp", "azure", "ssh")
-"""Extras that the machine gets where they are installed here."""
+EXTRAS = ("aws", "gcp", "azure")
+"""Clouds that need an extra of this package, which the machine gets where they are used."""
 LEFT_HERE = ("SKY_DATA_DIR", "SKY_HOSTS", "SKY_OFFERS", "SKY_CLUSTER", "SKY_KEEP_CLUSTERS")
 """Settings that name files or clusters of this machine."""
 _SCRIPT = '''"""Carry out the run {name}: jupyter sky pipeline run {notebook}"""
 
 import os
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -50,14 +51,16 @@ settings["SKY_DATA_DIR"] = os.path.join(here, "sky-data")
 settings["PYTHONPATH"] = os.path.join(here, "package")
 settings = {{**os.environ, **settings}}
 sky = [sys.executable, "-u", "-m", "jupyter_sky.cli"]
-run = subprocess.Popen([*sky, "pipeline", *{words!r}], env=settings, start_new_session=True)
+run = shlex.join([*sky, "pipeline", *{words!r}])
+keep = shlex.join([*sky, "storage", "cp", {executed!r}, {store!r}])
+# in a group of its own, so that what stops this script leaves it the time to give machines back
+steps = ["sh", "-c", f"{{run}}; code=$?; {{keep}}; exit $code"]
+process = subprocess.Popen(steps, env=settings, start_new_session=True)
 try:
-    code = run.wait()
-except KeyboardInterrupt:  # its machines are given back before this ends
-    subprocess.run([*sky, "pipeline", "cancel", {name!r}], env=settings)
-    code = run.wait()
-subprocess.run([*sky, "storage", "cp", {executed!r}, {store!r}], env=settings, check=True)
-sys.exit(code)
+    sys.exit(process.wait())
+except KeyboardInterrupt:
+    stop = [*sky, "pipeline", "cancel", {name!r}]
+    subprocess.Popen(stop, env=settings, start_new_session=True)
 '''
 
 
@@ -117,13 +120,15 @@ def write_folder(
     return folder
 
 
-def launch_words(folder: Path, name: str, options: str) -> list[str]:
+def launch_words(folder: Path, name: str, options: str, clouds: Collection[str] = ()) -> list[str]:
     """Return the words of ``launch`` by which the machine gets the folder and runs its script.
 
     Parameters
     ----------
     options
         Of the machine, as after ``%%sky``.
+    clouds
+        Those that it uses.
     """
     files = sorted(path.name for path in folder.iterdir())
     return [
@@ -133,20 +138,19 @@ def launch_words(folder: Path, name: str, options: str) -> list[str]:
         "--sync",
         ",".join(files),
         "--pip",
-        ",".join(controller_requirements()),
+        ",".join(controller_requirements(clouds)),
         SCRIPT,
     ]
 
 
-def controller_requirements() -> list[str]:
-    """Return what this package needs there, in the versions that are installed here."""
+def controller_requirements(clouds: Collection[str] = ()) -> list[str]:
+    """Return what this package needs for some clouds, in the versions that are installed here."""
     required = [Requirement(text) for text in metadata.requires("jupyter_sky") or ()]
     found: dict[str, str] = {}
-    for extra in ("", *EXTRAS):
+    for extra in ("", *(cloud for cloud in EXTRAS if cloud in clouds)):
         wanted = [each.name for each in required if _is_of(each, extra)]
         versions = {name: _version(name) for name in wanted}
-        if not extra or all(versions.values()):
-            found |= {name: version for name, version in versions.items() if version}
+        found |= {name: version for name, version in versions.items() if version}
     return [f"{name}=={version}" for name, version in sorted(found.items())]
 
 

@@ -22,6 +22,7 @@ from .notebook_files import write_notebook
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(500),
     pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server"),
 ]
 CELLS = (
@@ -47,14 +48,16 @@ def bucket(cloud: Loopback) -> Iterator[ObjectStore]:
         yield made
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def shell(
-    tmp_path: Path, cloud: Loopback, bucket: ObjectStore, sky_env: dict[str, str]
+    tmp_path_factory: pytest.TempPathFactory,
+    cloud: Loopback,
+    bucket: ObjectStore,
+    sky_env: dict[str, str],
 ) -> Iterator[dict[str, str]]:
     """Environment of a shell here, and a machine of one's own with rights at the cloud."""
     host = SshHost(78, **cloud.env)
-    data = tmp_path / "data"
-    data.mkdir()
+    data = tmp_path_factory.mktemp("data")
     (data / "hosts.toml").write_text(host.toml("box"))
     results = f"s3://bucket/results/?endpoint={bucket.url}"
     try:
@@ -75,7 +78,7 @@ def test_a_run_goes_on_while_this_machine_is_off(
 ) -> None:
     write_notebook(tmp_path, *CELLS)
     (tmp_path / "helper.py").write_text("def double(x):\n    return 2 * x\n")
-    machine = ["--controller", "--cloud ssh --cpus 1", "--name", "night"]
+    machine = ["--controller", "-c control --cloud ssh --cpus 1", "--name", "night"]
     begun = sky(shell, tmp_path, "pipeline", "run", "work.ipynb", *machine)
     assert begun.returncode == 0, begun.stderr
     assert "night goes on by itself: jupyter sky logs night -f" in begun.stdout
@@ -95,6 +98,21 @@ def test_a_run_goes_on_while_this_machine_is_off(
     assert again.returncode == 0, again.stderr
     assert "last: succeeded" in again.stdout
     assert len(cloud.api.bills()) == 1, "all of it is taken from the store"
+
+
+def test_a_run_that_is_cancelled_gives_its_machines_back(
+    shell: dict[str, str], cloud: Loopback, bucket: ObjectStore, tmp_path: Path
+) -> None:
+    write_notebook(tmp_path, "%%sky --task long --cloud aws --cpus 2\nimport time\ntime.sleep(900)")
+    machine = ["--controller", "-c control --cloud ssh --cpus 1", "--name", "stopped"]
+    begun = sky(shell, tmp_path, "pipeline", "run", "work.ipynb", *machine)
+    assert begun.returncode == 0, begun.stderr
+    wait_until(cloud.machines, "its machine is rented")
+    stopped = sky(shell, tmp_path, "cancel", "stopped")
+    assert stopped.returncode == 0, stopped.stderr
+    wait_until(lambda: not cloud.machines(), "the machine is given back")
+    done = "results/runs/stopped/executed.ipynb"
+    wait_until(lambda: done in bucket.keys("bucket"), "what there is of it is kept")
 
 
 def test_results_that_would_stay_there_are_refused(shell: dict[str, str], tmp_path: Path) -> None:
