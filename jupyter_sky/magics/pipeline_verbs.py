@@ -231,10 +231,12 @@ def run_pipeline(
     wanted = _given({each: others.pop(each) for each in ("only", "from", "to")})
     part = read_part(*(wanted.get(each) for each in ("only", "from", "to")))
     limits, is_strict = _given(others), _read_strict(strict, no_strict)
-    if detach and output is not None:
+    if (detach or controller is not None) and output is not None:
+        hint = _("with --detach, write it later: pipeline export NAME out.ipynb")
+        if controller is not None:
+            hint = _("with --controller, it lies in the store of results: runs/NAME/executed.ipynb")
         raise SkyUsageError(
-            _("--output is written by the process that carries a run out"),
-            hint=_("with --detach, write it later: pipeline export NAME out.ipynb"),
+            _("--output is written by the process that carries a run out"), hint=hint
         )
     if dry_run:
         with _printed_warnings():

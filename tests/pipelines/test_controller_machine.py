@@ -115,9 +115,14 @@ def test_a_run_that_is_cancelled_gives_its_machines_back(
     wait_until(lambda: done in bucket.keys("bucket"), "what there is of it is kept")
 
 
-def test_results_that_would_stay_there_are_refused(shell: dict[str, str], tmp_path: Path) -> None:
+def test_what_cannot_be_done_there_is_refused(shell: dict[str, str], tmp_path: Path) -> None:
     write_notebook(tmp_path, *CELLS)
     words = ("pipeline", "run", "work.ipynb", "--controller", "--cloud ssh")
+    refused = sky(shell, tmp_path, *words, "-o", "out.ipynb")
+    assert refused.returncode == 2 and "runs/NAME/executed.ipynb" in refused.stderr
+    (tmp_path / "task.yaml").write_text("run: echo hello\n")
+    refused = sky(shell, tmp_path, "pipeline", "run", "task.yaml", *words[3:])
+    assert refused.returncode == 2 and "only notebooks" in refused.stderr
     for results in ("", str(tmp_path / "results")):
         refused = sky({**shell, "SKY_RESULTS": results}, tmp_path, *words)
         assert refused.returncode == 2 and "name a bucket: Sky.results" in refused.stderr
