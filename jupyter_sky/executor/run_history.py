@@ -90,9 +90,14 @@ class RunHistory:
         if cluster is not None and not cluster.connection.is_lost:
             answer = cluster.connection.ask_controller("journal", run=run_id, start=start)
             following = answer["next"] if answer["entries"] else start
-            # the end of a cell may reach the notebook before its outputs reach the controller
-            is_late = answer["status"] == "running" and row is not None and row.ended is not None
-            return answer["entries"], following, not is_late
+            # the end of a cell may reach the notebook before its outputs reach the controller, or
+            # even before it knows of the cell
+            known = answer["status"]
+            is_behind = row is not None and (
+                (known == "running" and row.ended is not None)
+                or (known == "unknown" and row.status in ("ok", "error"))
+            )
+            return answer["entries"], following, not is_behind
         file = self.journal_file(run_id)
         if file is None and row is not None and row.ended is None:
             return [], start, True  # it has printed nothing yet
