@@ -31,8 +31,6 @@ FOLDER = "controllers"
 """Folder of what goes to such machines, below that of the user's data."""
 PACKAGE, SCRIPT, EXECUTED = "jupyter_sky.tar", "controller.py", "executed.ipynb"
 _LEFT_OUT = frozenset({"__pycache__", "labextension"})
-EXTRAS = ("aws", "gcp", "azure")
-"""Clouds that need an extra of this package, which the machine gets where they are used."""
 LEFT_HERE = ("SKY_DATA_DIR", "SKY_HOSTS", "SKY_OFFERS", "SKY_CLUSTER", "SKY_KEEP_CLUSTERS")
 """Settings that name files or clusters of this machine."""
 _SCRIPT = '''"""Carry out the run {name}: jupyter sky pipeline run {notebook}"""
@@ -146,8 +144,9 @@ def launch_words(folder: Path, name: str, options: str, clouds: Collection[str] 
 def controller_requirements(clouds: Collection[str] = ()) -> list[str]:
     """Return what this package needs for some clouds, in the versions that are installed here."""
     required = [Requirement(text) for text in metadata.requires("jupyter_sky") or ()]
+    extras = metadata.metadata("jupyter_sky").get_all("Provides-Extra") or []
     found: dict[str, str] = {}
-    for extra in ("", *(cloud for cloud in EXTRAS if cloud in clouds)):
+    for extra in ("", *(extra for extra in extras if extra in clouds)):  # named like its cloud
         wanted = [each.name for each in required if _is_of(each, extra)]
         versions = {name: _version(name) for name in wanted}
         found |= {name: version for name, version in versions.items() if version}
