@@ -13,7 +13,7 @@ from ..provisioner.placement import usable_providers
 from ..resources import Resources
 from ..translation import _
 from .launches import start_detached
-from .pipeline_files import is_task_file, make_checked_graph, read_notebook
+from .pipeline_files import is_strict, is_task_file, make_checked_graph, read_notebook
 
 
 def start_on_machine(
@@ -22,6 +22,7 @@ def start_on_machine(
     machine: str,
     parameters: Mapping[str, Any],
     flags: Mapping[str, bool],
+    strict: bool | None = None,
     **options: str,
 ) -> str:
     """Have a machine carry out the pipeline of a notebook; return the name of the run.
@@ -38,6 +39,9 @@ def start_on_machine(
         In place of those of the notebook.
     flags, options
         Of ``pipeline run``, without their dashes.
+    strict
+        Whether cells whose changes would be lost are refused; where nobody is there to see, unless
+        given.
 
     Raises
     ------
@@ -57,9 +61,10 @@ def start_on_machine(
         )
     controllers.check_results(config)
     found = read_notebook(notebook)[1]
-    make_checked_graph(found, parameters, not flags.get("no-strict"))
+    make_checked_graph(found, parameters, strict)
     name = name or f"{notebook.stem}_{time.strftime('%m%d_%H%M%S')}"
     words = [f"--{flag}" for flag, is_given in flags.items() if is_given]
+    words.append("--strict" if is_strict(strict) else "--no-strict")  # as here
     words += [word for flag, value in options.items() for word in (f"--{flag}", value)]
     if parameters:
         words += ["-p", ",".join(f"{key}={value!r}" for key, value in parameters.items())]

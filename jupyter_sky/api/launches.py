@@ -363,16 +363,13 @@ def run_command(command: Command) -> int:
     return 0
 
 
-def _print_status(log: Path, start: int) -> int:
+def print_status(log: Path, start: int) -> int:
     """Print the status lines of a log from a place on; return how many bytes were read."""
-    with log.open("rb") as file:
-        file.seek(start)
-        lines = file.read().splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith(b"\n")]
-    for line in whole:
-        if line.startswith("☁".encode()):
-            print(line.decode(errors="replace").rstrip(), flush=True)
-    return sum(map(len, whole))
+    whole, newline, _rest = log.read_bytes()[start:].rpartition(b"\n")
+    for line in whole.decode(errors="replace").split("\n"):
+        if line.startswith("☁"):
+            print(line, flush=True)
+    return len(whole + newline)
 
 
 def free_name(title: str) -> str:
@@ -430,7 +427,7 @@ def start_detached(words: Sequence[str], name: str, folder: Path | None = None) 
     told = 0
     while True:
         code = process.poll()  # read before the store: a short run is over when it is seen
-        told += _print_status(path, told)
+        told += print_status(path, told)
         rows = session.store.runs(limit=100, unsent=True)
         row = next((one for one in rows if one.name == name and one.last_beat >= begun - 1), None)
         if row is not None and row.nodes:

@@ -238,26 +238,25 @@ def run_pipeline(
         raise SkyUsageError(
             _("--output is written by the process that carries a run out"), hint=hint
         )
+    given = parameters or {}
     if dry_run:
         with _printed_warnings():
             show = _show_tasks if is_task_file(file) else _show_cells
-            print(show(file, parameters or {}, part))
-            return plan_file(file, parameters or {}, part, is_strict, **limits)
+            print(show(file, given, part))
+            return plan_file(file, given, part, is_strict, **limits)
     if controller is not None:
-        flags = {"fresh": fresh, "fail-fast": fail_fast, "no-strict": not is_strict}
+        flags, options = {"fresh": fresh, "fail-fast": fail_fast}, {**wanted, **limits}
         with _printed_warnings():
-            given = parameters or {}
-            run = start_on_machine(file, name, controller, given, flags, **wanted, **limits)
-        print(_("{run} goes on by itself: jupyter sky logs {run} -f").format(run=run))
+            begun = start_on_machine(file, name, controller, given, flags, is_strict, **options)
+        print(_("{run} goes on by itself: jupyter sky logs {run} -f").format(run=begun))
         return None
     with _printed_warnings():
-        given = parameters or {}
-        started = start_file(file, name, given, fresh, detach, fail_fast, part, is_strict, **limits)
+        run = start_file(file, name, given, fresh, detach, fail_fast, part, is_strict, **limits)
     if detach:
         text = _("run {name} goes on by itself: pipeline status {name} --follow")
-        print(text.format(name=started.name))
+        print(text.format(name=run.name))
         return None
-    return _follow(started, output)
+    return _follow(run, output)
 
 
 @verb(
