@@ -283,11 +283,13 @@ def find(name: str) -> PipelineRun:
 
     _register_view()
     session = _sessions.current()
-    if name not in run_names():
+    try:
+        return PipelineRun(session, name)
+    except SkyUsageError:
         from ..pipelines.controller_machine import check_here
 
         check_here(name, session.config)
-    return PipelineRun(session, name)
+        raise
 
 
 def _register_view() -> None:

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import tarfile
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 FOLDER = "controllers"
 """Folder of what goes to such machines, below that of the user's data."""
 PACKAGE, SCRIPT, EXECUTED = "jupyter_sky.tar", "controller.py", "executed.ipynb"
-_LEFT_OUT = frozenset({"__pycache__", "labextension"})
+_UNNEEDED = frozenset({"__pycache__", "labextension"})
 LEFT_HERE = ("SKY_DATA_DIR", "SKY_HOSTS", "SKY_OFFERS", "SKY_CLUSTER", "SKY_KEEP_CLUSTERS")
 """Settings that name files or clusters of this machine."""
 _SCRIPT = '''"""Carry out the run {name}: jupyter sky pipeline run {notebook}"""
@@ -143,28 +144,18 @@ def launch_words(folder: Path, name: str, options: str, clouds: Collection[str] 
 
 def controller_requirements(clouds: Collection[str] = ()) -> list[str]:
     """Return what this package needs for some clouds, in the versions that are installed here."""
-    required = [Requirement(text) for text in metadata.requires("jupyter_sky") or ()]
     extras = metadata.metadata("jupyter_sky").get_all("Provides-Extra") or []
-    found: dict[str, str] = {}
-    for extra in ("", *(extra for extra in extras if extra in clouds)):  # named like its cloud
-        wanted = [each.name for each in required if _is_of(each, extra)]
-        versions = {name: _version(name) for name in wanted}
-        found |= {name: version for name, version in versions.items() if version}
-    return [f"{name}=={version}" for name, version in sorted(found.items())]
-
-
-def _is_of(requirement: Requirement, extra: str) -> bool:
-    marker = requirement.marker
-    if marker is None:
-        return not extra
-    return marker.evaluate({"extra": extra}) and not (extra and marker.evaluate({"extra": ""}))
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""
+    used = ["", *(extra for extra in extras if extra in clouds)]  # an extra is named like its cloud
+    names = {
+        needed.name
+        for needed in map(Requirement, metadata.requires("jupyter_sky") or ())
+        if not needed.marker or any(needed.marker.evaluate({"extra": extra}) for extra in used)
+    }
+    pins: list[str] = []
+    for name in sorted(names):
+        with suppress(metadata.PackageNotFoundError):
+            pins.append(f"{name}=={metadata.version(name)}")
+    return pins
 
 
 def _package() -> bytes:
@@ -180,7 +171,7 @@ def _package_files() -> Iterator[tuple[Path, str]]:
     root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*")):
         inside = path.relative_to(root)
-        if path.is_file() and not _LEFT_OUT.intersection(inside.parts):
+        if path.is_file() and not _UNNEEDED.intersection(inside.parts):
             yield path, f"{root.name}/{inside.as_posix()}"
     if not (root / "catalog" / "data").is_dir():
         for path in sorted(shipped_directory().iterdir()):

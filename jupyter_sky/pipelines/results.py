@@ -123,12 +123,12 @@ class RunResults:
 
     def read(self, task: str, name: str = "") -> bytes:
         """Return the pickled bytes of a value; raise as `load` does."""
-        import cloudpickle
-
         result = self.find(task)
         if result is None:
             raise FileNotFoundError(task)
         if name in result.handles:
+            import cloudpickle
+
             return cloudpickle.dumps(StoredValue.from_json(result.handles[name]).fetch())
         return self._kept.read_file(result.values[name])
 

@@ -93,8 +93,10 @@ class Reuse:
         SkyStorageError
             The store of these results does not answer.
         """
+        if self._shared is None or self._is_fresh:
+            return
         asked = set[str]()
-        while self._shared is not None and not self._is_fresh:
+        while True:
             missing = [f.key for f in self.judge(tasks).values() if f.key and f.result is None]
             keys = [key for key in missing if key.digest not in asked]
             asked |= {key.digest for key in keys}

@@ -33,7 +33,6 @@ from ..errors import (
 from ..executor.earlier_run import EarlierRun
 from ..executor.run import SkyRun
 from ..executor.session import Session
-from ..executor.stored_values import StoredValue
 from ..executor.values import ClusterRequest
 from ..offers import Offer
 from ..optimizer.plan import Plan
@@ -70,7 +69,7 @@ from .residual_graph import read_offer
 from .results import RunResults
 from .reuse import Freshness, Reuse
 from .run_storage import open_shared
-from .stored_inputs import fetch_stored, read_on_machine, result_address
+from .stored_inputs import fetch_stored, fetched, read_on_machine, result_address
 from .task_body import Address, TaskBody, TaskCell
 from .task_names import attempt_name, cluster_name
 
@@ -278,8 +277,7 @@ class SessionWorld:
 
         A task that may fail, and has, gives None.
         """
-        value = self._load_handle(task, name)
-        return value.fetch() if isinstance(value, StoredValue) else value
+        return fetched(self._load_handle(task, name))
 
     def _load_handle(self, task: str, name: str) -> Any:
         """Return a value as `_load` does; the handle of one that lies in a store."""
@@ -301,6 +299,10 @@ class SessionWorld:
                 cell = body.as_cell(
                     action.task, f"_{name}", self._load_handle, self._address(name, place)
                 )
+                if runs_here(read_offer(action.offer).cloud):
+                    cell = replace(cell, values=fetch_stored(cell.values))
+                else:
+                    cell = read_on_machine(cell)
                 self._prepare(cell, place)
             except (SkyClusterLost, SkyUnreachable) as error:
                 reason = {"reason": error.message}
@@ -324,11 +326,6 @@ class SessionWorld:
         """Send the values of a task, and run what comes before its cell."""
         if not cell.values and not cell.before:
             return
-        row = self._session.store.cluster(place.cluster or "")
-        if row is None or runs_here(row.cloud):
-            cell = replace(cell, values=fetch_stored(cell.values))
-        else:
-            cell = read_on_machine(cell)
         inputs = tuple(CellInput(name, name) for name in cell.values)
         options = replace(place, inputs=inputs, data=cell.data)
         self._session.run(cell.before, options, values=cell.values)
@@ -411,7 +408,7 @@ class SessionWorld:
 _CLAIM_SECONDS = 0.5
 """Time between two looks at a result that another run makes."""
 _OWN_ERRORS = (SkyTimeout, SkyBudget, SkyUsageError, SkyPermission)
-"""Errors of a task which it would meet on another machine, too: its limits, files that are gone."""
+"""Errors of a task that it would meet elsewhere, too: its limits, files that are gone, rights."""
 _FINAL_ERRORS = (SkyBudget, SkyCancelled, SkyStoreError, SkyUsageError)
 """Errors of a launch that another place would not mend."""
 _QUOTA_SECONDS = 7200.0
@@ -430,10 +427,11 @@ def _refusal(error: SkyError, offer: Mapping[str, Any]) -> dict[str, Any]:
 
 def _place_of(result: TaskResult) -> str:
     """Return where the values of a result are: in a store, or here, where others get them from."""
-    for data in result.handles.values():
-        uri = StorageUri.parse(data["uri"])
-        return place_of(open_store(uri), uri)
-    return LocalFacts.name
+    stored = next(iter(result.handles.values()), None)
+    if stored is None:
+        return LocalFacts.name
+    uri = StorageUri.parse(stored["uri"])
+    return place_of(open_store(uri), uri)
 
 
 def _price_now(offer: Offer) -> float | None:

@@ -34,9 +34,9 @@ from .identity import TaskIdentity, digest_of
 
 Stores = Mapping[tuple[str, str], str]
 """Address of each output whose store follows its machine, by its task and its ``?:/name``."""
-LoadValue = Callable[[str, str], Any]
 Address = Callable[[str], str]
-"""Address of a store to which a value of a name goes."""
+"""From the name of a value to the address of the store to which it goes."""
+LoadValue = Callable[[str, str], Any]
 """From the names of a task and of one of its values, empty for a function's, to the value."""
 
 

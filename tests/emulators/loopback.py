@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from .fleet import Fleet
+from .object_store import ObjectStore
 
 CLOUDS = {
     "aws": ("tests.emulators.ec2", "Ec2"),
@@ -82,6 +83,16 @@ def loopback(
             yield Loopback(api, fleet, api.env() | machine_env(fleet))
         finally:
             api.close()
+
+
+@contextmanager
+def bucket_beside(cloud: Loopback) -> Iterator[ObjectStore]:
+    """Open a store with an empty ``bucket``, which a cloud's machines reach with its keys."""
+    with ObjectStore("r2", min_part=1024, host=cloud.fleet.gateway) as made:
+        made.create("bucket")
+        names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+        made.account.keys.update([tuple(cloud.env[name] for name in names)])
+        yield made
 
 
 def machine_env(fleet: Fleet) -> dict[str, str]:

@@ -19,8 +19,7 @@ from jupyter_sky.store.store import Store
 from tests.conftest import Notebook, wait_until
 from tests.emulators.fleet import isolation_works
 from tests.emulators.hosts import USABLE, SshHost
-from tests.emulators.loopback import Loopback, loopback
-from tests.emulators.object_store import ObjectStore
+from tests.emulators.loopback import Loopback, bucket_beside, loopback
 
 pytestmark = [
     pytest.mark.slow,
@@ -133,11 +132,8 @@ def test_data_come_to_a_rented_machine_and_files_go_from_it(
     start: Callable[..., Notebook], cloud: Loopback
 ) -> None:
     book = start()
-    with ObjectStore("r2", min_part=1024, host=cloud.fleet.gateway) as bucket:
-        bucket.create("bucket")
+    with bucket_beside(cloud) as bucket:
         bucket.put("bucket", "set/a", b"one")
-        names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-        bucket.account.keys.update([tuple(cloud.env[name] for name in names)])
         address = f"s3://bucket/set/?endpoint={bucket.url}"
         ran = book.run(
             SKY.replace(

@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import clean, wait_until
 from tests.emulators.hosts import USABLE, SshHost
-from tests.emulators.loopback import Loopback, loopback
+from tests.emulators.loopback import Loopback, bucket_beside, loopback
 from tests.emulators.object_store import ObjectStore
 
 from .notebook_files import write_notebook
@@ -41,10 +41,7 @@ def cloud() -> Iterator[Loopback]:
 
 @pytest.fixture(scope="module")
 def bucket(cloud: Loopback) -> Iterator[ObjectStore]:
-    with ObjectStore("r2", min_part=1024, host=cloud.fleet.gateway) as made:
-        made.create("bucket")
-        names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-        made.account.keys.update([tuple(cloud.env[name] for name in names)])
+    with bucket_beside(cloud) as made:
         yield made
 
 
@@ -120,6 +117,11 @@ def test_what_cannot_be_done_there_is_refused(shell: dict[str, str], tmp_path: P
     words = ("pipeline", "run", "work.ipynb", "--controller", "--cloud ssh")
     refused = sky(shell, tmp_path, *words, "-o", "out.ipynb")
     assert refused.returncode == 2 and "runs/NAME/executed.ipynb" in refused.stderr
+    changed = "%%sky --task change -i x -o y\nx.append(1)\ny = 1"
+    write_notebook(tmp_path, "%%sky -o x\nx = [4]", changed, "%%sky -i x,y -o z\nz = x")
+    refused = sky(shell, tmp_path, *words)
+    assert refused.returncode == 2 and "changes x in place" in refused.stderr, refused.stderr
+    write_notebook(tmp_path, *CELLS)
     (tmp_path / "task.yaml").write_text("run: echo hello\n")
     refused = sky(shell, tmp_path, "pipeline", "run", "task.yaml", *words[3:])
     assert refused.returncode == 2 and "only notebooks" in refused.stderr

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Notebook, wait_until
 from tests.emulators.hosts import USABLE
-from tests.emulators.loopback import Loopback, loopback
+from tests.emulators.loopback import Loopback, bucket_beside, loopback
 from tests.emulators.object_store import ObjectStore
 
 from .notebook_files import write_notebook
@@ -29,10 +29,7 @@ def cloud() -> Iterator[Loopback]:
 
 @pytest.fixture(scope="module")
 def bucket(cloud: Loopback) -> Iterator[ObjectStore]:
-    with ObjectStore("r2", min_part=1024, host=cloud.fleet.gateway) as made:
-        made.create("bucket")
-        names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-        made.account.keys.update([tuple(cloud.env[name] for name in names)])
+    with bucket_beside(cloud) as made:
         yield made
 
 
