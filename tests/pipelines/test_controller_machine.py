@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import clean, wait_until
 from tests.emulators.hosts import USABLE, SshHost
-from tests.emulators.loopback import Loopback, bucket_beside, loopback
+from tests.emulators.loopback import Loopback
 from tests.emulators.object_store import ObjectStore
 
 from .notebook_files import write_notebook
@@ -31,18 +31,6 @@ CELLS = (
     "%%sky --task rented --cloud aws --cpus 2 -i x -o y\ny = bytes(100_000 * x)",
     "%%sky --task last --cloud local -i y -o z\nz = len(y)\nprint(z)",
 )
-
-
-@pytest.fixture(scope="module")
-def cloud() -> Iterator[Loopback]:
-    with loopback("aws") as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def bucket(cloud: Loopback) -> Iterator[ObjectStore]:
-    with bucket_beside(cloud) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

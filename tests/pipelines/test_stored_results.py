@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Notebook, wait_until
 from tests.emulators.hosts import USABLE
-from tests.emulators.loopback import Loopback, bucket_beside, loopback
+from tests.emulators.loopback import Loopback
 from tests.emulators.object_store import ObjectStore
 
 from .notebook_files import write_notebook
@@ -19,18 +19,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server"),
 ]
-
-
-@pytest.fixture(scope="module")
-def cloud() -> Iterator[Loopback]:
-    with loopback("aws") as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def bucket(cloud: Loopback) -> Iterator[ObjectStore]:
-    with bucket_beside(cloud) as made:
-        yield made
 
 
 def results_of(bucket: ObjectStore) -> str:
