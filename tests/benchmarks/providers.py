@@ -9,6 +9,8 @@ Clouds are found in the register, so that a driver that is added is counted.
   `tests.clouds.test_conformance` knows, and launchable clouds that it does not know;
 * ``lines_max`` is the number of lines of the longest driver that is one file; those that are
   folders are not counted, nor ``local`` and ``ssh``, which are no drivers of the public protocol;
+* ``driver_import_ms`` is the CPU time that the slowest driver's import adds to that of what drives
+  all, the least of three processes each;
 * ``leaked`` and ``unexplained`` are those of the chaos of `chaos`;
 * ``command_ms`` is the median wall time of ``jupyter-sky status`` in a shell, of twenty commands;
   on a machine in use by others it is more than ``command_cpu_ms``, the CPU time of that command.
@@ -54,6 +56,20 @@ def longest_driver(modules: dict[str, str]) -> int:
             counts[name] = len(Path(spec.origin).read_text().splitlines())
     print(f"lines of drivers: {counts}", flush=True)
     return max(counts.values(), default=0)
+
+
+def driver_import_ms(modules: dict[str, str]) -> float:
+    """Return the CPU time of the slowest driver's import, in milliseconds."""
+    slowest = 0.0
+    for module in modules.values():
+        code = (
+            "import time; import jupyter_sky.clouds.provider; before = time.process_time()\n"
+            f"import {module}; print(time.process_time() - before)"
+        )
+        words = [sys.executable, "-c", code]
+        told = (subprocess.run(words, cwd=ROOT, capture_output=True, check=True) for _ in range(3))
+        slowest = max(slowest, min(float(each.stdout) for each in told) * 1e3)
+    return slowest
 
 
 def conformance(modules: dict[str, str]) -> int:
@@ -109,6 +125,7 @@ def main(quick: bool, launches: int = 200, seed: int = 1) -> dict:
     figures = {
         "providers_launchable": len(modules),
         "lines_max": longest_driver(modules),
+        "driver_import_ms": driver_import_ms(modules),
         "command_ms": wall,
         "command_cpu_ms": cpu,
     }

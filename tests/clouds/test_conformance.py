@@ -29,7 +29,7 @@ CLOUDS_ALONE = LISTS | {"02", "07", "08", "10", "13", "14", "16", "17"}
         ("jupyter_sky.clouds.gcp.driver:Gcp", "tests.clouds.emulated_worlds:Gcp", LISTS),
         ("jupyter_sky.clouds.azure.driver:Azure", "tests.clouds.emulated_worlds:Azure", LISTS),
         ("jupyter_sky.clouds.lambdalabs:Lambda", "tests.clouds.lambda_world:LambdaWorld", set()),
-        ("tests.clouds.on_premises:Ssh", "tests.clouds.on_premises:SshWorld", CLOUDS_ALONE),
+        ("tests.clouds.on_premises:Ssh", "tests.clouds.on_premises_worlds:SshWorld", CLOUDS_ALONE),
     ],
 )
 def test_cloud_conforms(provider: str, world: str, skipped: set[str], tmp_path: Path) -> None:
@@ -60,6 +60,6 @@ def test_this_machine_conforms(tmp_path: Path) -> None:
     """Its clusters begin with their controller: what launches them otherwise starts nothing."""
     checks = {"01", "03", "06", "12", "20"}
     local = ["--provider", "tests.clouds.on_premises:Local"]
-    local += ["--world", "tests.clouds.on_premises:LocalWorld", "-k", " or ".join(checks)]
+    local += ["--world", "tests.clouds.on_premises_worlds:LocalWorld", "-k", " or ".join(checks)]
     results = run_suite(tmp_path, *local)
     assert (results.failed, results.passed) == (set(), checks), results.text

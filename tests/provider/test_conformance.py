@@ -35,6 +35,13 @@ def test_faults_of_a_driver_are_found(toy_site: Path, tmp_path: Path) -> None:
     assert run_suite(tmp_path, *driver, *PROMPT_WORLD, path=toy_site).failed == checks
 
 
+def test_sdk_that_is_imported_with_the_class_is_found(toy_site: Path, tmp_path: Path) -> None:
+    driver = ("--provider", "tests.provider.eager_toy:EagerToy", "-k", "01 or 03")
+    results = run_suite(tmp_path, *driver, *PROMPT_WORLD, path=toy_site)
+    assert (results.failed, results.passed) == ({"01"}, {"03"}), results.text
+    assert "'boto3'" in results.text
+
+
 def test_missing_options_are_told(tmp_path: Path) -> None:
     results = run_suite(tmp_path, "-k", "01")
     assert results.failed == {"01"} and "name the driver: --provider" in results.text
