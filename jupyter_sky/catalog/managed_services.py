@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,6 +36,8 @@ _SERVERLESS_VERSIONS = (
 """Cloud, service, version and Spark of releases that have no machines beside them."""
 SERVERLESS_CPUS, SERVERLESS_MEMORY = 4.0, 16.0
 """Size of a node of a serverless service where the request names none, as EMR's own workers."""
+_SERVERLESS_SIZES = {"dataproc-serverless": (12, 12, 7.25, 1), "emr-serverless": (2, 4, 8, 1)}
+"""Least vCPUs and GiB of a session, most and least GiB for each vCPU."""
 DCU_PER_VCPU, DCU_PER_GIB = 0.6, 0.1
 """Units of Dataproc's serverless compute, up to 8 GiB for each vCPU."""
 SERVERLESS_NOTE = "serverless: the price is a ceiling; idle parts of it cost nothing"
@@ -135,7 +138,7 @@ def newest_versions(known: Sequence[ManagedService], asked: Sequence[str]) -> li
 def serverless_offers(catalog: CatalogTables, need: Resources) -> list[Offer]:
     """Return what services without machines sell for a request, in each of their regions.
 
-    Their size is that of the request: an amount that it leaves open is as small as it may be.
+    Their size is that of the request, or the least that they sell.
 
     Parameters
     ----------
@@ -144,12 +147,16 @@ def serverless_offers(catalog: CatalogTables, need: Resources) -> list[Offer]:
     """
     if not need.service:
         return []
-    cpus = _size(need.cpus, SERVERLESS_CPUS)
-    memory = _size(need.memory, SERVERLESS_MEMORY)
     offers = []
     for one in newest_versions(catalog.services, need.service):
         if one.name not in SERVERLESS:
             continue
+        cpus, memory = serverless_size(
+            one.name,
+            _size(need.cpus, SERVERLESS_CPUS),
+            _size(need.memory, SERVERLESS_MEMORY),
+            need.nodes,
+        )
         for region, rates in _unit_prices(catalog, one.name).items():
             price = serverless_price(one.name, rates, cpus, memory)
             known = catalog.regions.get((one.cloud, region))
@@ -158,6 +165,24 @@ def serverless_offers(catalog: CatalogTables, need: Resources) -> list[Offer]:
             place = (known.country, known.jurisdiction)
             offers.append(_serverless_offer(one, region, place, (cpus, memory), price))
     return offers
+
+
+def serverless_size(
+    service: str, cpus: float, memory: float, nodes: int
+) -> tuple[float, float]:
+    """Return vCPUs and GiB of a node of a service without machines that is no smaller than asked.
+
+    Together the nodes have room for a driver and the fewest executors of the service, and no more
+    memory for each vCPU than it sells.
+
+    Examples
+    --------
+    >>> serverless_size("dataproc-serverless", 4, 16, 2), serverless_size("emr-serverless", 1, 4, 1)
+    ((6, 16), (2, 4))
+    """
+    least_cpus, least_memory, most_per_cpu, least_per_cpu = _SERVERLESS_SIZES[service]
+    cpus = max(cpus, least_cpus / nodes, memory / most_per_cpu)
+    return math.ceil(cpus), math.ceil(max(memory, least_memory / nodes, cpus * least_per_cpu))
 
 
 def _serverless_offer(

@@ -128,7 +128,7 @@ def permanent_obstacle(need: Resources) -> str:
     Examples
     --------
     >>> permanent_obstacle(Resources.parse(service="emr"))
-    'managed services can be planned and priced, not launched from here yet, except emr-serverless'
+    'managed services can be planned and priced, not launched from here yet, except emr-serverless, dataproc-serverless'
     >>> permanent_obstacle(Resources.parse(cloud="vast", nodes=2))
     'machines of vast do not reach each other: ask for one node'
     """

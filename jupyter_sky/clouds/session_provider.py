@@ -17,17 +17,20 @@ class SessionEndpoint:
     host : str
         Name and port.
     headers : dict
-        Metadata of each request, with the token.
+        Metadata of each request with the token, or headers of each WebSocket.
     expires : float
         Unix seconds at which the token is no longer accepted.
     authority : str
         File with certificates that are trusted beside those of the system; empty without any.
+    bridge : str
+        Path at which bytes are taken in WebSocket messages; empty where gRPC is spoken.
     """
 
     host: str
     headers: dict[str, str] = field(repr=False)
     expires: float
     authority: str = ""
+    bridge: str = ""
 
 
 class SessionProvider(Provider):

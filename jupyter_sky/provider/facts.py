@@ -273,6 +273,10 @@ class GcpFacts(CloudFacts):
         "service_account": "Service account with which machines delete themselves, an e-mail "
         "address or 'default'; without one they power off, and their disk is billed until "
         "%sky reap.",
+        "dataproc_subnetwork": "Subnetwork of Dataproc's sessions, with Private Google Access; "
+        "without one the subnetwork of the region in the network called default.",
+        "dataproc_service_account": "Service account that Dataproc's sessions run as, an e-mail "
+        "address; without one that of the project's machines.",
     }
 
     @staticmethod
@@ -403,7 +407,32 @@ class EmrServerlessFacts(AwsFacts):
     settings: ClassVar = {}
 
 
-MANAGED: Mapping[str, type[CloudFacts]] = {EmrServerlessFacts.name: EmrServerlessFacts}
+class DataprocServerlessFacts(GcpFacts):
+    """Facts of Dataproc's serverless sessions.
+
+    Examples
+    --------
+    >>> DataprocServerlessFacts.host, DataprocServerlessFacts.billing
+    ('gcp', (1.0, 60.0))
+    """
+
+    driver = "jupyter_sky.clouds.gcp.dataproc:DataprocServerless"
+    name, title, short_title = (
+        "dataproc-serverless",
+        "Google Cloud Dataproc, serverless",
+        "Dataproc serverless",
+    )
+    host = "gcp"
+    account = N_("a project with billing and the Dataproc API: https://console.cloud.google.com")
+    permissions = N_("the roles dataproc.editor and iam.serviceAccountUser in this project")
+    price_source, notice_service, schemes = "", "", ()
+    console_page = "https://console.cloud.google.com/dataproc/interactive"
+    settings: ClassVar = {}
+
+
+MANAGED: Mapping[str, type[CloudFacts]] = {
+    facts.name: facts for facts in (EmrServerlessFacts, DataprocServerlessFacts)
+}
 """Facts of managed services that can be launched, by name."""
 
 BUILT_IN: Mapping[str, type[CloudFacts]] = {

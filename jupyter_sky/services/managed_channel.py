@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from .managed_endpoint import newest_headers, trusted_certificates
+from .websocket_bridge import process_bridge
+
 if TYPE_CHECKING:
     from pyspark.sql.connect.client import ChannelBuilder
-
-_CERTIFICATES = ("SSL_CERT_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH")
 
 
 def session_channel(path: Path) -> ChannelBuilder:
@@ -24,6 +24,8 @@ def session_channel(path: Path) -> ChannelBuilder:
     from pyspark.sql.connect.client import ChannelBuilder
 
     endpoint = json.loads(path.read_text())
+    if endpoint.get("bridge"):
+        return _bridged_channel(path)
     headers = newest_headers(path)
 
     def add_headers(context: Any, callback: Callable[..., None]) -> None:
@@ -40,7 +42,7 @@ def session_channel(path: Path) -> ChannelBuilder:
             return endpoint["host"].rpartition(":")[0]
 
         def toChannel(self) -> Any:
-            tls = grpc.ssl_channel_credentials(_authorities(endpoint["authority"]))
+            tls = grpc.ssl_channel_credentials(trusted_certificates(endpoint["authority"]))
             tokens = grpc.metadata_call_credentials(cast(Any, add_headers))
             credentials = grpc.composite_channel_credentials(tls, tokens)
             return self._secure_channel(endpoint["host"], credentials)
@@ -48,21 +50,17 @@ def session_channel(path: Path) -> ChannelBuilder:
     return SessionChannel()
 
 
-def newest_headers(path: Path) -> Callable[[], list[tuple[str, str]]]:
-    """Return a function that gives the metadata of a request, read again when the file changes."""
-    known: tuple[int, list[tuple[str, str]]] = (0, [])
+def _bridged_channel(path: Path) -> ChannelBuilder:
+    from pyspark.sql.connect.client import ChannelBuilder
 
-    def read() -> list[tuple[str, str]]:
-        nonlocal known
-        changed = path.stat().st_mtime_ns
-        if changed != known[0]:
-            known = (changed, list(json.loads(path.read_text())["headers"].items()))
-        return known[1]
+    class BridgedChannel(ChannelBuilder):
+        """Connections to one session by a bridge on this machine."""
 
-    return read
+        @property
+        def host(self) -> str:
+            return "localhost"
 
+        def toChannel(self) -> Any:
+            return self._insecure_channel(process_bridge(path).address)
 
-def _authorities(named: str) -> bytes | None:
-    """Return the certificates to trust; None for those of the client library."""
-    names = (named, *(os.environ.get(name, "") for name in _CERTIFICATES))
-    return next((Path(name).read_bytes() for name in names if name and Path(name).is_file()), None)
+    return BridgedChannel()

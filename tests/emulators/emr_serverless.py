@@ -6,29 +6,22 @@ without a token which AWS gave out and which has not expired.
 
 from __future__ import annotations
 
-import contextlib
-import os
+import json
 import re
-import socket
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from concurrent import futures
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from .connect_server import TokenProxy
 from .ec2 import KEY, SECRET
 from .ec2_errors import scope, stranger
-from .server import Emulator, Request, Response, _authority, _certificate
+from .server import Emulator, Request, Response, write_authority
 
 LIVE = ("SUBMITTED", "STARTING", "STARTED", "IDLE", "BUSY")
 AUTH = "x-aws-proxy-auth"
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Queries of tests are short: to compile for long ones takes longer than they run."""
 _PATH = re.compile(r"/applications(?:/(\w+))?(?:/(sessions|start|stop)(?:/(\w+)(/endpoint)?)?)?")
 _STATUS = {
     "ServiceQuotaExceededException": 402,
@@ -38,8 +31,6 @@ _STATUS = {
     "ThrottlingException": 429,
     "InternalServerException": 500,
 }
-_UNARY = "AnalyzePlan Config ArtifactStatus Interrupt ReleaseExecute ReleaseSession CloneSession "
-_UNARY += "FetchErrorDetails GetStatus"
 _IDENTITY = (
     '<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">'
     "<GetCallerIdentityResult><Arn>arn:aws:iam::123456789012:user/me</Arn><UserId>AIDA</UserId>"
@@ -75,6 +66,8 @@ class EmrServerless(Emulator):
 
     Parameters
     ----------
+    upstream
+        Port of the Connect server behind the endpoints of all sessions; 0 without one.
     start
         Seconds until a session is up.
 
@@ -88,14 +81,12 @@ class EmrServerless(Emulator):
         Life of a token.
     """
 
-    def __init__(self, *, start: float = 0.3) -> None:
-        self.start, self.upstream = start, 0
-        self._connect: subprocess.Popen[bytes] | None = None
-        self._proxy: Any = None
-        self.proxy_port = 0
+    def __init__(self, upstream: int = 0, *, start: float = 0.3) -> None:
+        self.start = start
+        self._proxy = TokenProxy(upstream, AUTH, self.admits) if upstream else None
         self._kept = tempfile.TemporaryDirectory(prefix="emr-")
         self._folder = Path(self._kept.name)
-        _authority().cert_pem.write_to_path(self._folder / "authority.pem")
+        write_authority(self._folder / "authority.pem")
         self.reset()
         super().__init__()
 
@@ -114,10 +105,7 @@ class EmrServerless(Emulator):
         """Leave nothing of it."""
         super().close()
         if self._proxy is not None:
-            self._proxy.stop(None)
-        if self._connect is not None:
-            self._connect.kill()
-            self._connect.wait()
+            self._proxy.close()
         self._kept.cleanup()
 
     def env(self) -> dict[str, str]:
@@ -316,7 +304,7 @@ class EmrServerless(Emulator):
             {
                 "applicationId": found.application,
                 "sessionId": found.id,
-                "endpoint": f"https://localhost:{self.proxy_port}",
+                "endpoint": f"https://localhost:{self._proxy.port if self._proxy else 443}",
                 "authToken": token,
                 "authTokenExpiresAt": found.tokens[token],
             }
@@ -329,64 +317,6 @@ class EmrServerless(Emulator):
         found.ended = found.ended or time.time()
         return Response.json({"applicationId": found.application, "sessionId": found.id})
 
-    # -- the Connect server ------------------------------------------------------------------
-
-    def serve_spark(self, home: Path, java: Path) -> None:
-        """Start a Connect server and the proxy before it; tokens of live sessions open it."""
-        import grpc
-
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.upstream = probe.getsockname()[1]
-        folder = Path(tempfile.mkdtemp(dir=self._folder))
-        settings = {
-            "spark.connect.grpc.binding.address": "127.0.0.1",
-            "spark.connect.grpc.binding.port": self.upstream,
-            "spark.ui.enabled": "false",
-            "spark.sql.connect.serverStacktrace.enabled": "false",
-            # so short that clients resume their queries, as they must after two minutes otherwise
-            "spark.connect.execute.reattachable.senderMaxStreamDuration": "2s",
-            "spark.log.level": "WARN",
-        }
-        confs = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-        server = "org.apache.spark.sql.connect.service.SparkConnectServer"
-        with (folder / "log").open("wb") as log:
-            self._connect = subprocess.Popen(
-                [
-                    *(home / "bin" / "spark-submit", "--master", "local[2]"),
-                    *("--driver-memory", "700m", "--driver-java-options", JAVA_OPTIONS, *confs),
-                    *("--class", server, "spark-internal"),
-                ],
-                env=os.environ
-                | {
-                    "JAVA_HOME": str(java),
-                    "SPARK_HOME": str(home),
-                    "PYSPARK_PYTHON": sys.executable,
-                },
-                cwd=folder,
-                stdout=log,
-                stderr=log,
-            )
-        leaf = _certificate("localhost")
-        pair = (leaf.private_key_pem.bytes(), b"".join(one.bytes() for one in leaf.cert_chain_pems))
-        self._proxy = grpc.server(futures.ThreadPoolExecutor(32))
-        self._proxy.add_generic_rpc_handlers((_Gate(self),))
-        credentials = grpc.ssl_server_credentials([pair])
-        self.proxy_port = self._proxy.add_secure_port("127.0.0.1:0", credentials)
-        self._proxy.start()
-
-    def await_spark(self) -> None:
-        """Wait until the Connect server listens."""
-        assert self._connect is not None
-        while self._connect.poll() is None:
-            with (
-                contextlib.suppress(OSError),
-                socket.create_connection(("127.0.0.1", self.upstream)),
-            ):
-                return
-            time.sleep(0.05)
-        raise RuntimeError("the Connect server has ended")
-
     def admits(self, token: str) -> str:
         """Why a token does not open a session; empty where it does."""
         now = time.time()
@@ -394,72 +324,6 @@ class EmrServerless(Emulator):
             if token in session.tokens:
                 return "" if now < session.tokens[token] else "the token has expired"
         return "the token belongs to no session"
-
-
-def _gate_class() -> Any:
-    import grpc
-
-    class Gate(grpc.GenericRpcHandler):
-        """Handler that passes requests on, as bytes, if their token is good."""
-
-        def __init__(self, emulator: EmrServerless) -> None:
-            self._emulator = emulator
-            self._channel = grpc.insecure_channel(f"127.0.0.1:{emulator.upstream}")
-
-        def service(self, details: Any) -> Any:
-            method, sent = details.method, dict(details.invocation_metadata)
-            kind = method.rpartition("/")[2]
-            if kind in _UNARY.split():
-                return grpc.unary_unary_rpc_method_handler(self._guard(method, sent, "unary_unary"))
-            if kind == "AddArtifacts":
-                call = self._guard(method, sent, "stream_unary")
-                return grpc.stream_unary_rpc_method_handler(call)
-            return grpc.unary_stream_rpc_method_handler(self._stream(method, sent))
-
-        def _check(self, sent: dict[str, str], context: Any) -> None:
-            why = self._emulator.admits(sent.get(AUTH, ""))
-            if why:
-                context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
-
-        def _guard(self, method: str, sent: dict[str, str], shape: str) -> Any:
-            call = getattr(self._channel, shape)(method)
-
-            def run(request: Any, context: Any) -> bytes:
-                self._check(sent, context)
-                with _passed_on(context):
-                    return call(request)
-                raise AssertionError
-
-            return run
-
-        def _stream(self, method: str, sent: dict[str, str]) -> Any:
-            call = self._channel.unary_stream(method)
-
-            def run(request: bytes, context: Any) -> Iterator[bytes]:
-                self._check(sent, context)
-                with _passed_on(context):
-                    yield from call(request)
-
-            return run
-
-    return Gate
-
-
-@contextlib.contextmanager
-def _passed_on(context: Any) -> Iterator[None]:
-    """Pass an error of the server on, with its details."""
-    import grpc
-
-    try:
-        yield
-    except grpc.RpcError as error:
-        call: Any = error
-        context.set_trailing_metadata(call.trailing_metadata() or ())
-        context.abort(call.code(), call.details())
-
-
-def _Gate(emulator: EmrServerless) -> Any:
-    return _gate_class()(emulator)
 
 
 def _action(request: Request) -> str:
@@ -480,8 +344,6 @@ def _action(request: Request) -> str:
 
 
 def _body(request: Request) -> dict[str, Any]:
-    import json
-
     return json.loads(request.body)
 
 

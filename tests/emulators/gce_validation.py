@@ -50,22 +50,22 @@ def invalid(field: str, value: Any, why: str) -> Refused:
 
 
 @cache
-def document() -> dict[str, Any]:
-    """The discovery document that Google's own client for Python comes with."""
+def schemas(api: str) -> dict[str, Any]:
+    """The schemas of an API's discovery document, which Google's client for Python comes with."""
     import googleapiclient
 
     folder = Path(googleapiclient.__file__).parent / "discovery_cache" / "documents"
-    return json.loads((folder / "compute.v1.json").read_text())
+    return json.loads((folder / f"{api}.json").read_text())["schemas"]
 
 
-def check(kind: str, value: Any, path: str = "") -> None:
-    """Refuse a value that is not of a schema of the document."""
-    _check({"$ref": kind}, value, path)
+def check(kind: str, value: Any, path: str = "", *, api: str = "compute.v1") -> None:
+    """Refuse a value that is not of a schema of an API."""
+    _check(api, {"$ref": kind}, value, path)
 
 
-def _check(schema: dict[str, Any], value: Any, path: str) -> None:
+def _check(api: str, schema: dict[str, Any], value: Any, path: str) -> None:
     if "$ref" in schema:
-        schema = document()["schemas"][schema["$ref"]]
+        schema = schemas(api)[schema["$ref"]]
     kind = schema.get("type", "object")
     if not isinstance(value, _KINDS[kind]) or (kind == "integer" and isinstance(value, bool)):
         raise Refused(400, "invalid", f"Invalid value at '{path}': {json.dumps(value)}")
@@ -75,7 +75,7 @@ def _check(schema: dict[str, Any], value: Any, path: str) -> None:
         raise Refused(400, "invalid", f"Invalid value at '{path}', \"{value}\"")
     if kind == "array":
         for number, each in enumerate(value):
-            _check(schema["items"], each, f"{path}[{number}]")
+            _check(api, schema["items"], each, f"{path}[{number}]")
     elif kind == "object":
         known = schema.get("properties", {})
         others = schema.get("additionalProperties")
@@ -83,7 +83,7 @@ def _check(schema: dict[str, Any], value: Any, path: str) -> None:
             if name not in known and others is None:
                 words = f"Invalid JSON payload received. Unknown name \"{name}\" at '{path}'"
                 raise Refused(400, "invalid", f"{words}: Cannot find field.")
-            _check(known.get(name, others), each, f"{path}.{name}" if path else name)
+            _check(api, known.get(name, others), each, f"{path}.{name}" if path else name)
 
 
 def check_name(name: str) -> None:

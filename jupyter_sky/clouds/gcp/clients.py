@@ -116,7 +116,8 @@ class GcpClients:
 
     def __init__(self, credentials: Any, project: str, host: str = "") -> None:
         self.credentials, self.project, self.host = credentials, project, host
-        self._tokens = _with_token_session(credentials)
+        self.tokens = _with_token_session(credentials)
+        """Credentials that get their tokens from `credentials`, and ask for nothing else."""
         self._clients: dict[str, Any] = {}
         self._lock = threading.Lock()
 
@@ -134,7 +135,7 @@ class GcpClients:
             if kind not in self._clients:
                 made = getattr(compute_v1, f"{kind}Client")
                 options: dict[str, Any] = {"host": self.host} if self.host else {}
-                transport = made.get_transport_class("rest")(credentials=self._tokens, **options)
+                transport = made.get_transport_class("rest")(credentials=self.tokens, **options)
                 self._clients[kind] = made(transport=transport)
             return self._clients[kind]
 

@@ -252,7 +252,7 @@ def has_code(error: Any, *wanted: str) -> bool:
     """Whether an error of Google has one of some codes.
 
     ``gone`` stands for the answer that what is asked for is not there, by Google itself and within
-    a project that is.
+    a project that is. Names of states as gRPC has them, such as ``ABORTED``, are codes too.
     """
     from google.api_core.exceptions import GoogleAPICallError
 
@@ -264,7 +264,18 @@ def has_code(error: Any, *wanted: str) -> bool:
     project = re.search(REFINEMENTS[0].pattern, refusal.message)
     if "gone" in wanted and refusal.status == 404 and not project:
         return True
-    return any(code in wanted for code in _error_codes(error))
+    return any(code in wanted for code in (*_error_codes(error), _status_name(error)))
+
+
+def _status_name(error: Any) -> str:
+    """Return the name of an error's state as gRPC has it; empty where none was sent.
+
+    Of several names with one HTTP status, google-api-core takes the first.
+    """
+    try:
+        return str(error.response.json()["error"]["status"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return ""
 
 
 class ignore_codes(AbstractContextManager[None]):

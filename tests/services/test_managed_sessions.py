@@ -1,4 +1,4 @@
-"""Cells on EMR Serverless: sessions on loopback with a real Connect server behind them."""
+"""Cells on managed services: sessions on loopback with a real Connect server behind them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import pytest
 from jupyter_sky.services.java import ensure_java
 from jupyter_sky.services.spark_node import ensure_spark
 from tests.conftest import Notebook, wait_until
+from tests.emulators.connect_server import ConnectServer
+from tests.emulators.dataproc import Dataproc
 from tests.emulators.emr_serverless import EmrServerless
 from tests.services.conftest import START
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 LINE = "%%sky -c etl --service emr-serverless --cpus 4 --memory 16 --nodes 2"
+DATAPROC = "%%sky -c etl --service dataproc-serverless --cpus 8 --memory 32 --nodes 2"
 SLOW = """%%sky -c etl
 import time
 from pyspark.sql.functions import udf
@@ -31,10 +34,24 @@ line["cloud"], line["price"], line["usd"], line["price"] * hours
 
 
 @pytest.fixture(scope="module")
-def emr(needs_java: None) -> Iterator[EmrServerless]:
-    made = EmrServerless()
-    made.serve_spark(ensure_spark(version("pyspark-client")), ensure_java())
-    made.await_spark()
+def connect_server(needs_java: None) -> Iterator[ConnectServer]:
+    """Yield the Connect server that stands behind all sessions."""
+    made = ConnectServer(ensure_spark(version("pyspark-client")), ensure_java())
+    made.wait()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def dataproc(connect_server: ConnectServer) -> Iterator[Dataproc]:
+    made = Dataproc(connect_server.port)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def emr(connect_server: ConnectServer) -> Iterator[EmrServerless]:
+    made = EmrServerless(connect_server.port)
     yield made
     made.close()
 
@@ -114,3 +131,33 @@ def test_killed_notebook_leaves_a_session_that_ends_with_its_engine(
     assert len(emr.live_sessions()) == 1
     notebook.manager.shutdown_kernel(now=True)
     wait_until(lambda: not emr.left(), "the process beside the session has not ended it")
+
+
+def test_bridged_session_runs_cells_and_ends_with_its_cluster(
+    dataproc: Dataproc, fresh: Callable[..., Notebook]
+) -> None:
+    dataproc.refuse("create", "INVALID_ARGUMENT", "Insufficient 'CPUS' quota", "us-central1")
+    notebook = fresh(**dataproc.env())
+    first = notebook.run(f"{DATAPROC}\nspark.range(0, 9, 1, 2).count()", START)
+    assert first.result == "9", first
+    (session,) = dataproc.live()
+    assert "locations/us-central1/" not in session.name, "the next place was asked"
+
+    rows = 200_000
+    made = notebook.run(
+        "%%sky -c etl\nimport pandas as pd\n"
+        f"frame = spark.createDataFrame(pd.DataFrame({{'n': range({rows})}}))\n"
+        "int(frame.toPandas()['n'].sum())",
+        START,
+    )
+    assert made.result == str(sum(range(rows))), made
+    sent = notebook.send(SLOW)
+    notebook.wait_output("begun")
+    assert dataproc.bridge is not None
+    wait_until(lambda: dataproc.bridge and dataproc.bridge.connections, "no connection")
+    dataproc.bridge.cut()
+    slow = notebook.collect(sent, START)
+    assert slow.result == str(sum(range(80))), "a connection that is cut is made again"
+
+    assert notebook.run("%sky down --yes", START).status == "ok"
+    wait_until(lambda: not dataproc.live(), "sessions are left")

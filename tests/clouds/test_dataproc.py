@@ -1,0 +1,230 @@
+"""Dataproc serverless as a driver: Google's SDK against sessions on loopback, over HTTPS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from jupyter_sky.clouds.gcp.dataproc import DataprocServerless as Driver
+from jupyter_sky.clouds.operations import launch_machines
+from jupyter_sky.clouds.retries import RetryingCaller
+from jupyter_sky.config.settings import Sky
+from jupyter_sky.errors import SkyNoCapacity, SkyPermission, SkyUsageError
+from jupyter_sky.provider.classification import ProviderError
+from jupyter_sky.provider.parallel_requests import StopRequested
+from tests.clouds.gcp_requests import OWNER, machine_config, order, use
+from tests.conftest import wait_until
+from tests.emulators.dataproc import Dataproc, Session
+
+REGION = "us-central1"
+OFFER = {
+    "instance_type": "dataproc-serverless",
+    "service": "dataproc-serverless",
+    "packages": ("dataproc-serverless==3.0", "spark==4.0.1"),
+    "zone": "",
+    "vcpus": 8,
+    "memory": 32,
+}
+
+
+@pytest.fixture(scope="module")
+def account() -> Iterator[Dataproc]:
+    made = Dataproc(start=0.05)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def dataproc(
+    account: Dataproc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Dataproc]:
+    account.reset()
+    use(monkeypatch, account.env())
+    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    Sky.clear_instance()
+    yield account
+    Sky.clear_instance()
+
+
+@pytest.fixture(scope="module")
+def driver() -> Driver:
+    return Driver()
+
+
+def start(driver: Driver, token: str = "train-3f2a91c0", **given: Any) -> Any:
+    request = order(token, **{"nodes": 3} | OFFER | given)
+    call = RetryingCaller(driver)
+    return call(lambda: launch_machines(driver, request, machine_config(token)), request.offer)
+
+
+def only(dataproc: Dataproc) -> Session:
+    (session,) = dataproc.sessions.values()
+    return session
+
+
+def test_session_is_started_within_its_size_and_ended(dataproc: Dataproc, driver: Driver) -> None:
+    (machine,) = start(driver, lease=7200.0)
+    runtime = only(dataproc).body["runtimeConfig"]
+    properties = runtime["properties"]
+    assert runtime["version"] == "3.0"
+    assert properties["spark.dynamicAllocation.maxExecutors"] == "5", "24 vCPUs, 4 for the driver"
+    sizes = [
+        int(properties[f"spark.executor.{key}"].rstrip("m")) for key in ("memory", "memoryOverhead")
+    ]
+    assert sum(sizes) == 16 * 1024
+    execution = only(dataproc).body["environmentConfig"]["executionConfig"]
+    assert execution["ttl"] == "7200s" and execution["idleTtl"] == "600s", "it ends by itself"
+
+    wait_until(lambda: driver.endpoint(machine.id) is not None, "no endpoint")
+    endpoint = driver.endpoint(machine.id)
+    assert endpoint is not None and endpoint.headers["Authorization"].startswith("Bearer ya29")
+    assert endpoint.host == "localhost:443" and endpoint.bridge
+    assert "ya29" not in repr(endpoint)
+    listed = driver.machines(owner=OWNER, regions=[REGION])
+    assert [one.id for one in listed] == [machine.id] and listed[0].token == machine.token
+    assert not driver.machines(owner="another", regions=[REGION])
+
+    driver.terminate([machine.id])
+    assert dataproc.live() == []
+    assert {one.state for one in driver.describe([machine.id])} <= {"ended"}
+    driver.terminate([machine.id, f"{REGION}/never-there"])  # again, and unknown, is no error
+
+
+def test_tags_that_are_no_labels_are_read_back(dataproc: Dataproc, driver: Driver) -> None:
+    (machine,) = start(driver, "Größe_7-3f2a91c0")
+    assert (machine.token, machine.cluster) == ("Größe_7-3f2a91c0", "Größe_7")
+    (listed,) = driver.machines(token="Größe_7-3f2a91c0", regions=[REGION])
+    assert listed == machine or listed.token == machine.token
+    driver.terminate([machine.id])
+
+
+def test_settings_name_subnetwork_and_account(
+    dataproc: Dataproc, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Sky.load().providers = {
+        "gcp": {"dataproc_subnetwork": "inner", "dataproc_service_account": "me@x.iam"}
+    }
+    start(driver)
+    execution = only(dataproc).body["environmentConfig"]["executionConfig"]
+    assert (execution["subnetworkUri"], execution["serviceAccount"]) == ("inner", "me@x.iam")
+
+
+@pytest.mark.parametrize("kind", ["cut", "break", "throttle"])
+def test_lost_answer_makes_one_session(dataproc: Dataproc, driver: Driver, kind: str) -> None:
+    dataproc.trouble("create", kind)
+    (machine,) = start(driver, "lost-3f2a91c0")
+    assert len(dataproc.live()) == 1
+    driver.terminate([machine.id])
+
+
+def test_launch_again_finds_the_session(dataproc: Dataproc, driver: Driver) -> None:
+    assert start(driver)[0].id == start(driver)[0].id
+    assert len(dataproc.sessions) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message", "kind", "words"),
+    [
+        ("PERMISSION_DENIED", "SERVICE_DISABLED", "not used", SkyPermission, "enable dataproc"),
+        (
+            "PERMISSION_DENIED",
+            "IAM_PERMISSION_DENIED",
+            "Permission 'dataproc.sessions.create' denied",
+            SkyPermission,
+            "roles/dataproc.editor",
+        ),
+        (
+            "INVALID_ARGUMENT",
+            "",
+            "Insufficient 'CPUS' quota. Requested 24.0, available 8.0.",
+            SkyNoCapacity,
+            "quotas",
+        ),
+        (
+            "INVALID_ARGUMENT",
+            "",
+            "Subnetwork 'default' does not support Private Google Access",
+            SkyPermission,
+            "--enable-private-ip-google-access",
+        ),
+        ("INVALID_ARGUMENT", "", "Invalid runtime", SkyUsageError, ""),
+    ],
+)
+def test_refusals_are_told_apart_and_leave_nothing(
+    dataproc: Dataproc,
+    driver: Driver,
+    status: str,
+    reason: str,
+    message: str,
+    kind: type[Exception],
+    words: str,
+) -> None:
+    dataproc.refuse("create", status, message, reason=reason)
+    with pytest.raises(kind) as caught:
+        start(driver)
+    assert words in (getattr(caught.value, "hint", "") or "")
+    assert dataproc.live() == []
+
+
+def test_size_without_room_for_executors_is_refused(dataproc: Dataproc, driver: Driver) -> None:
+    with pytest.raises(SkyUsageError, match="12 vCPUs and 12 GiB"):
+        start(driver, nodes=1, vcpus=8)
+    assert not dataproc.sessions
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("The zone does not have enough resources available (stockout)", "capacity"),
+        ("Quota 'CPUS' exceeded", "quota"),
+        ("Private Google Access is not enabled on the subnetwork", "permission"),
+        ("Something else", "transient"),
+    ],
+)
+def test_failed_session_says_why(
+    dataproc: Dataproc, driver: Driver, reason: str, cause: str
+) -> None:
+    dataproc.failing.append(reason)
+    (machine,) = start(driver, "fails-3f2a91c0")
+    with pytest.raises(ProviderError) as caught:
+        wait_until(lambda: driver.endpoint(machine.id) is not None, "neither")
+    assert caught.value.message == reason
+    assert driver.explain_refusal(caught.value).cause == cause
+    driver.terminate([machine.id])
+
+
+def test_session_that_ended_idle_is_known_as_such(dataproc: Dataproc, driver: Driver) -> None:
+    (machine,) = start(driver, "idle-3f2a91c0")
+    dataproc.end_idle(only(dataproc))
+    (told,) = driver.describe([machine.id])
+    assert (told.state, told.reason) == ("ended", "idle") and told.ended
+
+
+def test_unwanted_launch_leaves_nothing(dataproc: Dataproc, driver: Driver) -> None:
+    stop = Event()
+    stop.set()
+    with pytest.raises(StopRequested):
+        driver.launch(order(**OFFER), machine_config(), stop)
+    assert not dataproc.sessions
+
+
+def test_sweep_deletes_only_old_sessions_of_the_owner(dataproc: Dataproc, driver: Driver) -> None:
+    (machine,) = start(driver, "kept-3f2a91c0")
+    assert driver.sweep(OWNER, (), [REGION]) == [], "it is up"
+    driver.terminate([machine.id])
+    assert driver.sweep(OWNER, (), [REGION]) == [], "it has just ended"
+    only(dataproc).ended -= 3600
+    assert driver.sweep("another", (), [REGION]) == []
+    assert driver.sweep(OWNER, (machine.token,), [REGION]) == []
+    assert driver.sweep(OWNER, (), [REGION]) == ["session jupyter-sky-kept-3f2a91c0"]
+    assert not dataproc.sessions
+
+
+def test_long_list_is_read_whole(dataproc: Dataproc, driver: Driver) -> None:
+    made = {start(driver, f"many{number}-3f2a91c0")[0].id for number in range(5)}
+    assert {one.id for one in driver.machines(owner=OWNER, regions=[REGION])} == made
+    driver.terminate(sorted(made))
