@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from ..config.spark_version import spark_version
 from ..geography import OWN_SPARK, SERVERLESS, provides_packages
 from ..offers import Offer
-from ..provider.facts import BUILT_IN, AwsFacts, GcpFacts
+from ..provider.facts import BUILT_IN, AwsFacts, GcpFacts, parse_release
 from ..quantities import Amount
 from ..resources import Resources
 
@@ -29,11 +28,12 @@ SURCHARGED = ("dataproc", "emr", OWN_SPARK)
 """Services that run on any machine of their cloud, and are paid on top of it."""
 SESSION_RELEASE = (7, 13)
 """First release of EMR whose serverless applications have sessions of Spark Connect."""
-_SERVERLESS_VERSIONS = (
+_SESSION_VERSIONS = (
+    (AwsFacts.name, "emr", "8.0.0", "4.0.2"),
     (AwsFacts.name, "emr-serverless", "8.0.0", "4.0.2"),
     (GcpFacts.name, "dataproc-serverless", "3.0", "4.0.1"),
 )
-"""Cloud, service, version and Spark of releases that have no machines beside them."""
+"""Cloud, service, version and Spark of releases with sessions of Spark 4, which no list has."""
 SERVERLESS_CPUS, SERVERLESS_MEMORY = 4.0, 16.0
 """Size of a node of a serverless service where the request names none, as EMR's own workers."""
 _SERVERLESS_SIZES = {"dataproc-serverless": (12, 12, 7.25, 1), "emr-serverless": (2, 4, 8, 1)}
@@ -95,9 +95,9 @@ def services(rows: Sequence[dict[str, Any]]) -> list[ManagedService]:
             )
 
     def rank(one: ManagedService) -> tuple:
-        return one.name, "preview" not in one.version, _number(one.version)
+        return one.name, "preview" not in one.version, parse_release(one.version)
 
-    return sorted([*found, *_own_spark(), *_serverless(found)], key=rank, reverse=True)
+    return sorted([*found, *_own_spark(), *_session_services(found)], key=rank, reverse=True)
 
 
 def _own_spark() -> list[ManagedService]:
@@ -111,18 +111,22 @@ def _own_spark() -> list[ManagedService]:
     ]
 
 
-def _serverless(on_machines: Iterable[ManagedService]) -> list[ManagedService]:
-    """Return the versions of services without machines."""
+def _session_services(on_machines: Iterable[ManagedService]) -> list[ManagedService]:
+    """Return versions that are in no list: of services without machines, and with Spark 4."""
     versions = [
         (one.cloud, "emr-serverless", one.version, one.packages[1].removeprefix("spark=="))
         for one in on_machines
-        if one.name == "emr" and _number(one.version)[:2] >= SESSION_RELEASE
+        if one.name == "emr" and parse_release(one.version)[:2] >= SESSION_RELEASE
     ]
     return [
         ManagedService(
-            cloud, name, version, (f"{name}=={version}", f"spark=={spark}"), note=SERVERLESS_NOTE
+            cloud,
+            name,
+            version,
+            (f"{name}=={version}", f"spark=={spark}"),
+            note=_NOTES.get(name, SERVERLESS_NOTE),
         )
-        for cloud, name, version, spark in (*_SERVERLESS_VERSIONS, *versions)
+        for cloud, name, version, spark in (*_SESSION_VERSIONS, *versions)
     ]
 
 
@@ -151,12 +155,7 @@ def serverless_offers(catalog: CatalogTables, need: Resources) -> list[Offer]:
     for one in newest_versions(catalog.services, need.service):
         if one.name not in SERVERLESS:
             continue
-        cpus, memory = serverless_size(
-            one.name,
-            _size(need.cpus, SERVERLESS_CPUS),
-            _size(need.memory, SERVERLESS_MEMORY),
-            need.nodes,
-        )
+        cpus, memory = requested_size(need, one.name)
         for region, rates in _unit_prices(catalog, one.name).items():
             price = serverless_price(one.name, rates, cpus, memory)
             known = catalog.regions.get((one.cloud, region))
@@ -167,9 +166,13 @@ def serverless_offers(catalog: CatalogTables, need: Resources) -> list[Offer]:
     return offers
 
 
-def serverless_size(
-    service: str, cpus: float, memory: float, nodes: int
-) -> tuple[float, float]:
+def requested_size(need: Resources, service: str) -> tuple[float, float]:
+    """Return vCPUs and GiB of a node of a service without machines, for a request."""
+    cpus, memory = _size(need.cpus, SERVERLESS_CPUS), _size(need.memory, SERVERLESS_MEMORY)
+    return serverless_size(service, cpus, memory, need.nodes)
+
+
+def serverless_size(service: str, cpus: float, memory: float, nodes: int) -> tuple[float, float]:
     """Return vCPUs and GiB of a node of a service without machines that is no smaller than asked.
 
     Together the nodes have room for a driver and the fewest executors of the service, and no more
@@ -266,21 +269,14 @@ def nearest_versions(known: Iterable[ManagedService], package: str, asked: str) 
         for name, __, version in (each.partition("==") for each in one.packages)
         if name == package
     }
-    wanted = _number(asked)
+    wanted = parse_release(asked)
 
     def distance(version: str) -> tuple[list[int], list[int]]:
-        number = _number(version)
+        number = parse_release(version)
         away = [abs(a - b) for a, b in zip(number, wanted, strict=False)]
         return away, [-part for part in number]
 
-    return sorted(sorted(brought, key=distance)[:2], key=_number)
-
-
-@lru_cache(maxsize=4096)
-def _number(version: str) -> tuple[int, ...]:
-    import re
-
-    return tuple(map(int, re.findall(r"\d+", version)))
+    return sorted(sorted(brought, key=distance)[:2], key=parse_release)
 
 
 def prices(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..geography import OWN_SPARK, requirement_name, split_requirements
 from ..offers import Offer
-from ..provider.facts import BUILT_IN, MANAGED, LocalFacts
+from ..provider.facts import BUILT_IN, MANAGED, LocalFacts, parse_release
 from ..provider.register import find_driver_problem, find_facts
 from ..resources import Resources
 from ..translation import _
@@ -34,15 +34,17 @@ def is_rented(name: str) -> bool:
     return name not in ON_PREMISES and is_launchable(name)
 
 
-def is_service_launchable(name: str) -> bool:
+def is_service_launchable(name: str, version: str) -> bool:
     """Whether a managed service is launched from here; Spark on bare machines is one.
 
     Examples
     --------
-    >>> is_service_launchable("emr-serverless"), is_service_launchable("hdinsight")
+    >>> is_service_launchable("emr", "8.0.0"), is_service_launchable("emr", "6.5.0")
     (True, False)
     """
-    return name in MANAGED or name == OWN_SPARK
+    if name not in MANAGED:
+        return name == OWN_SPARK
+    return parse_release(version) >= MANAGED[name].first_release
 
 
 def launcher_name(offer: Offer) -> str:
@@ -77,13 +79,10 @@ def launch_obstacle(offer: Offer) -> str:
     >>> launch_obstacle(Offer("gcp", "us-central1", "tpu-v3-8", 0, 0, gpu="tpu-v3-8"))
     'slices of TPUs cannot be launched from here yet'
     """
+    if why := _service_obstacle(offer):
+        return why
     if offer.service in MANAGED:
         return ""
-    if offer.service and not is_service_launchable(offer.service):
-        return (
-            "managed services can be planned and priced, not launched from here yet, except "
-            + ", ".join(MANAGED)
-        )
     if not is_launchable(offer.cloud):
         words = f"machines of {offer.cloud} cannot be launched from here yet"
         return find_driver_problem(offer.cloud) or words
@@ -98,6 +97,23 @@ def launch_obstacle(offer: Offer) -> str:
             "which cannot be launched from here yet"
         )
     return ""
+
+
+def _service_obstacle(offer: Offer) -> str:
+    """Say why the managed service of an offer cannot be launched; empty when it can be."""
+    version = dict(each.split("==", 1) for each in offer.packages).get(offer.service or "", "")
+    if not offer.service or is_service_launchable(offer.service, version):
+        return ""
+    if offer.service in MANAGED:
+        facts = MANAGED[offer.service]
+        return (
+            f"{facts.short_title} {version} can be planned and priced, not launched: its sessions "
+            f"begin with {'.'.join(map(str, facts.first_release))}"
+        )
+    return (
+        f"{offer.service} can be planned and priced, not launched from here; what can be: "
+        + ", ".join(MANAGED)
+    )
 
 
 def power_off_note(cloud: str) -> str:
@@ -127,8 +143,8 @@ def permanent_obstacle(need: Resources) -> str:
 
     Examples
     --------
-    >>> permanent_obstacle(Resources.parse(service="emr"))
-    'managed services can be planned and priced, not launched from here yet, except emr-serverless, dataproc-serverless'
+    >>> permanent_obstacle(Resources.parse(service="dataproc"))[:64]
+    'dataproc can be planned and priced, not launched from here; what'
     >>> permanent_obstacle(Resources.parse(cloud="vast", nodes=2))
     'machines of vast do not reach each other: ask for one node'
     """
@@ -137,7 +153,7 @@ def permanent_obstacle(need: Resources) -> str:
             clouds=", ".join(need.clouds)
         )
     named = [requirement_name(each) for each in split_requirements(need.service)[0]]
-    refused = named if not any(map(is_service_launchable, named)) else []
+    refused = [] if any(name in (*MANAGED, OWN_SPARK) for name in named) else named
     probe = Offer(
         cloud=next(iter(need.clouds), "") if len(need.clouds) == 1 else PROVIDERS[0],
         region="",

@@ -40,7 +40,7 @@ class Launchable(_OfferDemand):
 
         Of clouds that are asked for their stock just before, only the answer counts.
         """
-        launched = [is_service_launchable(one.name) for one in pool.services]
+        launched = [is_service_launchable(one.name, one.version) for one in pool.services]
         allowed = np.array([True, *launched])[pool.service + 1]
         listed = np.flatnonzero(pool.row >= 0)
         allowed[listed] &= launchable_rows(

@@ -15,20 +15,22 @@ if TYPE_CHECKING:
 
 
 def check_service(need: Resources, catalog: Catalog) -> None:
-    """Raise an error for a version that no service has, and for accelerators without machines.
+    """Raise an error for a version that no service has, and for what takes machines.
 
     Raises
     ------
     SkyNoOffer
-        Names the nearest versions, or what has accelerators.
+        Names the nearest versions, what has accelerators, or the next size.
     """
     if not need.service:
         return
     known = [one for one in catalog.services if provides_packages(need.service, one.packages)]
     if not known:
         raise _version_error(need, catalog)
-    if need.gpu and all(one.name in SERVERLESS for one in known):
-        names = sorted({one.name for one in known})
+    names = sorted({one.name for one in known})
+    if not set(names) <= set(SERVERLESS):
+        return
+    if need.gpu:
         raise SkyNoOffer(
             _("{names} has no accelerators, and {request} asks for {gpu}").format(
                 names=_(" and ").join(names), request=need.command_line(), gpu=need.gpu
@@ -37,6 +39,31 @@ def check_service(need: Resources, catalog: Catalog) -> None:
                 gpu=need.gpu
             ),
         )
+    _check_size(need, names)
+
+
+def _check_size(need: Resources, names: list[str]) -> None:
+    """Raise an error for a size that no service without machines sells."""
+    from ..catalog.managed_services import requested_size
+
+    sizes = [requested_size(need, name) for name in names]
+    if any(_admits(need, *size) for size in sizes):
+        return
+    cpus, memory = min(sizes)
+    raise SkyNoOffer(
+        _("{names} does not sell {request}: driver and executors need more").format(
+            names=_(" and ").join(names), request=need.command_line()
+        ),
+        hint=_("the next size: --cpus {cpus:g} --memory {memory:g} --nodes {nodes}").format(
+            cpus=cpus, memory=memory, nodes=need.nodes
+        ),
+    )
+
+
+def _admits(need: Resources, cpus: float, memory: float) -> bool:
+    """Whether vCPUs and GiB of a node are what a request asks for."""
+    asked = ((need.cpus, cpus), (need.memory, memory))
+    return all(amount is None or amount.admits(size) for amount, size in asked)
 
 
 def _version_error(need: Resources, catalog: Catalog) -> SkyNoOffer:

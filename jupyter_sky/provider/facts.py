@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import ClassVar
 
 from ..translation import N_
@@ -15,6 +16,18 @@ LONGEST_BILLING_UNIT = 86400.0
 _SIZE_SUFFIX = re.compile(r"[-_.]\d+[a-z]*$")
 
 
+@lru_cache(maxsize=4096)
+def parse_release(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version.
+
+    Examples
+    --------
+    >>> parse_release("8.0.0") > parse_release("7.13.0")
+    True
+    """
+    return tuple(map(int, re.findall(r"\d+", version)))
+
+
 class CloudFacts:
     """Properties of a cloud that other rooms read; all have defaults but ``name``.
 
@@ -24,6 +37,8 @@ class CloudFacts:
         As in ``%%sky --cloud``; of a managed service, as in ``%%sky --service``.
     host : str
         Cloud of a managed service; empty for a cloud itself.
+    first_release : tuple of int
+        First version of a managed service that can be launched; empty for any.
     title : str
         As its vendor writes it.
     short_title : str
@@ -95,6 +110,7 @@ class CloudFacts:
 
     name: ClassVar[str]
     host: ClassVar[str] = ""
+    first_release: ClassVar[tuple[int, ...]] = ()
     title: ClassVar[str] = ""
     short_title: ClassVar[str] = ""
     packages: ClassVar[tuple[str, ...]] = ()
@@ -179,6 +195,7 @@ class AwsFacts(CloudFacts):
         "lease; without one they end by themselves.",
         "emr_serverless_role": "ARN of the role that sessions of EMR Serverless run with; without "
         "one that of this account whose name is jupyter-sky-emr-serverless.",
+        "emr_subnet": "Subnet of EMR's machines; without one the default VPC of the region.",
     }
     own_quota_series: ClassVar[tuple[str, ...]] = ("dl", "hpc", "inf", "mac", "trn")
     """Series that begin like a standard one and have a quota of their own."""
@@ -407,6 +424,27 @@ class EmrServerlessFacts(AwsFacts):
     settings: ClassVar = {}
 
 
+class EmrFacts(AwsFacts):
+    """Facts of Amazon EMR on machines of EC2, whose clusters are launched as machines are.
+
+    Examples
+    --------
+    >>> EmrFacts.host, EmrFacts.first_release
+    ('aws', (8, 0, 0))
+    """
+
+    driver = "jupyter_sky.clouds.aws.emr:Emr"
+    name, title, short_title = "emr", "Amazon EMR", "EMR"
+    host, first_release = "aws", (8, 0, 0)
+    permissions = N_(
+        "for this user elasticmapreduce:* and iam:PassRole on EMR_DefaultRole and "
+        "EMR_EC2_DefaultRole, which aws emr create-default-roles makes"
+    )
+    price_source, notice_service, schemes = "", "", ()
+    console_page = "https://{region}.console.aws.amazon.com/emr/home?region={region}"
+    settings: ClassVar = {}
+
+
 class DataprocServerlessFacts(GcpFacts):
     """Facts of Dataproc's serverless sessions.
 
@@ -431,7 +469,7 @@ class DataprocServerlessFacts(GcpFacts):
 
 
 MANAGED: Mapping[str, type[CloudFacts]] = {
-    facts.name: facts for facts in (EmrServerlessFacts, DataprocServerlessFacts)
+    facts.name: facts for facts in (EmrServerlessFacts, EmrFacts, DataprocServerlessFacts)
 }
 """Facts of managed services that can be launched, by name."""
 

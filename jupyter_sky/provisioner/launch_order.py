@@ -31,7 +31,7 @@ def split_by_launchability(found: Selection) -> Iterator[tuple[LaunchTier, Selec
     ready = {name for name in names if clouds.is_ready(name)}
     bare = np.ones(len(found), bool)
     if found.service is not None:
-        launched = [clouds.is_service_launchable(one.name) for one in found.services]
+        launched = [clouds.is_service_launchable(one.name, one.version) for one in found.services]
         bare = np.array(launched, bool)[found.service]
     sold = bare & launchable_rows(found.catalog, found.rows)
     now = sold & launchable_rows(found.catalog, found.rows, ready)

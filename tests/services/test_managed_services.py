@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 
 import jupyter_sky as sky
+from jupyter_sky import clouds
 from jupyter_sky.catalog import load
 from jupyter_sky.cell_options.parsing import parse_cell_line
 from jupyter_sky.config.spark_version import spark_version
@@ -16,12 +17,11 @@ from jupyter_sky.offers import Offer
 from jupyter_sky.optimizer.planner import plan
 from jupyter_sky.provisioner import broker
 from jupyter_sky.provisioner.placement import decide_placement
+from jupyter_sky.quantities import Amount
 from jupyter_sky.resources import Resources
 
 
-@pytest.mark.parametrize(
-    "service", ["emr", "dataproc", "hdinsight", "emr,dataproc", "spark==3.1.2"]
-)
+@pytest.mark.parametrize("service", ["dataproc", "hdinsight", "hdinsight,dataproc", "spark==3.1.2"])
 def test_launch_is_refused_and_names_own_spark(own_data: None, service: str) -> None:
     def launch(offer: Offer) -> NoReturn:
         pytest.fail(f"{offer} was rented")
@@ -32,6 +32,26 @@ def test_launch_is_refused_and_names_own_spark(own_data: None, service: str) -> 
     if service != "spark==3.1.2":  # no account is set up here
         assert "can be planned and priced, not launched" in caught.value.message
         assert "%%sky --cpus 4+ --engine spark" in (caught.value.hint or "")
+
+
+def test_release_without_sessions_is_named(own_data: None) -> None:
+    offers = [
+        sky.plan(Resources.parse(service=f"emr=={each}")).tasks[0].offer
+        for each in ("6.5.0", "8.0.0")
+    ]
+    assert ["sessions begin with 8.0.0" in clouds.launch_obstacle(each) for each in offers] == [
+        True,
+        False,
+    ]
+
+
+def test_serverless_session_is_no_smaller_than_it_is_sold(own_data: None) -> None:
+    need = Resources.parse(service="dataproc-serverless", cpus="4+", memory="64", nodes="2")
+    offer = sky.plan(need).tasks[0].offer
+    assert (offer.vcpus, offer.memory) == (9, 64), "7.25 GiB for each vCPU, 12 vCPUs together"
+    with pytest.raises(SkyNoOffer, match="does not sell") as caught:
+        sky.plan(replace(need, cpus=Amount(4)))
+    assert caught.value.hint == "the next size: --cpus 9 --memory 64 --nodes 2"
 
 
 def test_plan_and_price_stay(own_data: None) -> None:

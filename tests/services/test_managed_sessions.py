@@ -13,6 +13,7 @@ from jupyter_sky.services.spark_node import ensure_spark
 from tests.conftest import Notebook, wait_until
 from tests.emulators.connect_server import ConnectServer
 from tests.emulators.dataproc import Dataproc
+from tests.emulators.emr import Emr
 from tests.emulators.emr_serverless import EmrServerless
 from tests.services.conftest import START
 
@@ -27,7 +28,8 @@ print("begun", flush=True)
 slow = udf(lambda x: time.sleep(0.2) or x, "long")
 spark.range(0, 80, 1, 8).select(slow("id").alias("n")).agg({"n": "sum"}).first()[0]
 """
-COST = """(line,) = sky.cost("cloud").to_pandas().to_dict("records")
+COST = """import jupyter_sky as sky
+(line,) = sky.cost("cloud").to_pandas().to_dict("records")
 hours = max(line["seconds"], 60) / 3600
 line["cloud"], line["price"], line["usd"], line["price"] * hours
 """
@@ -45,6 +47,13 @@ def connect_server(needs_java: None) -> Iterator[ConnectServer]:
 @pytest.fixture(scope="module")
 def dataproc(connect_server: ConnectServer) -> Iterator[Dataproc]:
     made = Dataproc(connect_server.port)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def account(connect_server: ConnectServer) -> Iterator[Emr]:
+    made = Emr(connect_server.port)
     yield made
     made.close()
 
@@ -131,6 +140,25 @@ def test_killed_notebook_leaves_a_session_that_ends_with_its_engine(
     assert len(emr.live_sessions()) == 1
     notebook.manager.shutdown_kernel(now=True)
     wait_until(lambda: not emr.left(), "the process beside the session has not ended it")
+
+
+def test_cluster_of_machines_runs_cells_and_costs_its_surcharge(
+    account: Emr, fresh: Callable[..., Notebook]
+) -> None:
+    account.failing.append("INSTANCE_FAILURE: Insufficient capacity")
+    notebook = fresh(**account.env())
+    line = "%%sky -c etl --service emr --instance-type m5.xlarge --nodes 2 --on-demand"
+    first = notebook.run(f"{line}\nspark.range(0, 9, 1, 2).count()", START)
+    assert first.result == "9", first
+    failed, used = account.clusters.values()
+    places = [each.body["Instances"]["Placement"] for each in (failed, used)]
+    assert failed.fails and places[0] != places[1], "the next place was asked"
+    ran = notebook.run("%%sky -c etl\nspark.sql('SELECT 1 AS n').toPandas()['n'].tolist()", START)
+    assert ran.result == "[1]", ran
+    assert notebook.run("%sky down --yes", START).status == "ok"
+    wait_until(lambda: not account.live(), "clusters are left")
+    cost = notebook.run(COST)
+    assert cost.result is not None and cost.result.startswith("('emr', 0.48"), cost
 
 
 def test_bridged_session_runs_cells_and_ends_with_its_cluster(

@@ -7,16 +7,13 @@ terminates when it is powered off, and its disk goes with it.
 
 from __future__ import annotations
 
-import json
-import logging
 import math
 import re
 import time
-import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from threading import Event
 from typing import Any
 
@@ -27,13 +24,9 @@ from ...provider.naming import group_ids, split_id, tagged_machine
 from ...provider.parallel_requests import StopRequested, pause
 from ...provider.values import LaunchRequest, Machine, MachineConfig, MachineState
 from ..catalog_provider import CatalogProvider
-from . import clients, errors, images, network
+from . import clients, errors, images, network, schedules
 from .network import error_code, make_filter
 
-log = logging.getLogger(__name__)
-
-SCHEDULER_RETRIES = 20
-"""Number of tries of EventBridge to end machines; they may be gone long since."""
 HISTORY_SECONDS = 3000.0
 """EC2 surely knows every machine, also ended ones, for so long after its launch."""
 IMAGE_CACHE_SECONDS = 600.0
@@ -52,7 +45,6 @@ _REASONS = {
 _TAGGED_RESOURCES = ("instance", "volume", "network-interface")
 _CONSISTENCY_DELAYS = (0.2, 0.4, 0.8, 1.6, 3.2, 0.0)
 """Seconds between tries where AWS does not know everywhere yet what was made a moment ago."""
-_NAMESPACE = uuid.UUID("1c1a0a7e-52f6-4b8e-9d5b-6a3d2f0c9b11")
 
 
 class Aws(AwsFacts, CatalogProvider):
@@ -98,9 +90,7 @@ class Aws(AwsFacts, CatalogProvider):
         """Launch all machines by one request, which AWS carries out once."""
         with self._access.annotate_region_errors(request.offer.region):
             found = self._launch_in_group(request, config, stop)
-        role = _scheduler_role()
-        if role:
-            self._schedule_termination(request, config, [machine.id for machine in found], role)
+        self._schedule_termination(request, config, [machine.id for machine in found])
         return sorted(found, key=lambda machine: machine.rank)
 
     def _launch_in_group(
@@ -139,7 +129,7 @@ class Aws(AwsFacts, CatalogProvider):
             "InstanceType": offer.instance_type,
             "MinCount": nodes,
             "MaxCount": nodes,
-            "ClientToken": client_token(order.token, *where),
+            "ClientToken": schedules.client_token(order.token, *where),
             "UserData": config.user_data,
             "InstanceInitiatedShutdownBehavior": "terminate",
             # a machine that AWS starts again elsewhere has lost its cluster, and would be billed
@@ -192,37 +182,11 @@ class Aws(AwsFacts, CatalogProvider):
         raise AssertionError
 
     def _schedule_termination(
-        self, order: LaunchRequest, config: MachineConfig, ids: Sequence[str], role: str
+        self, order: LaunchRequest, config: MachineConfig, ids: Sequence[str]
     ) -> None:
-        """Let EventBridge terminate the machines at the end of their lease.
-
-        They end by themselves too, so that a refusal is told and no reason to launch nothing.
-        """
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        region = order.offer.region
-        when = datetime.fromtimestamp(math.ceil(config.lease_end), UTC)
-        client = self._client("scheduler", region)
-        arn = f"arn:{self._access.partition(region)}:scheduler:::aws-sdk:ec2:terminateInstances"
-        try:
-            client.create_schedule(
-                Name=_schedule_name(order.token),
-                Description=f"ends the machines of {order.token}"[:512],
-                ScheduleExpression=f"at({when:%Y-%m-%dT%H:%M:%S})",
-                FlexibleTimeWindow={"Mode": "OFF"},
-                ActionAfterCompletion="DELETE",
-                ClientToken=client_token(order.token, "schedule"),
-                Target={
-                    "Arn": arn,
-                    "RoleArn": role,
-                    "Input": json.dumps({"InstanceIds": [each.split("/")[1] for each in ids]}),
-                    "RetryPolicy": {"MaximumRetryAttempts": SCHEDULER_RETRIES},
-                },
-            )
-        except client.exceptions.ConflictException:
-            pass  # the order was sent before
-        except (BotoCoreError, ClientError) as error:
-            log.warning("%s: EventBridge will not end it at %s: %s", order.token, when, error)
+        """Let EventBridge terminate the machines at the end of their lease."""
+        action = {"InstanceIds": [each.split("/")[1] for each in ids]}
+        schedules.schedule_end(self._access, order, config, "ec2:terminateInstances", action)
 
     # -- afterwards --------------------------------------------------------------------------
 
@@ -304,12 +268,8 @@ class Aws(AwsFacts, CatalogProvider):
         ec2, gone = self._client("ec2", region), []
         for kind, id, token in network.delete_unused(ec2, owner, up, ended):
             gone.append(f"{kind} {id} in {region}")
-            if kind == "security group" and _scheduler_role():
-                scheduler = self._client("scheduler", region)
-                try:
-                    scheduler.delete_schedule(Name=_schedule_name(token))
-                except scheduler.exceptions.ResourceNotFoundException:
-                    pass  # it has ended them, or there was no role then
+            if kind == "security group":
+                schedules.remove_schedule(self._access, region, token)
         return gone
 
 
@@ -334,27 +294,6 @@ def parse_machine(region: str, instance: Mapping[str, Any]) -> Machine:
         address=instance.get("PublicIpAddress", ""),
         private=instance.get("PrivateIpAddress", ""),
     )
-
-
-def client_token(token: str, *words: object) -> str:
-    """Return the same name for the same things, in the few signs that AWS takes for tokens.
-
-    Examples
-    --------
-    >>> client_token("train-1", "us-east-1") == client_token("train-1", "us-east-1")
-    True
-    """
-    return str(uuid.uuid5(_NAMESPACE, json.dumps([token, *words])))
-
-
-def _scheduler_role() -> str:
-    from ...config.settings import Sky
-
-    return Sky.load().provider_setting(AwsFacts.name, "scheduler_role")
-
-
-def _schedule_name(token: str) -> str:
-    return f"jupyter-sky-{client_token(token)}"
 
 
 def _parse_reason_time(reason: str) -> float | None:

@@ -8,13 +8,11 @@ minute later; neither costs anything then.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Event
 from typing import Any
-from urllib.parse import urlsplit
 
 from ...config.settings import Sky
 from ...offers import Offer
@@ -22,21 +20,24 @@ from ...provider.classification import ErrorTable, Meaning, ProviderError, Refin
 from ...provider.facts import AwsFacts, EmrServerlessFacts
 from ...provider.naming import CLUSTER, OWNER, TOKEN, fit_name, tagged_machine
 from ...provider.parallel_requests import pause
-from ...provider.values import LaunchRequest, Machine, MachineConfig, MachineState
+from ...provider.values import LaunchRequest, Machine, MachineConfig
 from ..session_provider import SessionEndpoint, SessionProvider
 from . import clients, errors
-from .driver import client_token
+from .emr_sessions import (
+    FAILED,
+    LIVE_STATES,
+    end_reason,
+    idle_minutes,
+    named,
+    session_endpoint,
+    session_state,
+)
 from .network import error_code
+from .schedules import client_token
 
 ROLE = "jupyter-sky-emr-serverless"
 """Name of the role that sessions run with, unless the settings name another."""
-AUTH_HEADER = "x-aws-proxy-auth"
-"""Metadata of a request that has the token of a session."""
 NAME_PREFIX = "jupyter-sky-"
-LIVE_STATES = ("SUBMITTED", "STARTING", "STARTED", "IDLE", "BUSY")
-"""States of a session that costs, or is about to."""
-IDLE_MARGIN = 60.0
-"""A session that ended so soon after its idle time, seconds, has ended for that."""
 POLL_SECONDS = 0.5
 REMOVE_SECONDS = 40.0
 """Longest wait until an application has stopped and can be deleted."""
@@ -45,7 +46,6 @@ ABANDONED_SECONDS = 900.0
 MIN_CPUS, MIN_MEMORY = 2.0, 4.0
 """vCPUs and GiB of the smallest session: one driver and one executor."""
 _OVERHEAD = 1.1
-_FAILED = "SessionFailed"
 _TRUST = (
     '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":'
     '"emr-serverless.amazonaws.com"},"Action":"sts:AssumeRole"}]}'
@@ -62,18 +62,18 @@ _ERRORS: ErrorTable = {
     **errors.TABLE,
     "ServiceQuotaExceededException": ("quota", "zone", _QUOTA),
     "AccessDeniedException": ("permission", "region", _POLICY),
-    _FAILED: ("transient", "zone", ""),
+    FAILED: ("transient", "zone", ""),
 }
 _REFINEMENTS = (
     Refinement(
-        f"ValidationException AccessDeniedException ResourceNotFoundException {_FAILED}",
+        f"ValidationException AccessDeniedException ResourceNotFoundException {FAILED}",
         r"(?i)\brole\b",
         "permission",
         "region",
         _CREATE_ROLE,
     ),
-    Refinement(_FAILED, r"(?i)quota|limit|exceeded", "quota", "zone", _QUOTA),
-    Refinement(_FAILED, r"(?i)capacity|insufficient", "capacity", "zone"),
+    Refinement(FAILED, r"(?i)quota|limit|exceeded", "quota", "zone", _QUOTA),
+    Refinement(FAILED, r"(?i)capacity|insufficient", "capacity", "zone"),
     *errors.REFINEMENTS,
 )
 
@@ -121,7 +121,7 @@ class EmrServerless(EmrServerlessFacts, SessionProvider):
         client = self._access.client("emr-serverless", region)
         role, token = self._role(region), client_token(request.token, region)
         arguments = application_arguments(request, config.tags)
-        application = _named(
+        application = named(
             client.create_application(**arguments, clientToken=token), "applicationId"
         )
         try:
@@ -141,7 +141,7 @@ class EmrServerless(EmrServerlessFacts, SessionProvider):
                 },
                 tags=dict(config.tags),
             )
-            session = _named(answer, "sessionId")
+            session = named(answer, "sessionId")
         except BaseException as error:
             if not (isinstance(error, Exception) and self.is_transient(error)):  # sent again
                 with suppress(Exception):  # it costs nothing, and the reaper removes it later
@@ -172,15 +172,10 @@ class EmrServerless(EmrServerlessFacts, SessionProvider):
             return None
         if found["state"] not in LIVE_STATES:
             reason = found.get("stateDetails") or f"the session is {found['state']}"
-            raise ProviderError(reason, code=_FAILED)
+            raise ProviderError(reason, code=FAILED)
         told = client.get_session_endpoint(**names)
-        where = told["endpoint"]
-        address = urlsplit(where if "//" in where else f"//{where}")
-        return SessionEndpoint(
-            host=f"{address.hostname}:{address.port or 443}",
-            headers={AUTH_HEADER: told["authToken"]},
-            expires=told["authTokenExpiresAt"].timestamp(),
-            authority=os.environ.get("AWS_CA_BUNDLE", ""),
+        return session_endpoint(
+            told["endpoint"], told["authToken"], told["authTokenExpiresAt"].timestamp()
         )
 
     # -- afterwards --------------------------------------------------------------------------
@@ -233,10 +228,16 @@ class EmrServerless(EmrServerlessFacts, SessionProvider):
             id=f"{region}/{session['applicationId']}/{session['sessionId']}",
             cloud=self.name,
             rank=0,
-            state=_state(session["state"]),
+            state=session_state(session["state"]),
             started=session["createdAt"].timestamp(),
             ended=ended.timestamp() if ended else None,
-            reason=end_reason(session),
+            reason=end_reason(
+                session["state"],
+                session.get("stateDetails") or "",
+                session.get("idleSince"),
+                ended,
+                session.get("idleTimeoutMinutes"),
+            ),
         )
 
     def describe(self, ids: Sequence[str]) -> list[Machine]:
@@ -361,43 +362,6 @@ def worker_properties(offer: Offer, nodes: int) -> dict[str, str]:
         for role in ("driver", "executor")
         for key, value in sizes.items()
     }
-
-
-def idle_minutes(seconds: float) -> int:
-    """Return the whole minutes after which a session that is not used ends.
-
-    Examples
-    --------
-    >>> idle_minutes(90), idle_minutes(5)
-    (2, 1)
-    """
-    return max(1, math.ceil(seconds / 60))
-
-
-def end_reason(session: Mapping[str, Any]) -> str:
-    """Return in words why a session has ended; empty while it goes on."""
-    if session["state"] in LIVE_STATES:
-        return ""
-    since, ended = session.get("idleSince"), session.get("endedAt")
-    minutes = session.get("idleTimeoutMinutes")
-    if since and ended and minutes:
-        late = (ended - since).total_seconds() - minutes * 60
-        if -1.0 <= late < IDLE_MARGIN:
-            return "idle"
-    return session.get("stateDetails") or ""
-
-
-def _named(answer: Mapping[str, Any], key: str) -> str:
-    """Return a name from an answer; botocore takes one that was cut off for an empty one."""
-    if key not in answer:
-        raise ProviderError("the answer was cut off", code="IncompleteReadError")
-    return answer[key]
-
-
-def _state(word: str) -> MachineState:
-    if word in ("SUBMITTED", "STARTING"):
-        return "starting"
-    return "running" if word in LIVE_STATES else "ended"
 
 
 def _application_state(client: Any, application: str) -> str:
