@@ -23,6 +23,7 @@ from ..errors import (
 from ..executor import session as sessions
 from ..executor.request import with_settings
 from ..executor.values import ClusterRequest
+from ..provider.facts import MANAGED
 from ..resources import Resources, parse_duration
 from ..services.requests import await_engine
 from ..translation import _
@@ -475,6 +476,6 @@ def _up_with_engine(
 ) -> Pool:
     """Start a pool with a data engine on its machines."""
     pool = _up_plain(name, idle, labels)
-    ask = pool.cluster.connection.ask_controller
-    await_engine(ask, lambda detail: None)
+    if pool.cluster.row.cloud not in MANAGED:  # its session was waited for as it was launched
+        await_engine(pool.cluster.connection.ask_controller, lambda detail: None)
     return pool

@@ -9,7 +9,12 @@
 - `head_idle_gb`: memory of master, worker, Connect server and their parent on an idle head node of
   two; what is shared counts by its share.
 - `single_idle_gb`: the same of a cluster of one node.
-- `left_behind`: processes left of launches of which a process is killed on the way.
+- `groupby_over_local_pandas`: own Spark on two nodes of 3 GiB over pandas file by file, for a
+  group-by of 20 GB of Parquet; `groupby_spark_s`, `groupby_dask_s`, and `groupby_polars_s` where
+  Polars is installed, are the seconds of the same, see `services_groupby`.
+- `left_behind`: processes left of 20 launches of own Spark of which a process is killed on the way;
+  and sessions, clusters, applications, schedules and processes left of 80 launches of managed
+  services that meet faults, see `services_faults`.
 """
 
 import contextlib
@@ -27,6 +32,8 @@ from statistics import median
 
 import psutil
 from notebook_client import Kernel, processes
+from services_faults import left_of_launches
+from services_groupby import groupby
 
 from jupyter_sky.services.java import ensure_java
 from jupyter_sky.services.orders import free_port
@@ -204,4 +211,6 @@ def _words(process: psutil.Process) -> str:
 
 
 def main(quick: bool = False, seed: int = 1) -> dict:
-    return {**starts(quick), **use(quick), "left_behind": left_behind(quick, seed)}
+    figures = {**starts(quick), **use(quick), **groupby(0.05 if quick else 20.0)}
+    left = left_behind(quick, seed) + left_of_launches(2 if quick else 80, seed)
+    return figures | {"left_behind": left}

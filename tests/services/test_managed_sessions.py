@@ -28,6 +28,14 @@ print("begun", flush=True)
 slow = udf(lambda x: time.sleep(0.2) or x, "long")
 spark.range(0, 80, 1, 8).select(slow("id").alias("n")).agg({"n": "sum"}).first()[0]
 """
+CALLS = """import jupyter_sky as sky
+@sky.function
+def count(n):
+    return sky.spark().range(n).count()
+with sky.up("calls", service="emr", instance_type="m5.xlarge") as pool:
+    counted = count(5) >> pool
+counted
+"""
 COST = """import jupyter_sky as sky
 (line,) = sky.cost("cloud").to_pandas().to_dict("records")
 hours = max(line["seconds"], 60) / 3600
@@ -159,6 +167,9 @@ def test_cluster_of_machines_runs_cells_and_costs_its_surcharge(
     wait_until(lambda: not account.live(), "clusters are left")
     cost = notebook.run(COST)
     assert cost.result is not None and cost.result.startswith("('emr', 0.48"), cost
+    called = notebook.run(CALLS, START)
+    assert called.result == "5", called
+    wait_until(lambda: not account.live(), "clusters are left")
 
 
 def test_bridged_session_runs_cells_and_ends_with_its_cluster(
