@@ -12,8 +12,7 @@ from .engine_node import EngineNode, ensure_packages, find_python
 from .orders import EngineOrder, write_state
 from .sizes import size_dask
 
-OTHER_PACKAGES = ("bokeh>=3.1", "cryptography")
-"""What Dask's dashboard and its certificates need."""
+DASHBOARD_PACKAGE = "bokeh>=3.1"
 
 
 class DaskNode(EngineNode):
@@ -30,8 +29,8 @@ class DaskNode(EngineNode):
         """Find Dask on this machine, or install it."""
         version = self.order.version
         write_state(self.order, "installing", f"Dask {version.removeprefix('==')}".rstrip())
-        wanted = [f"dask[distributed]{version}", f"distributed{version}", *OTHER_PACKAGES]
-        self._packages = ensure_packages("dask", wanted)
+        wanted = [f"dask[distributed]{version}", f"distributed{version}", "cryptography"]
+        self._packages = ensure_packages("dask", wanted, [DASHBOARD_PACKAGE])
 
     def start(self) -> Mapping[str, object]:
         """Start the worker of this node, and on the first one the scheduler before it."""

@@ -86,8 +86,14 @@ class LazyClient(CellVariable):
     names = ("compute", "gather", "map", "persist", "scatter", "submit")
 
     def begin(self) -> Client:
-        """Return the client."""
-        return dask()
+        """Return the client, in a task that of its worker."""
+        from distributed import get_client, get_worker
+
+        try:
+            get_worker()
+        except ValueError:
+            return dask()
+        return get_client()
 
     def has_begun(self) -> bool:
         """Return whether there is a client that is connected."""
@@ -96,12 +102,6 @@ class LazyClient(CellVariable):
     def describe(self) -> str:
         """Return the version and the nodes."""
         return describe_size(read_endpoint("dask")[1], "Dask")
-
-    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
-        """Be the client of the worker in a task that uses it."""
-        from distributed import get_client
-
-        return get_client, ()
 
 
 def bind(namespace: dict[str, Any], page: str) -> None:

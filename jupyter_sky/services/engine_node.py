@@ -148,18 +148,26 @@ def node_size(order: EngineOrder) -> tuple[int, float]:
     return cpus, memory
 
 
-def ensure_packages(engine: str, requirements: Sequence[str]) -> str:
+def ensure_packages(engine: str, requirements: Sequence[str], others: Sequence[str] = ()) -> str:
     """Return the folder of packages, which are installed once on a machine; empty if it has them.
+
+    Parameters
+    ----------
+    engine
+        Data engine that needs them, for messages.
+    others
+        Packages that are installed, too, if any of those is lacking.
 
     Raises
     ------
     SkyError
         They cannot be installed; has the installer's last lines.
     """
-    if all(map(_is_met, requirements)):
+    lacking = [each for each in requirements if not _is_met(each)]
+    if not lacking:
         return ""
     try:
-        return install_packages(requirements, f"--engine {engine}")
+        return install_packages([*lacking, *others], f"--engine {engine}")
     except SkyError as error:
         raise SkyError(
             error.message,

@@ -44,6 +44,7 @@ TOKEN = "token"
 MARK = "JUPYTER_SKY_RAY"
 """Environment variable of Ray's processes, and of no others."""
 READY = b"Ray runtime started"
+TRIES = 4
 
 
 class RayNode(EngineNode):
@@ -77,33 +78,42 @@ class RayNode(EngineNode):
         host, __, port = order.master.rpartition(":")
         if order.rank:
             self.wait_port(host, int(port), "head")
-        (order.folder / "ray.log").unlink(missing_ok=True)
-        command = [find_python(self._packages), "-m", "ray.scripts.scripts", "start", "--block"]
-        command += start_options(order, self._sizes, self.cpus, temp_folder(order))
-        self.spawn("ray", command, import_path(self._packages) | self._environment())
-        self._await_ready()
+        self._start_daemons()
         if order.rank == 0:
             endpoint = {"address": order.master, "token": str(order.folder / TOKEN)}
             about = {"nodes": order.nodes, "version": version, "folder": self._packages}
             write_private(order.endpoint_file, endpoint | about | {"serial": order.serial})
         return {"version": version}
 
+    def _start_daemons(self) -> None:
+        """Run ``ray start`` until it says that it is done; it then goes on, to watch its daemons.
+
+        It gives them half a minute to know of each other, which is short on a machine that is busy.
+        """
+        log = self.order.folder / "ray.log"
+        command = [find_python(self._packages), "-m", "ray.scripts.scripts", "start", "--block"]
+        command += start_options(self.order, self._sizes, self.cpus, temp_folder(self.order))
+        deadline = time.monotonic() + START_SECONDS
+        for __ in range(TRIES):
+            kill_all(descendants(os.getpid()))
+            log.unlink(missing_ok=True)
+            process = self.spawn("ray", command, self._environment())
+            while process.poll() is None and not self.is_stopping:
+                if READY in log.read_bytes():
+                    return
+                if time.monotonic() > deadline:
+                    self.fail_start("daemon")
+                time.sleep(TICK_SECONDS)
+        self.check()
+
     def _environment(self) -> dict[str, str]:
         return {
+            **import_path(self._packages),
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.order.folder / TOKEN),
-            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else it warns of what comes
             MARK: str(self.order.folder),
         }
-
-    def _await_ready(self) -> None:
-        """Wait until ``ray start`` says that it is done; it then goes on, to watch its daemons."""
-        deadline = time.monotonic() + START_SECONDS
-        while not self.is_stopping and READY not in (self.order.folder / "ray.log").read_bytes():
-            self.check()
-            if time.monotonic() > deadline:
-                self.fail_start("ray")
-            time.sleep(TICK_SECONDS)
 
     def stop(self) -> None:
         """End all processes below this one, whatever group they are in."""

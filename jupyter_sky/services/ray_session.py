@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
@@ -12,13 +14,16 @@ from importlib import import_module
 from typing import Any
 
 from ..errors import SkyError
+from ..translation import _
 from .cell_variable import CellVariable, describe_size, read_endpoint
 from .error_frames import hide_frames
 
 NAMESPACE = "jupyter_sky"
 """Namespace of named actors, the same for all drivers of a cluster."""
-
+RECONNECT_SECONDS = 2_000_000
 _lock = threading.RLock()
+_context = contextvars.Context()
+"""Context of the last cell, by which ipykernel knows where output belongs."""
 
 
 def ray() -> Any:
@@ -46,12 +51,22 @@ def ray() -> Any:
         endpoint = _prepare()
         module: Any = import_module("ray")
         if not _is_connected(module, endpoint):
-            module.shutdown()  # of one that has been started anew since
-            hide_frames(module.exceptions.RayError, "ray")
-            module.init(
-                address=endpoint["address"], namespace=NAMESPACE, logging_level=logging.WARNING
-            )
+            _connect(module, endpoint)
         return module
+
+
+def _connect(module: Any, endpoint: dict[str, Any]) -> None:
+    module.shutdown()  # of one that has been started anew since, with another token
+    import_module("ray._raylet").AuthenticationTokenLoader.instance().reset_cache()
+    hide_frames(module.exceptions.RayError, "ray")
+    try:
+        module.init(address=endpoint["address"], namespace=NAMESPACE, logging_level=logging.WARNING)
+    except ConnectionError as error:
+        raise SkyError(
+            _("Ray does not answer: {error}").format(error=error),
+            hint=_("run it again; when its processes have ended, --engine ray starts them anew"),
+        ) from None
+    _print_in_current_cell()
 
 
 def _prepare() -> dict[str, Any]:
@@ -62,6 +77,8 @@ def _prepare() -> dict[str, Any]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": endpoint["token"],
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else it warns of what comes
+        # a driver ends its process after so long without Ray, here that of all variables of cells
+        "RAY_gcs_rpc_server_reconnect_timeout_s": str(RECONNECT_SECONDS),
     }
     return endpoint
 
@@ -72,6 +89,18 @@ def _is_connected(module: Any, endpoint: dict[str, Any]) -> bool:
         return False
     address = module.get_runtime_context().gcs_address
     return address.rpartition(":")[2] == endpoint["address"].rpartition(":")[2]
+
+
+def _print_in_current_cell() -> None:
+    """Show what tasks print below the cell that runs, not below the one that has connected.
+
+    Ray prints it in a thread of its own; there is no public way to change where that belongs.
+    """
+    dispatcher = import_module("ray._private.ray_logging").global_worker_stdstream_dispatcher
+    dispatcher.handlers = [
+        (name, lambda data, handler=handler: _context.copy().run(handler, data))
+        for name, handler in dispatcher.handlers
+    ]
 
 
 class LazyRay(CellVariable):
@@ -122,6 +151,8 @@ class CellTasks:
 @contextlib.contextmanager
 def cell_work(tag: str, report: Callable[[str], None]) -> Iterator[CellTasks]:
     """Tell the tasks of a cell from those of others."""
+    global _context
+    _context = contextvars.copy_context()
     yield CellTasks(_pending_tasks())
 
 
@@ -131,8 +162,6 @@ def _core_worker() -> Any:
     The public interface cancels by references, which are wherever the cell has left them: in
     libraries, in frames that an interrupt has ended.
     """
-    import sys
-
     module = sys.modules.get("ray")
     is_connected = module is not None and module.is_initialized()
     return module._private.worker.global_worker if module is not None and is_connected else None
@@ -147,7 +176,5 @@ def _pending_tasks() -> frozenset[Any]:
 
 
 def _cancel(task: Any) -> None:
-    import sys
-
     result = sys.modules["ray"].ObjectRef(task.binary() + (1).to_bytes(4, "little"))
     _core_worker().core_worker.cancel_task(result, False, True)
