@@ -44,7 +44,7 @@ TOKEN = "token"
 MARK = "JUPYTER_SKY_RAY"
 """Environment variable of Ray's processes, and of no others."""
 READY = b"Ray runtime started"
-TRIES = 4
+TRIES = 6
 
 
 class RayNode(EngineNode):
@@ -112,6 +112,7 @@ class RayNode(EngineNode):
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.order.folder / TOKEN),
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else it warns of what comes
+            "RAY_NUM_REDIS_GET_RETRIES": str(TRIES * 20),  # of others, until there is a head
             MARK: str(self.order.folder),
         }
 
@@ -148,7 +149,7 @@ def start_options(order: EngineOrder, sizes: RaySizes, cpus: int, folder: Path) 
     '--address 10.0.0.1:25001 --node-ip-address 10.0.0.2 --num-cpus 4'
     """
     port = order.master.rpartition(":")[2]
-    head = ["--head", "--port", port, "--include-dashboard", "false"]
+    head = ["--head", "--port", port, "--include-dashboard", "false", "--no-monitor"]
     gpus = ["--num-gpus", f"{order.gpus:g}"] if order.gpus >= 1 else []
     return [
         *(head if order.rank == 0 else ["--address", order.master]),

@@ -45,14 +45,18 @@ sum(ray.get([square.remote(n) for n in range(10)]))
     assert started.result == "285", started
     assert started.stdout.startswith("<Ray 2.") and "2 nodes, not used yet>" in started.stdout
     yield notebook
+    notebook.run("%sky down --yes")  # killed at once, Ray's agents would take a while to notice
 
 
 def test_tasks_run_on_all_nodes(rays: Notebook) -> None:
     code = """%%sky --engine ray
-@ray.remote(scheduling_strategy="SPREAD")
-def where(n):
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+@ray.remote
+def where():
     return ray.get_runtime_context().get_node_id()
-print(len(set(ray.get([where.remote(n) for n in range(8)]))), ray.cluster_resources()["CPU"], ray)
+strategies = [On(node["NodeID"], soft=False) for node in ray.nodes()]
+found = ray.get([where.options(scheduling_strategy=each).remote() for each in strategies])
+print(len(set(found)), ray.cluster_resources()["CPU"], ray)
 """
     ran = rays.run(code)
     assert ran.stdout.startswith("2 2.0 <Ray 2."), ran
