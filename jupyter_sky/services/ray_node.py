@@ -15,13 +15,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..engines.controller.agent_server import listen_address
 from ..errors import SkyError
 from ..remote.supervisor import (
     PR_SET_CHILD_SUBREAPER,
     descendants,
     kill_all,
     prctl,
-    processes_with_env,
     write_private,
 )
 from ..translation import _
@@ -33,7 +33,7 @@ from .engine_node import (
     find_python,
     import_path,
 )
-from .orders import EngineOrder, write_state
+from .orders import RAY_PORTS, EngineOrder, free_port, write_state
 from .sizes import RaySizes, size_ray
 
 MIN_VERSION = "2.60"
@@ -41,8 +41,6 @@ MIN_VERSION = "2.60"
 SHARED_ADDRESSES = ipaddress.ip_network("100.64.0.0/10")
 """Addresses of private networks above others, such as those of Tailscale."""
 TOKEN = "token"
-MARK = "JUPYTER_SKY_RAY"
-"""Environment variable of Ray's processes, and of no others."""
 READY = b"Ray runtime started"
 TRIES = 6
 
@@ -71,7 +69,7 @@ class RayNode(EngineNode):
         order = self.order
         version = installed_version(self._packages)
         # left by an earlier process of this node that was killed itself
-        kill_all(processes_with_env(f"{MARK}={order.folder}", ""))
+        kill_all(processes_in(order.folder))
         (order.folder / TOKEN).unlink(missing_ok=True)
         with open(os.open(order.folder / TOKEN, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
             file.write(order.token)
@@ -93,6 +91,9 @@ class RayNode(EngineNode):
         log = self.order.folder / "ray.log"
         command = [find_python(self._packages), "-m", "ray.scripts.scripts", "start", "--block"]
         command += start_options(self.order, self._sizes, self.cpus, temp_folder(self.order))
+        if self.order.rank == 0:  # cannot be switched off, and another cluster may have its port
+            port = free_port(listen_address(self.order.address), RAY_PORTS)
+            command += ["--ray-client-server-port", str(port)]
         deadline = time.monotonic() + START_SECONDS
         for __ in range(TRIES):
             kill_all(descendants(os.getpid()))
@@ -112,8 +113,6 @@ class RayNode(EngineNode):
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.order.folder / TOKEN),
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else it warns of what comes
-            "RAY_NUM_REDIS_GET_RETRIES": str(TRIES * 20),  # of others, until there is a head
-            MARK: str(self.order.folder),
         }
 
     def stop(self) -> None:
@@ -127,6 +126,19 @@ class RayNode(EngineNode):
             except ChildProcessError:
                 pass
             time.sleep(0.02)
+
+
+def processes_in(folder: Path) -> list[int]:
+    """Return the other processes that work in a folder: some of Ray hide their environment."""
+    pids = []
+    for entry in Path("/proc").iterdir() if sys.platform == "linux" else ():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if (entry / "cwd").samefile(folder):
+                    pids.append(int(entry.name))
+            except OSError:
+                continue
+    return pids
 
 
 def temp_folder(order: EngineOrder) -> Path:
