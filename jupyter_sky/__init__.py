@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from .offers import InstanceType, Offer
     from .quantities import GB
     from .resources import Resources
+    from .services.dask_session import dask
+    from .services.ray_session import ray
     from .services.spark_session import spark
     from .storage.data import Storage
 
@@ -135,7 +137,7 @@ _NAMES = {
     "shard": "functions.shard",
     "silent": "functions.output",
     "sky": "functions.active_pools",
-    "spark": "services.spark_session",
+    **{name: f"services.{name}_session" for name in ("dask", "ray", "spark")},
     "stderr": "functions.output",
     "stdout": "functions.output",
 }
@@ -193,6 +195,7 @@ __all__ = [
     "config",
     "copy",
     "cost",
+    "dask",
     "doctor",
     "down",
     "examples",
@@ -215,6 +218,7 @@ __all__ = [
     "plugins",
     "preemption",
     "put",
+    "ray",
     "read_dag",
     "redirect_output",
     "resumable",

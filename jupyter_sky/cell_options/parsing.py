@@ -23,11 +23,12 @@ from ..resources import Resources, parse_duration, parse_usd
 from ..translation import _
 from .conditions import parse_condition, parse_defaults
 from .data import parse_data, parse_uploads
+from .data_engines import parse_engine
 from .identifiers import check_identifier, nearest_identifier
 from .ranges import read_ranges
 from .schema import BY_DEST, BY_FLAG, OPTIONS, Option
 from .sweep import parse_maps
-from .values import DATA_ENGINES, CellInput, CellOptions, CellOutput
+from .values import CellInput, CellOptions, CellOutput
 
 _RESOURCES = tuple(option.dest for option in OPTIONS if option.group == "Resources")
 _EXCLUSIVE = {"spot": "on_demand", "on_demand": "spot", "auto": "no_auto", "no_auto": "auto"}
@@ -232,30 +233,18 @@ def _check_pattern(given: _GivenOptions, dest: str, pattern: str) -> str | None:
 
 def _engine(given: _GivenOptions) -> str | None:
     """Return the data engine; that of a cell of SQL, and of managed services, is Spark."""
+    needs_spark = [BY_DEST[dest].flags[-1] for dest in ("sql", "service") if dest in given]
     if "engine" not in given:
-        return "spark" if "sql" in given or "service" in given else None
-    return check_engine(given["engine"][0], "--engine")
-
-
-def check_engine(name: str, option: str) -> str:
-    """Return the name of a data engine.
-
-    Raises
-    ------
-    SkyUsageError
-        There is none of that name.
-
-    Examples
-    --------
-    >>> check_engine("spark", "--engine")
-    'spark'
-    """
-    if name in DATA_ENGINES:
-        return name
-    raise SkyUsageError(
-        _("{option} {name}: there is no such data engine").format(option=option, name=name),
-        hint=_("such as {example}").format(example=" ".join((option, DATA_ENGINES[0]))),
-    )
+        return "spark" if needs_spark else None
+    engine = parse_engine(given["engine"][0], "--engine")
+    if needs_spark and engine != "spark":
+        raise SkyUsageError(
+            _("{flag} is for Spark, and --engine names {engine}").format(
+                flag=needs_spark[0], engine=engine
+            ),
+            hint=_("leave one of both out"),
+        )
+    return engine
 
 
 def _count(given: _GivenOptions, dest: str) -> int | None:

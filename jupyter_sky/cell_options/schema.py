@@ -87,7 +87,10 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
     ),
     "Cluster": (
         ("-c --cluster", "NAME", "Cluster to run on, made if need be.", "-c train", "cluster"),
-        ("--engine", "NAME", "Data engine to start on its machines.", "--engine spark", "engine"),
+        (
+            *("--engine", "NAME", "Data engine on its machines: spark, dask or ray."),
+            *("--engine spark", "engine"),
+        ),
         ("--on", "RANKS", "Engines that run the cell: 0, 0:4, 0,2 or all.", "--on all", ""),
     ),
     "Environment": (

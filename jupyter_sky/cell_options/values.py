@@ -8,9 +8,6 @@ from typing import Any
 
 from ..resources import Resources
 
-DATA_ENGINES = ("spark",)
-"""Data engines that a cluster can run beside its own engines: ``--engine NAME``."""
-
 
 @dataclass(frozen=True, slots=True)
 class CellInput:
@@ -84,9 +81,10 @@ class CellOptions:
     between two saves, None where the schedule decides. `name` and `after` name the cell's task and
     those that it waits for in a pipeline; `maps` make several tasks of it, `at_once` run at a time,
     and `allow_failures` of them, such as ``2`` or ``10%``, may fail; `ranges` make it a bag of
-    jobs, on `at_once` machines. `engine` is a data engine on the machines of the cluster; with
-    `sql` the cell is a statement for it. It runs if `condition` holds, empty for always; else its
-    outputs are `defaults`. A pipeline or a bag tries it `retries` times more after an error of its
+    jobs, on `at_once` machines. `engine` is a data engine on the machines of the cluster, such as
+    ``ray==2.60.*``; with `sql` the cell is a statement for it. It runs if `condition` holds, empty
+    for always; else its outputs are `defaults`. A pipeline or a bag tries it `retries` times more
+    after an error of its
     own. `search` is ``cost`` or ``time`` where machines are tried, empty elsewhere: `trials` of
     them at most, for `budget` USD, until `deadline` seconds have passed.
     """

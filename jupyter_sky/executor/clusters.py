@@ -310,7 +310,7 @@ class ClusterRegistry:
         """Connect to a cluster that has just been launched, and start its data engine."""
         live = self.connect(row)
         if engine is not None and row.cloud not in MANAGED:  # while its own engines start
-            start_engine(live.connection.ask_controller)
+            start_engine(live.connection.ask_controller, engine)
         return live
 
     def disconnect(self, cluster: str | ClusterId, lost: str = "") -> None:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from ..cell_options.values import CellOptions
 from ..clouds.launch_support import runs_here
+from ..errors import SkyError
 from ..provider.facts import MANAGED
 from ..provisioner import Report
+from ..translation import _
 
 if TYPE_CHECKING:
+    from ..engines.wire.messages import Content
     from .cluster import ClusterHandle
 
 
@@ -42,8 +45,13 @@ def run_on(options: CellOptions) -> str | None:
     return options.on or (None if options.engine is None else "0")
 
 
-def await_data_engine(cluster: ClusterHandle, options: CellOptions, report: Report) -> None:
+def await_data_engine(cluster: ClusterHandle, options: CellOptions, report: Report) -> str:
     """Wait until the data engine of a cell is ready, if it has one.
+
+    Returns
+    -------
+    str
+        Address of its web page on this machine; empty where it has none.
 
     Raises
     ------
@@ -51,11 +59,29 @@ def await_data_engine(cluster: ClusterHandle, options: CellOptions, report: Repo
         It cannot be started.
     """
     if options.engine is None:
-        return
+        return ""
     from ..services.requests import await_engine, check_client
 
     if runs_here(cluster.row.cloud):
-        check_client()
+        check_client(options.engine)
     if cluster.row.cloud in MANAGED:  # its session was waited for as it was launched
-        return
-    await_engine(cluster.connection.ask_controller, partial(report, "booting"))
+        if options.engine != "spark":
+            raise SkyError(
+                _("{name} is a session of {cloud}, without machines for --engine {engine}").format(
+                    name=cluster.row.name, cloud=cluster.row.cloud, engine=options.engine
+                ),
+                hint=_("take another cluster: -c NAME"),
+            )
+        return ""
+    ask = cluster.connection.ask_controller
+    facts = await_engine(ask, options.engine, partial(report, "booting"))
+    return page_link(cluster, facts)
+
+
+def page_link(cluster: ClusterHandle, facts: Content) -> str:
+    """Return the address of a data engine's web page on this machine; empty where it has none."""
+    port, token = facts.get("page", (0, ""))
+    if not port:
+        return ""
+    here = cluster.tunnel.forward(port) if cluster.tunnel else port
+    return f"http://127.0.0.1:{here}/status?token={token}"

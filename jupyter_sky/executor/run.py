@@ -98,6 +98,7 @@ class SkyRun(PendingResult):
         self.stops = StopRequests(self.record)
         self._queue = QueueWatch(self, session.live)
         self._relay: Relay | None = None
+        self._engine_page = ""
 
     # -- for users -------------------------------------------------------------------------
 
@@ -242,7 +243,7 @@ class SkyRun(PendingResult):
             self.status_line.notes.append(note)
         self.ranks = tuple(parse_ranks(run_on(options), row.nodes))
         self.cluster.await_engines(self.ranks)
-        await_data_engine(self.cluster, options, self.report)
+        self._engine_page = await_data_engine(self.cluster, options, self.report)
         return Placement(self.cluster, self.ranks)
 
     def _announce(self, note: str) -> None:
@@ -306,6 +307,7 @@ class SkyRun(PendingResult):
         }
         origin = self.origin
         request = sending.request(origin.number, session.id, origin.history, self.trusted)
+        request["engine_page"] = self._engine_page
         request["error_shown_by"] = "engine" if origin.is_outermost else "notebook"
         code = self.origin.number_lines(self.code)
         self.status_line.enter("running")  # to be shown at once, and outputs below it

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..cell_options.parsing import check_engine
+from ..cell_options.data_engines import parse_engine
 from ..cell_options.values import CellOptions
 from ..config.settings import Sky
 from ..errors import (
@@ -432,7 +432,7 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     """Start a pool from arguments of `Compute` or from resource labels; see `api.up`."""
     engine = labels.pop("engine", "spark" if labels.get("service") else None)
     if engine is not None:
-        return _up_with_engine(name, idle, labels, check_engine(engine, "engine"))
+        return _up_with_engine(name, idle, labels, parse_engine(engine, "engine"))
     return _up_plain(name, idle, labels)
 
 
@@ -475,7 +475,17 @@ def _up_with_engine(
     name: str | None, idle: float | str | None, labels: dict[str, Any], engine: str
 ) -> Pool:
     """Start a pool with a data engine on its machines."""
+    if labels.get("service") and engine != "spark":
+        raise SkyUsageError(
+            _("a service is for Spark, and engine names {engine}").format(engine=engine),
+            hint=_("leave one of both out"),
+        )
     pool = _up_plain(name, idle, labels)
+    if len(pool.clusters) > 1:
+        raise SkyUsageError(
+            _("a data engine needs machines that reach each other"),
+            hint=_("such as sky.up(engine={engine!r}, nodes=2)").format(engine=engine),
+        )
     if pool.cluster.row.cloud not in MANAGED:  # its session was waited for as it was launched
-        await_engine(pool.cluster.connection.ask_controller, lambda detail: None)
+        await_engine(pool.cluster.connection.ask_controller, engine, lambda detail: None)
     return pool

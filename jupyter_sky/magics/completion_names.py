@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from .. import accelerators
-from ..cell_options.values import DATA_ENGINES
+from ..cell_options.data_engines import DATA_ENGINES
 from ..geography import ARCHES, SERVICES, VENDORS
 from ..provider.register import known_names
 

@@ -1,1 +1,1 @@
-"""Data engines on the machines of a cluster: Spark behind one variable of a cell."""
+"""Data engines on the machines of a cluster: Spark, Dask and Ray behind one variable of a cell."""

@@ -6,27 +6,28 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from ..engines.wire.messages import ClusterConfig, Content
 from ..remote.supervisor import tail_log
-from .orders import FOLDER, SparkOrder, read_state, spark_orders
+from .orders import EngineOrder, endpoint_file, engine_orders, read_state
+
+STARTING: Content = {"state": "starting", "detail": "", "hint": None}
 
 
 class NodeProcess:
-    """Process that runs Spark on one node, with the interface of its parent.
+    """Process that runs a data engine on one node, with the interface of its parent.
 
     It ends with its parent, which is the controller or the agent of the node.
     """
 
-    def __init__(self, order: SparkOrder) -> None:
+    def __init__(self, order: EngineOrder) -> None:
         folder = order.folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / "state.json").unlink(missing_ok=True)
         self._folder, self._serial = folder, order.serial
         with (folder / "node.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "jupyter_sky.services.spark_node"],
+                [sys.executable, "-m", "jupyter_sky.services"],
                 cwd=folder,
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -40,48 +41,53 @@ class NodeProcess:
     def state(self) -> Content:
         """Return the state of the node, as `write_state` describes it."""
         code = self._process.poll()
-        state = read_state(self._folder) or {"state": "starting", "detail": "", "hint": None}
+        state = read_state(self._folder) or STARTING
         if code is not None and state["state"] != "failed":
             log = tail_log(self._folder / "node.log")
             state = {"state": "failed", "detail": f"it ended with {code}{log}", "hint": None}
         return state | {"serial": self._serial}
 
     def kill(self) -> None:
-        """Kill the process; those of Java end with it."""
+        """Kill the process; most of those that it has started end with it, others by the next."""
         self._process.kill()
         self._process.wait()
 
 
-class ClusterSpark:
-    """Spark on the nodes of a cluster, as its controller knows it.
+class ClusterEngine:
+    """Data engine on the nodes of a cluster, as its controller knows it.
 
     Parameters
     ----------
+    engine
+        Name of the data engine.
     config
         Configuration of the controller.
     send_order
         Sends the order of a node to its agent.
     remote_states
-        Returns what agents have reported, by rank.
+        Returns what agents have reported of their data engines, by rank.
     """
 
     def __init__(
         self,
+        engine: str,
         config: ClusterConfig,
         send_order: Callable[[int, Content], None],
         remote_states: Callable[[], Mapping[int, Content]],
     ) -> None:
-        self._config, self._send_order = config, send_order
+        self._engine, self._config, self._send_order = engine, config, send_order
         self._remote_states = remote_states
         self._local: dict[int, NodeProcess] = {}
         self._remote: list[int] = []
-        self._version, self._serial = "", 0
+        self._serial = 0
 
     def request(self, version: str, start: bool) -> Content:
-        """Return how far Spark is.
+        """Return how far the data engine is, with its facts.
 
         Parameters
         ----------
+        version
+            Version to start it in, as an order has it.
         start
             Start it where it does not run, also after a failure.
         """
@@ -89,29 +95,31 @@ class ClusterSpark:
         if start and state["state"] in ("", "failed"):
             self._start(version)
             state = self._state()
-        return state | {"version": self._version}
+        return state
 
     def _start(self, version: str) -> None:
         for process in self._local.values():
             process.kill()
-        self._version, self._serial = version, self._serial + 1
-        (Path(self._config["directory"]) / FOLDER).mkdir(mode=0o700, exist_ok=True)
+        self._serial += 1
+        folder = endpoint_file(self._config["directory"], self._engine).parent
+        folder.mkdir(mode=0o700, exist_ok=True)
         self._remote = list(self._config.get("elsewhere", []))
         self._local = {}
-        for order in spark_orders(self._config, version, self._serial):
+        for order in engine_orders(self._config, self._engine, version, self._serial):
             if order.rank in self._remote:
                 self._send_order(order.rank, order.to_dict())
             else:
                 self._local[order.rank] = NodeProcess(order)
 
     def _state(self) -> Content:
-        """Return the state of the node that is least far."""
+        """Return the state of the node that is least far, and the facts of the first one."""
         states = {rank: process.state() for rank, process in self._local.items()}
         for rank in self._remote:
-            told = self._remote_states().get(rank, {})
+            told = self._remote_states().get(rank, {}).get(self._engine, {})
             is_current = told.get("serial") == self._serial
-            states[rank] = told if is_current else {"state": "starting", "detail": "", "hint": None}
+            states[rank] = told if is_current else STARTING
         if not states:
             return {"state": "", "detail": "", "hint": None}
         order = ("failed", "installing", "starting", "ready")
-        return min(states.values(), key=lambda state: order.index(state["state"]))
+        least = min(states.values(), key=lambda state: order.index(state["state"]))
+        return least | {"facts": states[0].get("facts", {})}

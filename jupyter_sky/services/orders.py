@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import secrets
 import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from ..engines.controller.agent_server import listen_address
@@ -15,38 +18,46 @@ from ..remote.supervisor import write_private
 
 State = Literal["installing", "starting", "ready", "failed"]
 FOLDER = "spark"
-"""Folder of Spark's processes in that of a cluster."""
+"""Folder of Spark's processes in that of a cluster; each data engine has one of its name."""
 ENDPOINT = "endpoint.json"
+RAY_PORTS = range(10002, 20000)
+"""Ports of Ray's own processes, among which that of its head may not be."""
 
 
 @dataclass(frozen=True, slots=True)
-class SparkOrder:
-    """Processes of Spark on one node.
+class EngineOrder:
+    """Processes of a data engine on one node.
 
     Attributes
     ----------
+    engine : str
+        Name of the data engine.
     directory : str
         Folder of the cluster on this node.
     rank, nodes : int
         Rank of the node, and number of nodes; the master and the driver are on node 0.
     version : str
-        Version of Spark.
+        Version of Spark; of others what their version must meet, empty for the newest.
     address : str
         Address at which the other nodes reach this one.
     master : str
-        ``HOST:PORT`` of the master; unused in a cluster of one node.
+        ``HOST:PORT`` of the master, scheduler or head; Spark has none on a cluster of one node.
     secret, token : str
-        What processes of the cluster prove to each other, and clients to the Connect server.
+        What processes of the cluster prove to each other; what is wanted by Spark's Connect server
+        of clients, and by Dask's dashboard of browsers.
     serial : int
-        Number of this start of Spark on the cluster.
+        Number of this start of the data engine on the cluster.
     neighbours : int
         Nodes of this cluster on the same machine, this one included.
     cpus : list of int, optional
         Numbers of the CPUs of this node; None for all of the machine.
     memory : float, optional
         Memory of this node in GiB; None for its part of the machine's.
+    gpus : float
+        GPUs of this node.
     """
 
+    engine: str
     directory: str
     rank: int
     nodes: int
@@ -59,31 +70,41 @@ class SparkOrder:
     neighbours: int = 1
     cpus: list[int] | None = None
     memory: float | None = None
+    gpus: float = 0.0
 
     @property
     def folder(self) -> Path:
         """Folder of this node's processes."""
-        return Path(self.directory) / FOLDER / f"node-{self.rank}"
+        return endpoint_file(self.directory, self.engine).parent / f"node-{self.rank}"
 
     @property
     def endpoint_file(self) -> Path:
-        """File with the address of the Connect server, on node 0."""
-        return Path(self.directory) / FOLDER / ENDPOINT
+        """File by which clients find the data engine, on node 0."""
+        return endpoint_file(self.directory, self.engine)
 
     def to_dict(self) -> Content:
         """Return the fields, which JSON can hold."""
         return asdict(self)
 
 
-def spark_orders(config: ClusterConfig, version: str, serial: int) -> list[SparkOrder]:
+def endpoint_file(directory: str, engine: str) -> Path:
+    """Return the file by which clients find a data engine, in the folder of a cluster."""
+    return Path(directory) / engine / ENDPOINT
+
+
+def engine_orders(
+    config: ClusterConfig, engine: str, version: str, serial: int
+) -> list[EngineOrder]:
     """Return the order of each node of a cluster, by rank; all have the same secrets."""
     nodes = config["nodes"]
     peers = config.get("peers") or ["127.0.0.1"] * nodes
     cpus: list[Any] = list(config.get("cpus") or [None] * nodes)
     secret, token = secrets.token_hex(32), secrets.token_hex(32)
-    master = f"{peers[0]}:{free_port(listen_address(peers[0]))}"
+    avoided = RAY_PORTS if engine == "ray" else range(0)
+    master = f"{peers[0]}:{free_port(listen_address(peers[0]), avoided)}"
     return [
-        SparkOrder(
+        EngineOrder(
+            engine=engine,
             directory=config["directory"],
             rank=rank,
             nodes=nodes,
@@ -96,21 +117,39 @@ def spark_orders(config: ClusterConfig, version: str, serial: int) -> list[Spark
             neighbours=peers.count(peers[rank]),
             cpus=cpus[rank],
             memory=config.get("memory"),
+            gpus=config.get("gpus", ("", 0.0))[1],
         )
         for rank in range(nodes)
     ]
 
 
-def free_port(address: str) -> int:
-    """Return a port of this machine that is free now."""
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return probe.getsockname()[1]
+def free_port(address: str, avoided: range = range(0)) -> int:
+    """Return a port of this machine that is free now, and in no range that is to be avoided."""
+    with ExitStack() as probes:  # which keep theirs until another one is found
+        while True:
+            probe = probes.enter_context(socket.socket())
+            probe.bind((address, 0))
+            port = probe.getsockname()[1]
+            if port not in avoided:
+                return port
 
 
-def write_state(order: SparkOrder, state: State, detail: str = "", hint: str | None = None) -> None:
-    """Write how far a node is, for the controller or the agent of the node."""
-    write_private(order.folder / "state.json", {"state": state, "detail": detail, "hint": hint})
+def write_state(
+    order: EngineOrder,
+    state: State,
+    detail: str = "",
+    hint: str | None = None,
+    facts: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Write how far a node is, for the controller or the agent of the node.
+
+    Parameters
+    ----------
+    facts
+        What notebooks are told of the data engine: its version, its pages.
+    """
+    record = {"state": state, "detail": detail, "hint": hint, "facts": {**facts}}
+    write_private(order.folder / "state.json", record)
 
 
 def read_state(folder: Path) -> Content | None:

@@ -1,38 +1,27 @@
-"""Processes of Spark on a node (``python -m``), children of its controller or node agent.
-
-    python -m jupyter_sky.services.spark_node < ORDER
+"""Processes of Spark on a node.
 
 A cluster of one node is a Connect server whose driver runs the tasks itself: one process of Java.
-Of several nodes the first has master, worker and Connect server, the others a worker each. They
-end with this process, and this one with its parent.
+Of several nodes the first has master, worker and Connect server, the others a worker each.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import socket
-import subprocess
 import sys
-import time
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 
 from ..engines.controller.agent_server import listen_address
 from ..engines.node.environment import install_packages
 from ..errors import SkyError
-from ..remote.supervisor import PR_SET_PDEATHSIG, kill_all, prctl, tail_log, write_private
+from ..remote.supervisor import write_private
 from ..translation import _
+from .engine_node import EngineNode
 from .java import ensure_java
-from .orders import SparkOrder, free_port, write_state
+from .orders import EngineOrder, free_port, write_state
 from .sizes import SparkSizes, size_spark
 
-START_SECONDS = 300.0
-"""Longest start of a process: a machine that is busy is slow."""
-STOP_SECONDS = 3.0
-TICK_SECONDS = 0.1
 DAEMON_MEMORY = "256m"
 """Heap of master and worker."""
 DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -40,35 +29,32 @@ DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
-class SparkNode:
+class SparkNode(EngineNode):
     """Processes of Spark on this node, in the order of their start."""
 
-    def __init__(self, order: SparkOrder) -> None:
-        self.order = order
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.is_stopping = False
-        self._java = self._home = self._python = Path()
-        cpus, memory = node_size(order)
-        self.cpus = cpus
-        self.sizes: SparkSizes = size_spark(cpus, memory, order.nodes)
+    title = "Spark"
 
-    def run(self) -> None:
-        """Start what belongs to the node, and watch it until this process is told to end."""
+    def __init__(self, order: EngineOrder) -> None:
+        super().__init__(order)
+        self._java = self._home = self._python = Path()
+        self.sizes: SparkSizes = size_spark(self.cpus, self.memory, order.nodes)
+
+    def install(self) -> None:
+        """Find Java and Spark on this machine, or install them."""
         order = self.order
         write_state(order, "installing", "Java")
         self._java = ensure_java()
         write_state(order, "installing", f"Spark {order.version}")
         self._home = ensure_spark(order.version)
         self._python = ensure_python()
-        write_state(order, "starting")
-        if order.nodes > 1:
+
+    def start(self) -> Mapping[str, object]:
+        """Start the worker of this node, and what the first one has beside it."""
+        if self.order.nodes > 1:
             self._start_worker()
-        if order.rank == 0:
+        if self.order.rank == 0:
             self._start_server()
-        write_state(order, "ready")
-        while not self.is_stopping:
-            self._check()
-            time.sleep(TICK_SECONDS)
+        return {"version": self.order.version}
 
     def _start_worker(self) -> None:
         """Start the worker of this node, on the first node the master before it."""
@@ -82,7 +68,7 @@ class SparkNode:
                 *("--host", host, "--port", port, "--webui-port", "0"),
                 *("--properties-file", str(properties)),
             )
-        self._wait_port(host, int(port), "master")
+        self.wait_port(host, int(port), "master")
         self._spawn(
             "worker",
             "org.apache.spark.deploy.worker.Worker",
@@ -104,7 +90,7 @@ class SparkNode:
             *("--master", master, "--properties-file", str(properties)),
             *("--class", CONNECT_SERVER, "spark-internal"),
         )
-        self._wait_port("127.0.0.1", port, "server")
+        self.wait_port("127.0.0.1", port, "server")
         endpoint = {"port": port, "token": order.token, "version": order.version}
         write_private(order.endpoint_file, endpoint | {"nodes": order.nodes, "cores": self.cpus})
 
@@ -117,12 +103,10 @@ class SparkNode:
         return path
 
     def _spawn(self, name: str, *command: str) -> None:
-        folder = self.order.folder
-        log = os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        environment = os.environ | {
+        environment = {
             "JAVA_HOME": str(self._java),
             "SPARK_HOME": str(self._home),
-            "SPARK_CONF_DIR": str(folder),  # not the settings of this machine's own Spark
+            "SPARK_CONF_DIR": str(self.order.folder),  # not the settings of this machine's own
             "SPARK_LOCAL_IP": "127.0.0.1",  # of web pages; processes talk by their own addresses
             "PYSPARK_PYTHON": str(self._python),
             "PYSPARK_DRIVER_PYTHON": str(self._python),
@@ -130,62 +114,7 @@ class SparkNode:
         if name != "server":  # it would also be the heap of the server
             environment["SPARK_DAEMON_MEMORY"] = DAEMON_MEMORY
             environment["SPARK_DAEMON_JAVA_OPTS"] = DAEMON_OPTIONS
-        self.processes[name] = subprocess.Popen(
-            [str(self._home / "bin" / "spark-class"), *command],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            preexec_fn=_end_with_parent,
-        )
-        os.close(log)
-
-    def _wait_port(self, host: str, port: int, name: str) -> None:
-        """Wait until a process of this cluster listens."""
-        deadline = time.monotonic() + START_SECONDS
-        while not self.is_stopping:
-            try:
-                with socket.create_connection((host, port), timeout=1.0):
-                    return
-            except OSError:
-                pass
-            self._check()
-            if time.monotonic() > deadline:
-                raise SkyError(
-                    _("Spark's {name} has not come up within {seconds:g} s{log}").format(
-                        name=name, seconds=START_SECONDS, log=self._log_tail(name)
-                    )
-                )
-            time.sleep(TICK_SECONDS)
-
-    def _check(self) -> None:
-        """Raise SkyError when a process has ended that was to go on."""
-        for name, process in self.processes.items():
-            if process.poll() is not None and not self.is_stopping:
-                raise SkyError(
-                    _("Spark's {name} on node {rank} has ended{log}").format(
-                        name=name, rank=self.order.rank, log=self._log_tail(name)
-                    )
-                )
-
-    def _log_tail(self, name: str) -> str:
-        return tail_log(self.order.folder / f"{name}.log")
-
-    def stop(self) -> None:
-        """End all processes: the server first, so that it can tell its executors."""
-        self.is_stopping = True
-        if self.order.rank == 0:  # cells learn of the end from this file
-            self.order.endpoint_file.unlink(missing_ok=True)
-        for process in reversed(self.processes.values()):
-            process.terminate()
-        deadline = time.monotonic() + STOP_SECONDS
-        for process in reversed(self.processes.values()):
-            try:
-                process.wait(max(deadline - time.monotonic(), 0.0))
-            except subprocess.TimeoutExpired:
-                kill_all([process.pid])
-                process.wait()
+        self.spawn(name, [str(self._home / "bin" / "spark-class"), *command], environment)
 
 
 def ensure_spark(version: str) -> Path:
@@ -216,18 +145,7 @@ def ensure_python() -> Path:
     return packages.parents[2] / "bin" / "python"
 
 
-def node_size(order: SparkOrder) -> tuple[int, float]:
-    """Return the vCPUs of a node and its memory in GiB."""
-    import psutil
-
-    cpus = len(order.cpus or os.sched_getaffinity(0))
-    if order.cpus is None:
-        cpus = max(cpus // order.neighbours, 1)
-    memory = order.memory or psutil.virtual_memory().total / 2**30 / order.neighbours
-    return cpus, memory
-
-
-def _network_properties(order: SparkOrder) -> dict[str, str]:
+def _network_properties(order: EngineOrder) -> dict[str, str]:
     """Return the properties by which processes trust each other, and nobody else."""
     return {
         "spark.authenticate": "true",
@@ -239,12 +157,12 @@ def _network_properties(order: SparkOrder) -> dict[str, str]:
     }
 
 
-def server_properties(order: SparkOrder, sizes: SparkSizes, port: int) -> dict[str, str]:
+def server_properties(order: EngineOrder, sizes: SparkSizes, port: int) -> dict[str, str]:
     """Return the properties of the Connect server, which is the driver.
 
     Examples
     --------
-    >>> order = SparkOrder("/c", 0, 1, "4.2.0", "127.0.0.1", "", "s", "t")
+    >>> order = EngineOrder("spark", "/c", 0, 1, "4.2.0", "127.0.0.1", "", "s", "t")
     >>> size = size_spark(cpus=2, memory=4, nodes=1)
     >>> server_properties(order, size, 15002)["spark.driver.memory"]
     '2150m'
@@ -273,37 +191,3 @@ def server_properties(order: SparkOrder, sizes: SparkSizes, port: int) -> dict[s
         "spark.ui.enabled": "false",
         "spark.log.level": "WARN",
     }
-
-
-def _end_with_parent() -> None:
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def main() -> None:
-    """Run the processes that the order on the standard input names."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    order = SparkOrder(**json.loads(sys.stdin.readline()))
-    order.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if order.cpus:
-        os.sched_setaffinity(0, order.cpus)
-    try:
-        node = SparkNode(order)
-    except SkyError as error:
-        write_state(order, "failed", error.message, error.hint)
-        return
-
-    def stop(signum: int, frame: FrameType | None) -> None:
-        node.is_stopping = True
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # is for cells
-    try:
-        node.run()
-    except SkyError as error:
-        write_state(order, "failed", error.message, error.hint)
-    finally:
-        node.stop()
-
-
-if __name__ == "__main__":
-    main()

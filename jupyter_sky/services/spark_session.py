@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import threading
@@ -13,16 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..engines.node.instance import instance_info
 from ..errors import SkyError
 from ..quantities import format_size
-from ..remote.supervisor import ENGINE_VARIABLE
-from ..translation import _, ngettext
+from ..translation import _
+from .cell_variable import CellVariable, describe_size, read_endpoint
+from .error_frames import hide_frames
 from .managed_channel import session_channel
-from .orders import ENDPOINT, FOLDER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,8 +58,7 @@ class CurrentQueries:
     def interrupt(self) -> None:
         """Interrupt the queries, also those of threads that the cell has started."""
         if has_session() and _connection is not None:
-            with contextlib.suppress(Exception):  # the server may be what was waited for
-                _connection.session.interruptTag(self.tag)
+            _connection.session.interruptTag(self.tag)
 
 
 def spark() -> SparkSession:
@@ -88,33 +84,11 @@ def spark() -> SparkSession:
     """
     global _connection
     with _lock:
-        path, endpoint = _read_endpoint()
+        path, endpoint = read_endpoint("spark")
         identity = {key: endpoint[key] for key in _IDENTITY if key in endpoint}
         if not has_session() or _connection is None or _connection.endpoint != identity:
             _connection = _Connection(identity, _begin(path, endpoint))
         return _connection.session
-
-
-def _read_endpoint() -> tuple[Path, dict[str, Any]]:
-    """Return the file with the address of the Connect server of this cluster, and the address."""
-    folder = os.environ.get(ENGINE_VARIABLE, "").rpartition(":")[0]
-    path = Path(folder) / FOLDER / ENDPOINT
-    try:
-        return path, json.loads(path.read_text())
-    except (OSError, ValueError):
-        pass
-    info = instance_info()
-    if folder and not info.is_head:
-        raise SkyError(
-            _("node {node} has no session of Spark: its driver is on node 0").format(
-                node=info.node
-            ),
-            hint=_("run it there, with --on 0"),
-        )
-    raise SkyError(
-        _("Spark does not run here"),
-        hint=_('%%sky --engine spark; for functions: sky.up(engine="spark")'),
-    )
 
 
 def _begin(path: Path, endpoint: dict[str, Any]) -> SparkSession:
@@ -144,8 +118,7 @@ def _begin(path: Path, endpoint: dict[str, Any]) -> SparkSession:
         session = SparkSession.builder.remote(url).create()
     # it would print each error of a query a second time, as one line of JSON
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    # IPython asks an exception for its lines by this name
-    PySparkException._render_traceback_ = _render_error  # type: ignore[attr-defined]
+    hide_frames(PySparkException, "pyspark")
     session.client.set_retry_policies([DefaultPolicy(MAX_RETRIES, max_backoff=MAX_BACKOFF_MS)])
     session.registerProgressHandler(_ProgressReporter())
     if _cell is not None:
@@ -153,47 +126,32 @@ def _begin(path: Path, endpoint: dict[str, Any]) -> SparkSession:
     return session
 
 
-def _render_error(error: Exception) -> list[str]:
-    """Return the lines that show an error of Spark: the user's own frames, without the client's."""
-    from IPython import get_ipython  # type: ignore[attr-defined]
-
-    frames = []
-    frame = error.__traceback__
-    while frame is not None and not _is_of_client(frame):
-        frames.append(frame)
-        frame = frame.tb_next
-    trace: TracebackType | None = None
-    for frame in reversed(frames):
-        trace = TracebackType(trace, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
-    shell = get_ipython()
-    return shell.InteractiveTB.structured_traceback(type(error), error, trace, tb_offset=1)
-
-
-def _is_of_client(frame: TracebackType) -> bool:
-    return frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "pyspark"
-
-
-class LazySpark:
+class LazySpark(CellVariable):
     """Variable ``spark`` of a cell: a session that begins when it is first used."""
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # questions of IPython and of pickle begin no session
-            raise AttributeError(name)
-        return getattr(spark(), name)
+    names = ("read", "sql", "stop")
 
-    def __dir__(self) -> Iterable[str]:
-        return dir(spark()) if has_session() else [*object.__dir__(self), "read", "sql", "stop"]
+    def begin(self) -> SparkSession:
+        """Return the session."""
+        return spark()
 
-    def __repr__(self) -> str:
-        __, endpoint = _read_endpoint()
-        nodes, version = endpoint["nodes"], endpoint["version"]
-        text = ngettext(
-            "<Spark {version} on {nodes} node", "<Spark {version} on {nodes} nodes", nodes
-        )
-        shown = text.format(version=version, nodes=nodes)
+    def has_begun(self) -> bool:
+        """Return whether there is a session that goes on."""
+        return has_session()
+
+    def describe(self) -> str:
+        """Return the version, and the nodes or the managed service."""
+        __, endpoint = read_endpoint("spark")
         if service := endpoint.get("service"):
-            shown = _("<Spark {version} of {service}").format(version=version, service=service)
-        return f"{shown}>" if has_session() else _("{shown}, no session yet>").format(shown=shown)
+            return _("Spark {version} of {service}").format(
+                version=endpoint["version"], service=service
+            )
+        return describe_size(endpoint, "Spark")
+
+
+def bind(namespace: dict[str, Any], page: str) -> None:
+    """Bind ``spark``, unless a cell has bound that name to something of its own."""
+    namespace.setdefault("spark", LazySpark())
 
 
 def has_session() -> bool:
@@ -202,7 +160,7 @@ def has_session() -> bool:
 
 
 @contextlib.contextmanager
-def tagged_queries(tag: str, report: Callable[[str], None]) -> Iterator[CurrentQueries]:
+def cell_work(tag: str, report: Callable[[str], None]) -> Iterator[CurrentQueries]:
     """Tag the queries of a cell.
 
     Parameters

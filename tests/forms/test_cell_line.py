@@ -34,7 +34,7 @@ VALUES: dict[str, st.SearchStrategy] = {
     "country": st.sampled_from(["DE", "south korea"]),
     "jurisdiction": st.sampled_from(["eu", "US"]),
     "service": st.sampled_from(["emr", "spark==3.5.*"]),
-    "engine": st.just("spark"),
+    "engine": st.sampled_from(["spark", "ray==2.60.*"]),
     "max_hourly_cost": st.sampled_from(["2.5", "$3", "0"]),
     "max_cost": st.sampled_from(["2.5", "$3"]),
     "timeout": st.sampled_from(["2h", "1h30m", "90s"]),

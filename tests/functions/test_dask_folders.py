@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.functions.plugins import dask_node
+from jupyter_sky.services import dask_processes
 from tests.conftest import wait_until
 
 
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_folder_of_a_killed_worker_is_removed(folder: Path) -> None:
     process = subprocess.Popen(["sleep", "100"], stdout=subprocess.PIPE)
-    dask_node._drain(process, str(folder))
+    dask_processes._drain(process, str(folder))
     assert folder.exists()
     process.kill()
     process.wait()
@@ -32,12 +32,12 @@ def test_removal_of_the_folders_of_workers_is_awaited(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    removal = dask_node._drain(process, str(folder))
-    monkeypatch.setattr(dask_node, "_removals", {"tls://here:1": [removal]})
-    dask_node.await_removal("tls://elsewhere:1")
+    removal = dask_processes._drain(process, str(folder))
+    monkeypatch.setattr(dask_processes, "_removals", {"tls://here:1": [removal]})
+    dask_processes.await_removal("tls://elsewhere:1")
     assert folder.exists()
     assert process.stdin is not None
     process.stdin.close()
-    dask_node.await_removal("tls://here:1")
-    assert not folder.exists() and dask_node._removals == {}
+    dask_processes.await_removal("tls://here:1")
+    assert not folder.exists() and dask_processes._removals == {}
     process.wait()

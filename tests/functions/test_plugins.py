@@ -159,7 +159,7 @@ def test_keras_and_accelerate_train_on_two_nodes(data: Any) -> None:
 def dask_processes() -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
-        if "jupyter_sky.functions.plugins.dask_node" in (process.info["cmdline"] or ()):
+        if "jupyter_sky.services.dask_processes" in (process.info["cmdline"] or ()):
             found.append(process)
     return found
 

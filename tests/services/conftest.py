@@ -1,9 +1,10 @@
-"""Fixtures of Spark: clusters of this machine with small heaps."""
+"""Fixtures of data engines: clusters of this machine, their processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,14 +18,28 @@ START = 600.0
 
 def java_processes(data_dir: Path) -> list[psutil.Process]:
     """Return the processes of Java of the clusters in a data directory."""
-    found = []
-    for process in processes_of(data_dir):
-        try:
-            if process.name() == "java":
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
+    return [process for process in processes_of(data_dir) if _told(process.name) == "java"]
+
+
+def processes_named(data_dir: Path, *words: str) -> list[psutil.Process]:
+    """Return the processes of the clusters in a data directory that have words in their command."""
+    found = {process: " ".join(_told(process.cmdline) or ()) for process in processes_of(data_dir)}
+    return [process for process, text in found.items() if any(word in text for word in words)]
+
+
+def find_controller(data_dir: Path) -> psutil.Process:
+    """Return the controller of the only cluster in a data directory."""
+    found = processes_named(data_dir, "controller.controller")
+    (controller,) = [each for each in found if "supervisor.py" not in " ".join(each.cmdline())]
+    return controller
+
+
+def _told(ask: Callable[[], Any]) -> Any:
+    """Return what is told of a process; None once it has ended."""
+    try:
+        return ask()
+    except psutil.Error:
+        return None
 
 
 @pytest.fixture(scope="module")

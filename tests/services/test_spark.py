@@ -6,11 +6,10 @@ import os
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.conftest import Notebook, processes_of, wait_until
-from tests.services.conftest import START, java_processes
+from tests.conftest import Notebook, wait_until
+from tests.services.conftest import START, find_controller, java_processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -168,19 +167,6 @@ def test_server_that_was_killed_is_told_and_started_anew(sparks: Notebook, data_
 
 def test_nothing_is_left_of_a_killed_controller(sparks: Notebook, data_dir: Path) -> None:
     (server,) = java_processes(data_dir)
-    words = {process: " ".join(_command(process)) for process in processes_of(data_dir)}
-    (controller,) = [
-        process
-        for process, text in words.items()
-        if "controller.controller" in text and "supervisor.py" not in text
-    ]
-    os.kill(controller.pid, signal.SIGKILL)
+    os.kill(find_controller(data_dir).pid, signal.SIGKILL)
     wait_until(lambda: not server.is_running(), "Java goes on")
     wait_until(lambda: not java_processes(data_dir), "Java goes on")
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []

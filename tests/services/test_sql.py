@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 from jupyter_sky.cell_options.parsing import parse_cell_line
-from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.services.sql import SHOWN_ROWS, cell_code, describe_error, shown_table
 
 
@@ -21,12 +20,6 @@ def test_sql_needs_no_other_option() -> None:
     options = parse_cell_line("--sql -o daily")
     assert (options.engine, options.sql) == ("spark", True)
     assert parse_cell_line("--engine spark").sql is False
-
-
-def test_unknown_engine_is_refused() -> None:
-    with pytest.raises(SkyUsageError, match="--engine flink") as caught:
-        parse_cell_line("--engine flink")
-    assert caught.value.hint == "such as --engine spark"
 
 
 @pytest.mark.parametrize(("rows", "note"), [(SHOWN_ROWS, ""), (SHOWN_ROWS + 1, "-o NAME has all")])

@@ -106,8 +106,8 @@ class AgentServer:
         self._given_up: set[int] = set()
         self.notices: dict[int, list[NoticeRecord]] = {}
         """Notices of the cloud about other nodes, by rank."""
-        self.spark_states: dict[int, Content] = {}
-        """Progress of the start of Spark on other nodes, by rank."""
+        self.data_engines: dict[int, dict[str, Content]] = {}
+        """How far data engines are on other nodes, by rank and name."""
 
     def spawn(self, rank: int, serial: int) -> RemoteEngine:
         """Request that an engine is started on its node."""
@@ -163,7 +163,7 @@ class AgentServer:
                 self._send(identity, command)
             self._waiting[rank] = []
             self.notices[rank] = report.get("notices", [])
-            self.spark_states[rank] = report.get("spark", {})
+            self.data_engines[rank] = report.get("data_engines", {})
             if metrics := report.get("metrics"):
                 add(rank, metrics)
             engine = self._engines.get(rank)

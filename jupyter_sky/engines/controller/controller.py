@@ -41,7 +41,7 @@ from .runs import Run, Runs
 
 if TYPE_CHECKING:
     from ...functions.shared.shared_state_server import SharedStateProcess
-    from ...services.node_processes import ClusterSpark
+    from ...services.node_processes import ClusterEngine
 
 SUPERVISOR_KILLED = "its supervisor was killed"
 
@@ -75,7 +75,7 @@ class ClusterController:
         self.engines.on_death = self._on_engine_death
         self._tunnel_server = self._start_tunnel_server() if config.get("tunnel") else None
         self._shared_state: SharedStateProcess | None = None
-        self._spark: ClusterSpark | None = None
+        self._data_engines: dict[str, ClusterEngine] = {}
         cpus = config.get("cpus") or [None] * config["nodes"]
         self._metrics = NodeMetrics([cpus[rank] for rank in self.engines.local_ranks])
         self._history = MetricsHistory()
@@ -365,18 +365,20 @@ class ClusterController:
             self._shared_state = SharedStateProcess(self.config.get("private", ""), folder)
         return {**self._shared_state.endpoint, "is_used": self._shared_state.is_used}
 
-    def _op_spark(self, content: Content) -> Content:
-        """Start Spark on the nodes, or return how far it is."""
-        if self._spark is None:
-            from ...services.node_processes import ClusterSpark
+    def _op_data_engine(self, content: Content) -> Content:
+        """Start a data engine on the nodes, or return how far it is."""
+        name = content["engine"]
+        if name not in self._data_engines:
+            from ...services.node_processes import ClusterEngine
 
             server = self.engines.agent_server
-            self._spark = ClusterSpark(
+            self._data_engines[name] = ClusterEngine(
+                name,
                 self.config,
-                lambda rank, order: server.send_command(rank, op="spark", order=order),
-                lambda: server.spark_states if server else {},
+                lambda rank, order: server.send_command(rank, op="data_engine", order=order),
+                lambda: server.data_engines if server else {},
             )
-        return self._spark.request(content["version"], content["start"])
+        return self._data_engines[name].request(content["version"], content["start"])
 
     def _op_engines(self, content: Content) -> Content:
         return {"engines": self.engines.describe()}

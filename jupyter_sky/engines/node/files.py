@@ -262,19 +262,24 @@ class Workspace:
 
     def add_paths(self, paths: Iterable[str]) -> None:
         """Put `paths` before the engine's own packages."""
-        for path in paths:
-            if path not in sys.path:
-                before = list(sys.path)
-                site.addsitedir(path)  # honours .pth files
-                added = [entry for entry in sys.path if entry not in before]
-                sys.path[:] = added + before
-        importlib.invalidate_caches()
+        import_first(*paths)
 
     def _resolve_inside(self, name: str) -> Path:
         pure = PurePosixPath(name)
         if pure.is_absolute() or ".." in pure.parts:
             raise ValueError(f"{name} lies outside the working folder")
         return self.root / pure
+
+
+def import_first(*paths: str) -> None:
+    """Have this process import from folders of packages, before the engine's own."""
+    for path in paths:
+        if path not in sys.path:
+            before = list(sys.path)
+            site.addsitedir(path)  # honours .pth files
+            added = [entry for entry in sys.path if entry not in before]
+            sys.path[:] = added + before
+    importlib.invalidate_caches()
 
 
 def _forget_modules(is_changed: Callable[[str], bool]) -> list[str]:

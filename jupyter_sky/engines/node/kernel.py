@@ -36,7 +36,7 @@ from .streams import BoundedOutStream
 
 if TYPE_CHECKING:
     from ...functions.node.node_worker import NodeWorker
-    from ...services.cell_spark import CellSpark
+    from ...services.cell_engines import CellEngines
 
 STATUS_MIN_SECONDS = 0.05
 """Longer cells publish their end, so that the controller knows that all output has passed."""
@@ -78,7 +78,7 @@ class SkyKernel(Base):
         self.iopub_socket.on_forwarded = self.output_counter.count_forwarded
         self.output_counter.wait_for_room = self.iopub_socket.wait_for_room
         self._node_worker: NodeWorker | None = None
-        self._spark: CellSpark | None = None
+        self._data_engines: CellEngines | None = None
         self.shell_handlers["sky_blob"] = lambda *request: self.node_worker.receive_blob(*request)
         self._started_ids: deque[str] = deque(maxlen=1000)
         self._abort_lock = threading.Lock()
@@ -174,8 +174,8 @@ class SkyKernel(Base):
         processes = _child_usage()
         session, texts = request.get("session", ""), request.get("history", {})
         numbered = self.cell_history.at_cell(number, session, texts)
-        spark = self._around_queries(request.get("engine"), number)
-        with _environment(request.get("env", {})), numbered, spark:
+        queries = self._around_queries(request, number)
+        with _environment(request.get("env", {})), numbered, queries:
             reply = await super().do_execute(*args, **kwargs)
         has_ended_processes = _child_usage() != processes
         if has_ended_processes and self.overlay is not None and self.overlay.refresh():
@@ -190,18 +190,17 @@ class SkyKernel(Base):
         return reply
 
     def _around_queries(
-        self, engine: str | None, number: int
+        self, request: Content, number: int
     ) -> contextlib.AbstractContextManager[None]:
-        """Return the context of a cell whose queries go to Spark, from its first one on."""
-        if engine == "spark" and self._spark is None:
-            from ...services.cell_spark import CellSpark
+        """Return the context of a cell beside data engines, from the first cell with one on."""
+        engine = request.get("engine")
+        if self._data_engines is None:
+            if engine is None:
+                return contextlib.nullcontext()
+            from ...services.cell_engines import CellEngines
 
-            self._spark = CellSpark(self)
-        if self._spark is None:
-            return contextlib.nullcontext()
-        if engine == "spark":
-            self._spark.bind()
-        return self._spark.around(number)
+            self._data_engines = CellEngines(self)
+        return self._data_engines.around(engine, request.get("engine_page", ""), number)
 
     def _refused_reply(self, error: Exception, printed: int) -> Content:
         return {

@@ -59,7 +59,7 @@ class NodeAgent:
         self._last_report: EngineReport | None = None
         self._reported_at = self._measured = 0.0
         self._notices: list[NoticeRecord] = []
-        self._spark: NodeProcess | None = None
+        self._data_engines: dict[str, NodeProcess] = {}
         # it loads while the controller does, and waits for its file
         self._start(self.rank + 1)
         self._watch_notices()
@@ -118,8 +118,8 @@ class NodeAgent:
             if command["serial"] != self.serial:
                 self._kill_processes()
                 self._start(command["serial"])
-        elif op == "spark":
-            self._start_spark(command["order"])
+        elif op == "data_engine":
+            self._start_data_engine(command["order"])
         elif op == "stop":
             self.stop_reason = "stopped"
         elif command.get("serial") == self.serial and op == "signal":
@@ -127,14 +127,15 @@ class NodeAgent:
         elif command.get("serial") == self.serial and op == "end":
             self._kill_processes()
 
-    def _start_spark(self, order: Content) -> None:
-        """Start Spark on this node, in place of what runs here."""
+    def _start_data_engine(self, content: Content) -> None:
+        """Start a data engine on this node, in place of one of its name that runs here."""
         from ...services.node_processes import NodeProcess
-        from ...services.orders import SparkOrder
+        from ...services.orders import EngineOrder
 
-        if self._spark is not None:
-            self._spark.kill()
-        self._spark = NodeProcess(SparkOrder(**{**order, "directory": str(self.directory)}))
+        order = EngineOrder(**{**content, "directory": str(self.directory)})
+        if before := self._data_engines.get(order.engine):
+            before.kill()
+        self._data_engines[order.engine] = NodeProcess(order)
 
     def _start(self, serial: int) -> None:
         self.serial, self.kill_reason = serial, ""
@@ -162,7 +163,7 @@ class NodeAgent:
             "has_controller": self._has_controller,
             "metrics": next(iter(self._metrics.tick()), None),
             "notices": self._notices,
-            "spark": self._spark.state() if self._spark else {},
+            "data_engines": {name: each.state() for name, each in self._data_engines.items()},
         }
         now = time.monotonic()
         if (

@@ -154,8 +154,8 @@ class EngineReport(TypedDict):
         Exit code; None while it runs.
     notices : list of NoticeRecord
         Notices of the cloud about the node that hold now.
-    spark : Content
-        How far Spark is on the node; empty where it was not asked for.
+    data_engines : dict of str to Content
+        How far the data engines are on the node that were asked for, by name.
     """
 
     rank: int
@@ -168,4 +168,4 @@ class EngineReport(TypedDict):
     has_controller: bool
     metrics: NodeSample | None
     notices: NotRequired[list[NoticeRecord]]
-    spark: NotRequired[Content]
+    data_engines: NotRequired[dict[str, Content]]

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ...errors import SkyError
+from ...services.dask_processes import await_removal
 from ...translation import _, ngettext
-from .dask_node import await_removal, start_scheduler, start_worker
+from .dask_node import start_scheduler, start_worker
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from distributed import Client
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from ...engines.node.sent_modules import sent_modules
+from ...services.dask_client import LinkedClient
 from ..local_modules import Archives, LocalModules
 
 Contents = list[tuple[str, str, bytes]]
@@ -32,7 +32,7 @@ def _activate(contents: Contents) -> None:
     sent_modules.activate(contents)
 
 
-class PoolClient(Client):
+class PoolClient(LinkedClient):
     """Client of the scheduler of a pool.
 
     Parameters
@@ -50,14 +50,9 @@ class PoolClient(Client):
         dashboard: str,
         **options: Any,
     ) -> None:
-        self._local_modules, self._dashboard = local_modules, dashboard
+        self._local_modules = local_modules
         self._sent: Archives = ()
-        super().__init__(address, **options)
-
-    @property
-    def dashboard_link(self) -> str:
-        """Address of the dashboard."""
-        return self._dashboard
+        super().__init__(address, dashboard, **options)
 
     def send_local_modules(self) -> None:
         """Bring local modules to the scheduler, which opens graphs, and to the workers.

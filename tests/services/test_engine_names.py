@@ -1,0 +1,50 @@
+"""Names and versions of data engines in the options of cells and in Python."""
+
+from __future__ import annotations
+
+import pytest
+
+import jupyter_sky as sky
+from jupyter_sky.cell_options.data_engines import parse_engine
+from jupyter_sky.cell_options.parsing import parse_cell_line
+from jupyter_sky.errors import SkyUsageError
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("flink", "known: spark, dask, ray"),
+        ("rey", "did you mean ray?"),
+        ("sparc==3", "did you mean spark?"),
+        ("", "known: spark, dask, ray"),
+    ],
+)
+def test_unknown_engine_names_the_nearest(name: str, hint: str) -> None:
+    with pytest.raises(SkyUsageError, match="there is no such data engine") as caught:
+        parse_engine(name, "--engine")
+    assert caught.value.hint == hint
+
+
+def test_version_is_read_with_the_name() -> None:
+    assert parse_cell_line('--engine "ray == 2.60.*"').engine == "ray==2.60.*"
+    assert parse_cell_line('--engine "Dask>=2026.1, <2027"').engine == "dask>=2026.1,<2027"
+    with pytest.raises(SkyUsageError, match="==two is not a version"):
+        parse_cell_line("--engine ray==two")
+
+
+def test_version_of_spark_is_that_of_its_client() -> None:
+    with pytest.raises(SkyUsageError, match="version of the client") as caught:
+        parse_cell_line('--engine "spark==3.5.*"')
+    assert caught.value.hint == 'choose that: pip install "pyspark-client==3.5.*"'
+
+
+@pytest.mark.parametrize("option", ["--sql", "--service own-spark"])
+def test_sql_and_services_are_for_spark(option: str) -> None:
+    assert parse_cell_line(f"{option} --engine spark").engine == "spark"
+    with pytest.raises(SkyUsageError, match=f"{option.split()[0]} is for Spark"):
+        parse_cell_line(f"{option} --engine ray")
+
+
+def test_services_of_pools_are_for_spark() -> None:
+    with pytest.raises(SkyUsageError, match="a service is for Spark"):
+        sky.up(service="own-spark", engine="dask")
