@@ -287,8 +287,17 @@ class GcpFacts(CloudFacts):
 class HyperstackFacts(CloudFacts):
     """Facts of Hyperstack."""
 
+    driver = "jupyter_sky.clouds.hyperstack:Hyperstack"
     name, title, billing = "hyperstack", "Hyperstack", (60.0, 60.0)
     console_page = "https://console.hyperstack.cloud/virtual-machines"
+    account = N_("an account with credit: https://console.hyperstack.cloud")
+    permissions = N_("an API key, which may do all")
+    launchable, has_live_offers, power_off_cost, colour = True, True, "full", "#2b8a3e"
+    settings: ClassVar = {
+        "endpoint": "Address of the API, where it is not that of Hyperstack.",
+        "image": "Image of the machines; the newest Ubuntu, with CUDA where there are GPUs.",
+        "launch_seconds": "Seconds from one launch to the next.",
+    }
 
 
 class LambdaFacts(CloudFacts):
