@@ -54,6 +54,8 @@ class CloudFacts:
     power_off_cost : str
         What a machine costs that has powered itself off: ``none``, as on clouds where it is then
         gone, its ``disk``, or ``full``: it ends only by a request from outside.
+    deletes_itself : bool
+        Whether one that is off is gone soon; else it stays until a process of this user ends it.
     pue : float
         Power usage effectiveness of its data centres.
     storage_region : str
@@ -110,6 +112,7 @@ class CloudFacts:
     has_live_offers: ClassVar[bool] = False
     has_private_network: ClassVar[bool] = True
     power_off_cost: ClassVar[str] = "none"
+    deletes_itself: ClassVar[bool] = True
     pue: ClassVar[float] = 1.2
     storage_region: ClassVar[str] = ""
     storage_class: ClassVar[str] = ""
@@ -320,8 +323,21 @@ class LambdaFacts(CloudFacts):
 class NebiusFacts(CloudFacts):
     """Facts of Nebius."""
 
+    driver = "jupyter_sky.clouds.nebius.driver:Nebius"
     name, title, billing = "nebius", "Nebius", (1.0, 0.0)
+    packages, install = ("nebius",), "pip install 'jupyter_sky[nebius]'"
     console_page = "https://console.nebius.com"
+    account = N_("a tenant with a project in each region to use: https://console.nebius.com")
+    permissions = N_("a service account in the group editors, with an authorized key")
+    launchable, has_live_offers, colour = True, True, "#c2255c"
+    power_off_cost, deletes_itself = "disk", False
+    settings: ClassVar = {
+        "endpoint": "Host and port of all services, where they are not those of Nebius.",
+        "image": "Image family of the boot disk.",
+        "launch_seconds": "Seconds from one launch to the next.",
+        "projects": "IDs of the projects to use, with commas; else the first of each region.",
+        "tenant": "ID of the tenant, where the credentials reach several.",
+    }
 
 
 class RunPodFacts(CloudFacts):

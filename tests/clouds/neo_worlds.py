@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from jupyter_sky.provider.values import ErrorCause
 from tests.clouds.rest_world import RestWorld
-from tests.emulators import hyperstack, runpod, vast, verda
+from tests.emulators import hyperstack, nebius, runpod, vast, verda
 
 SAME: dict[ErrorCause, str] = {
     "capacity": "capacity",
@@ -33,6 +33,25 @@ class HyperstackWorld(RestWorld):
         "permission": "forbidden",
         "invalid": "bad_request",
         "throttled": "throttled",
+    }
+
+
+class NebiusWorld(RestWorld):
+    """Account of Nebius."""
+
+    cloud, account = "nebius", nebius.NebiusAccount
+    key: ClassVar = {"NEBIUS_IAM_TOKEN": nebius.TOKEN}
+    requests: ClassVar = {
+        "launch": "InstanceService.Create",
+        "machines": "InstanceService.List",
+        "terminate": "InstanceService.Delete",
+    }
+    codes: ClassVar = {
+        "capacity": "not_enough_resources",
+        "quota": "quota_failure",
+        "permission": "permission_denied",
+        "invalid": "bad_request",
+        "throttled": "too_many_requests",
     }
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from .ec2 import KEY, SECRET
 from .ec2_errors import scope, stranger
-from .server import Emulator, Request, Response, _authority, _certificate
+from .server import Emulator, Request, Response, _authority, server_certificate
 
 LIVE = ("SUBMITTED", "STARTING", "STARTED", "IDLE", "BUSY")
 AUTH = "x-aws-proxy-auth"
@@ -367,7 +367,7 @@ class EmrServerless(Emulator):
                 stdout=log,
                 stderr=log,
             )
-        leaf = _certificate("localhost")
+        leaf = server_certificate("localhost")
         pair = (leaf.private_key_pem.bytes(), b"".join(one.bytes() for one in leaf.cert_chain_pems))
         self._proxy = grpc.server(futures.ThreadPoolExecutor(32))
         self._proxy.add_generic_rpc_handlers((_Gate(self),))
