@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +90,15 @@ class NebiusApi:
         from nebius.aio.service_error import RequestError
 
         metadata = [("x-idempotency-key", key)] if key else None
+        sent = method(request, metadata=metadata, timeout=TIMEOUT_SECONDS, retries=0)
+        # in a thread, since the SDK refuses to wait in one with an event loop, as kernels have
+        worker = ThreadPoolExecutor(1, thread_name_prefix="jupyter-sky-nebius")
         try:
-            sent = method(request, metadata=metadata, timeout=TIMEOUT_SECONDS, retries=0)
-            return sent.wait()
+            return worker.submit(sent.wait).result()
         except RequestError as error:
             raise read_refusal(error.status) from None
+        finally:
+            worker.shutdown(wait=False)
 
     def pages(self, method: Callable[..., Any], request: type, parent: str) -> Iterator[Any]:
         """Yield the items of a list, page by page."""
