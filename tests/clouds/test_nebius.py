@@ -6,8 +6,12 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from nebius.api.nebius.compute.v1 import InstanceRecoveryPolicy
 
 from jupyter_sky.clouds import lease_watch, power_off_note
@@ -164,10 +168,48 @@ def test_credentials_are_a_token_or_a_file(nebius, monkeypatch, tmp_path):
     monkeypatch.delenv("NEBIUS_IAM_TOKEN")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert nebius.provider.configured() == ""
-    path = tmp_path / "key.json"
-    path.write_text(json.dumps({"subject-credentials": {}}))
-    monkeypatch.setenv("NEBIUS_CREDENTIALS_FILE", str(path))
+    path = write_credentials(tmp_path, monkeypatch)[0]
     assert nebius.provider.configured() == str(path)
+
+
+def write_credentials(folder, monkeypatch) -> tuple[Path, Any]:
+    """Let a service account be used; return its file and its key."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    form = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    account = {"alg": "RS256", "kid": "publickey-1", "iss": "account-1", "sub": "account-1"}
+    account |= {"type": "JWT", "private-key": key.private_bytes(*form).decode()}
+    path = folder / "key.json"
+    path.write_text(json.dumps({"subject-credentials": account}))
+    monkeypatch.delenv("NEBIUS_IAM_TOKEN", raising=False)
+    monkeypatch.setenv("NEBIUS_CREDENTIALS_FILE", str(path))
+    return path, key.public_key()
+
+
+def test_service_account_gets_a_token_by_its_key(nebius, monkeypatch, tmp_path):
+    _path, key = write_credentials(tmp_path, monkeypatch)
+    nebius.world.api.authorized_keys = {"publickey-1": key}
+    assert Nebius().identify() == "projects in eu-north1, eu-west1"
+
+
+def test_key_that_is_not_authorized_is_told_until_it_is(nebius, monkeypatch, tmp_path, capfd):
+    _path, key = write_credentials(tmp_path, monkeypatch)
+    provider = Nebius()
+    with pytest.raises(ProviderError) as refused:
+        provider.identify()
+    assert provider.explain(refused.value).cause == "permission"
+    assert "Traceback" not in capfd.readouterr().err
+    nebius.world.api.authorized_keys = {"publickey-1": key}
+    assert provider.identify() == "projects in eu-north1, eu-west1"
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"subject-credentials": {"kid": 1}}'])
+def test_credentials_that_cannot_be_read_are_told(nebius, monkeypatch, tmp_path, text):
+    path, _key = write_credentials(tmp_path, monkeypatch)
+    path.write_text(text)
+    provider = Nebius()
+    with pytest.raises(ProviderError, match=f"credentials in {path} cannot be read") as refused:
+        provider.identify()
+    assert provider.explain(refused.value).cause == "permission"
 
 
 def test_requests_are_sent_from_a_thread_with_an_event_loop(nebius):

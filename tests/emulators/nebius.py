@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import grpc
+import jwt
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc.status_pb2 import Status
 from nebius.api.nebius.capacity import v1 as capacity
 from nebius.api.nebius.common import v1 as common
 from nebius.api.nebius.compute import v1 as compute
+from nebius.api.nebius.iam import v1 as token_api
 from nebius.api.nebius.iam import v2 as iam
 from nebius.api.nebius.vpc import v1 as vpc
 
@@ -45,6 +47,8 @@ class NebiusAccount(GrpcEmulator, RestAccount):
         Disks by their instance, and whether they are managed, and end with it.
     sold_out : set
         Region, platform and preset, and market that have none free.
+    authorized_keys : dict
+        Public keys of service accounts by ID.
     boot_seconds : float
         Time in which a new instance is stopped and being started.
     """
@@ -76,6 +80,7 @@ class NebiusAccount(GrpcEmulator, RestAccount):
         self.sold_out.clear()
         self.operations: dict[str, list[Any]] = {}
         self.keys: dict[str, Any] = {}
+        self.authorized_keys: dict[str, Any] = {}
         self.late, self.boot_seconds, self.subnets = False, 0.2, True
 
     def show_address(self, entry: dict[str, Any], address: str, private: str, port: int) -> None:
@@ -84,6 +89,9 @@ class NebiusAccount(GrpcEmulator, RestAccount):
 
     def serve(self, name: str, body: bytes, metadata: dict[str, str]) -> bytes:
         """Answer a call."""
+        if name == "TokenExchangeService.Exchange":
+            asked = token_api.ExchangeTokenRequest.FromString(body)
+            return self._exchange(asked.subject_token).SerializeToString()
         if metadata.get("authorization") != f"Bearer {TOKEN}":
             raise self.refusal("UNAUTHENTICATED")
         calls: dict[str, tuple[Any, Callable[[Any], Any]]] = {
@@ -103,6 +111,17 @@ class NebiusAccount(GrpcEmulator, RestAccount):
             raise GrpcRefusal(grpc.StatusCode.UNIMPLEMENTED, name)
         kind, answer = calls[name]
         return answer(kind.FromString(body)).SerializeToString()
+
+    def _exchange(self, signed: str) -> Any:
+        """Give a token for what a service account has signed."""
+        try:
+            key = self.authorized_keys[jwt.get_unverified_header(signed)["kid"]]
+            jwt.decode(signed, key, ["RS256"], options={"verify_aud": False})
+        except (KeyError, jwt.InvalidTokenError):
+            raise self.refusal("UNAUTHENTICATED") from None
+        return token_api.CreateTokenResponse(
+            access_token=TOKEN, token_type="Bearer", expires_in=43200
+        )
 
     def refusal(self, code: str) -> GrpcRefusal:
         """Return a refusal in the cloud's words, with its details."""

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ TOKEN_VARIABLE, FILE_VARIABLE = "NEBIUS_IAM_TOKEN", "NEBIUS_CREDENTIALS_FILE"
 TENANT_VARIABLE = "NEBIUS_TENANT_ID"
 TIMEOUT_SECONDS = 60.0
 _NO_ANSWER = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
+_CLOSE_SECONDS = 10.0
 _PAGE = 500
 
 
@@ -58,6 +60,7 @@ class NebiusApi:
         from nebius.base.resolver import Constant
         from nebius.sdk import SDK
 
+        getLogger("nebius").setLevel(CRITICAL)  # it logs what it raises, too
         options: dict[str, Any] = {"user_agent_prefix": "jupyter-sky"}
         if os.environ.get(TOKEN_VARIABLE):
             options["credentials"] = EnvBearer(TOKEN_VARIABLE)
@@ -70,7 +73,11 @@ class NebiusApi:
         if named:
             roots = Path(named).read_bytes()
             options["tls_credentials"] = ssl_channel_credentials(root_certificates=roots)
-        return SDK(**options)
+        try:
+            return SDK(**options)
+        except Exception as error:  # of reading the file, of many kinds
+            text = f"the credentials in {credentials_file()} cannot be read: {error}"
+            raise ProviderError(text, code="UNAUTHENTICATED") from None
 
     def call(self, method: Callable[..., Any], request: Any, key: str = "") -> Any:
         """Send a request once; return the answer.
@@ -88,15 +95,28 @@ class NebiusApi:
             No answer has come; the request may have been carried out.
         """
         from nebius.aio.service_error import RequestError
+        from nebius.aio.token.options import OPTION_REPORT_ERROR
+        from nebius.base.error import SDKError
 
-        metadata = [("x-idempotency-key", key)] if key else None
-        sent = method(request, metadata=metadata, timeout=TIMEOUT_SECONDS, retries=0)
+        options: dict[str, Any] = {"timeout": TIMEOUT_SECONDS, "retries": 0}
+        options |= {"auth_timeout": TIMEOUT_SECONDS, "auth_options": {OPTION_REPORT_ERROR: "1"}}
+        options |= {"metadata": [("x-idempotency-key", key)]} if key else {}
+        sent = method(request, **options)
         # in a thread, since the SDK refuses to wait in one with an event loop, as kernels have
         worker = ThreadPoolExecutor(1, thread_name_prefix="jupyter-sky-nebius")
         try:
             return worker.submit(sent.wait).result()
         except RequestError as error:
-            raise read_refusal(error.status) from None
+            refusal = read_refusal(error.status)
+            if getattr(refusal, "code", "") == "UNAUTHENTICATED":
+                # it would go on asking for tokens; the next call connects anew
+                with self._lock:
+                    connection, self._connection = self._connection, None
+                if connection is not None:
+                    worker.submit(connection.sync_close, _CLOSE_SECONDS)
+            raise refusal from None
+        except SDKError as error:
+            raise ConnectionError(str(error)) from None
         finally:
             worker.shutdown(wait=False)
 

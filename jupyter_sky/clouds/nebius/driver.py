@@ -21,7 +21,6 @@ from ...provider.facts import NebiusFacts
 from ...provider.naming import fit_name
 from ...provider.parallel_requests import StopRequested, pause
 from ...provider.values import LaunchRequest, Machine, MachineConfig, MachineState
-from ..catalog_provider import CatalogProvider
 from ..rest_provider import RANK, ListedMachine, RestProvider
 from .api import TOKEN_VARIABLE, NebiusApi, credentials_file, read_refusal
 
@@ -42,7 +41,7 @@ _STATES: dict[str, MachineState] = {
 _START_SECONDS, _POLL_SECONDS = 600.0, 1.0
 
 
-class Nebius(NebiusFacts, RestProvider, CatalogProvider):
+class Nebius(NebiusFacts, RestProvider):
     """Nebius as a cloud that rents machines; an ID is that of an instance.
 
     Examples
@@ -89,6 +88,8 @@ class Nebius(NebiusFacts, RestProvider, CatalogProvider):
         """Yield the catalog's offers in regions with a project, without what is sold out now."""
         from nebius.api.nebius.capacity import v1 as capacity
 
+        from ...catalog import load
+
         is_free: dict[tuple[str, str, bool], bool] = {}
         service = capacity.ResourceAdviceServiceClient(self._api.connection)
         request, tenant = capacity.ListResourceAdviceRequest, self._api.tenant()
@@ -99,7 +100,7 @@ class Nebius(NebiusFacts, RestProvider, CatalogProvider):
                 key = (advice.spec.region, kind, spot)  # told for each of several fabrics
                 is_free[key] = is_free.get(key, False) or not _is_sold_out(seen)
         projects = self._api.projects()
-        for offer in CatalogProvider.offers(self):
+        for offer in load().filter(cloud=self.name).offers():
             key = (offer.region, offer.instance_type, offer.spot)
             if offer.region in projects and is_free.get(key, True):
                 yield offer
