@@ -18,7 +18,7 @@ from ..geography import jurisdiction_of
 from ..offers import Offer
 from ..provider.classification import ProviderError, Refinement, group_codes
 from ..provider.facts import HyperstackFacts
-from ..provider.naming import fit_name
+from ..provider.naming import NOTEBOOK, fit_name
 from ..provider.values import LaunchRequest, Machine, MachineConfig, MachineState
 from .rest_provider import RANK, ListedMachine, RestProvider
 
@@ -65,12 +65,12 @@ class Hyperstack(HyperstackFacts, RestProvider):
     refinements = (
         Refinement(
             "bad_request conflict 400 500",
-            r"(?i)stock|capacity|no valid host|(not|un)available|not enough resources",
+            r"(?i)stock|capacity|no valid host|not enough|flavor.*(unavailable|not available)",
             cause="capacity",
         ),
         Refinement(
             "bad_request forbidden 400",
-            r"(?i)balance|credit|quota|limit",
+            r"(?i)balance|credit|quota|limit (is |was |has been )?(reached|exceeded)",
             cause="quota",
             fix="add credit: https://console.hyperstack.cloud/billing",
         ),
@@ -184,7 +184,7 @@ class Hyperstack(HyperstackFacts, RestProvider):
             "image_name": image,
             "key_name": environment,
             "user_data": config.user_data,
-            "labels": [f"{name}={value}" for name, value in tags.items() if value],
+            "labels": [f"{k}={v}" for k, v in tags.items() if v and k != NOTEBOOK],
             "assign_floating_ip": True,
             "enable_port_randomization": False,  # else SSH is at a port that is told later
             "security_rules": _ingress(config.ssh_from, request.resources.nodes),

@@ -142,9 +142,25 @@ def test_refusals_of_one_code_are_told_apart_by_their_text(hyperstack, code, cau
     assert refusal(hyperstack) == cause
 
 
-def test_refusal_without_a_code_is_invalid(hyperstack):
-    error = ProviderError("name: Longer than maximum length 50.", status=400)
-    assert hyperstack.provider.explain(error).cause == "invalid"
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("name: Longer than maximum length 50.", "invalid"),
+        ("The name exceeds the limit of 50 characters", "invalid"),
+        ("The image is not available in this region", "invalid"),
+        ("The flavor n3-L40x1 is not available", "capacity"),
+        ("GPU quota limit reached", "quota"),
+    ],
+)
+def test_refusal_without_a_code_is_told_by_its_text(hyperstack, text, cause):
+    assert hyperstack.provider.explain(ProviderError(text, status=400)).cause == cause
+
+
+def test_labels_do_not_tell_the_notebook(hyperstack):
+    """They may be short, and the path of a notebook long."""
+    (machine,) = hyperstack.launch()
+    names = [label.partition("=")[0] for label in hyperstack.entry(machine)["labels"]]
+    assert "jupyter-sky-token" in names and "jupyter-sky-notebook" not in names
 
 
 def test_offers_are_flavors_in_stock_at_prices_of_their_gpus(hyperstack):

@@ -157,6 +157,24 @@ def test_labels_keep_any_text(nebius):
     assert (seen.id, seen.token) == (machine.id, machine.token)
 
 
+def test_tags_that_are_too_long_for_a_label_take_several(nebius):
+    owner = "Ö" * 40
+    (machine,) = nebius.launch(owner=owner)
+    labels = nebius.entry(machine)["asked"].metadata.labels
+    assert max(map(len, labels.values())) == 63 and "jupyter-sky-owner-3" in labels
+    assert [each.id for each in nebius.provider.machines(owner=owner)] == [machine.id]
+
+
+def test_machine_that_is_off_at_once_is_not_waited_for(nebius):
+    request = nebius.account.request()
+    config = nebius.account.config(request)
+    tags = dict(config.tags) | {"jupyter-sky-rank": "0"}
+    prepared = nebius.provider.prepare_launch(request, config)
+    machine = nebius.provider.create_machine(request, config, tags, prepared)
+    nebius.world.stop(machine.id)
+    assert [each.id for each in nebius.account.launch(request)] == [machine.id]
+
+
 def test_addresses_are_without_the_length_of_their_prefix(nebius):
     (machine,) = nebius.launch()
     (seen,) = nebius.provider.describe([machine.id])

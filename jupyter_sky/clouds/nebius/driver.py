@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from ...offers import Offer
 from ...provider.classification import ProviderError, group_codes
 from ...provider.facts import NebiusFacts
-from ...provider.naming import fit_name
+from ...provider.naming import NOTEBOOK, fit_name
 from ...provider.parallel_requests import StopRequested, pause
 from ...provider.values import LaunchRequest, Machine, MachineConfig, MachineState
 from ..rest_provider import RANK, ListedMachine, RestProvider
@@ -39,6 +39,7 @@ _STATES: dict[str, MachineState] = {
 }
 """States by their names; one that is off is billed for its disk."""
 _START_SECONDS, _POLL_SECONDS = 600.0, 1.0
+_LONGEST_LABEL = 63
 
 
 class Nebius(NebiusFacts, RestProvider):
@@ -129,6 +130,8 @@ class Nebius(NebiusFacts, RestProvider):
                 return
             if refusal := self._find_refusal(instance):
                 raise refusal
+            if _is_off(instance):  # it has started, and ended
+                return
             pause(stop, _POLL_SECONDS)
 
     def _find_refusal(self, instance: Any) -> ProviderError | ConnectionError | None:
@@ -202,8 +205,8 @@ class Nebius(NebiusFacts, RestProvider):
         if offer.spot:
             policy = compute.PreemptibleSpec.PreemptionPolicy.STOP
             spec.preemptible = compute.PreemptibleSpec(on_preemption=policy)
-        labels = {key: _escape(value) for key, value in tags.items() if value}
-        about = ResourceMetadata(parent_id=project, name=name, labels=labels)
+        marks = {key: value for key, value in tags.items() if key != NOTEBOOK}
+        about = ResourceMetadata(parent_id=project, name=name, labels=write_labels(marks))
         asked = compute.CreateInstanceRequest(metadata=about, spec=spec)
         operation = self._api.call(self._instances().create, asked, f"{project}-{name}")
         return self.tagged(tags, id=operation.resource_id, state="starting")
@@ -228,7 +231,7 @@ class Nebius(NebiusFacts, RestProvider):
             state = "starting"
         network = next(iter(entry.status.network_interfaces), None)
         return self.tagged(
-            {key: _unescape(value) for key, value in entry.metadata.labels.items()},
+            read_labels(entry.metadata.labels),
             id=entry.metadata.id,
             state=state,
             preempted=is_taken,
@@ -256,20 +259,38 @@ def _is_sold_out(seen: Any) -> bool:
     return is_none or seen.availability_level.name == "AVAILABILITY_LEVEL_LIMIT_REACHED"
 
 
-def _escape(text: str) -> str:
-    """Return a text in the alphabet of labels; see `_unescape`.
+def write_labels(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return labels for tags: in their alphabet, and several for what is too long for one.
 
     Examples
     --------
-    >>> _escape("Größe 7"), _unescape(_escape("Größe 7"))
-    ('_47r_c3_b6_c3_9fe_207', 'Größe 7')
+    >>> write_labels({"jupyter-sky-owner": "Größe 7"})
+    {'jupyter-sky-owner': '_47r_c3_b6_c3_9fe_207'}
+    >>> read_labels(write_labels({"jupyter-sky-owner": "Größe 7"}))
+    {'jupyter-sky-owner': 'Größe 7'}
     """
-    return re.sub(
-        r"[^a-z0-9-]", lambda found: "".join(f"_{byte:02x}" for byte in found[0].encode()), text
-    )
+    labels = {}
+    for name, value in tags.items():
+        text = re.sub(r"[^a-z0-9-]", _escape, value)
+        for number in range(0, len(text), _LONGEST_LABEL):
+            part = number // _LONGEST_LABEL
+            labels[f"{name}-{part}" if part else name] = text[number : number + _LONGEST_LABEL]
+    return labels
+
+
+def read_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the tags in labels of `write_labels`."""
+    tags: dict[str, str] = {}
+    for name in sorted(labels):
+        tag = re.sub(r"-\d$", "", name)
+        tags[tag] = tags.get(tag, "") + labels[name]
+    return {name: _unescape(text) for name, text in tags.items()}
+
+
+def _escape(found: re.Match[str]) -> str:
+    return "".join(f"_{byte:02x}" for byte in found[0].encode())
 
 
 def _unescape(text: str) -> str:
-    """Return the text of a label that `_escape` wrote."""
     data = re.sub(rb"_([0-9a-f]{2})", lambda found: bytes.fromhex(found[1].decode()), text.encode())
     return data.decode(errors="replace")
