@@ -125,12 +125,19 @@ def power_off_note(cloud: str) -> str:
     'Lambda bills a machine in full until it is terminated by a '
     """
     facts = find_facts(cloud)
-    if facts.power_off_cost != "full":
+    if facts.power_off_cost == "full":
+        text = _(
+            "{cloud} bills a machine in full until it is terminated by a request, also one that is "
+            "off: a process on this machine sends it, else the next notebook or %sky reap"
+        )
+    elif not facts.deletes_itself:
+        text = _(
+            "{cloud} bills the disk of a machine that is off until it is deleted by a request: a "
+            "process on this machine sends it, else the next notebook or %sky reap"
+        )
+    else:
         return ""
-    return _(
-        "{cloud} bills a machine in full until it is terminated by a request, also one that is "
-        "off: a process on this machine sends it, else the next notebook or %sky reap"
-    ).format(cloud=facts.title)
+    return text.format(cloud=facts.title)
 
 
 def connects_nodes(name: str) -> bool:

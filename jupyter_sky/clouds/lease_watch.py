@@ -9,8 +9,9 @@ from .base import LaunchRequest
 
 
 def needs_watch(cloud: str) -> bool:
-    """Whether machines of a cloud that have powered themselves off are billed in full."""
-    return find_facts(cloud).power_off_cost == "full"
+    """Whether machines of a cloud that have powered themselves off stay, and are billed."""
+    facts = find_facts(cloud)
+    return facts.power_off_cost == "full" or not facts.deletes_itself
 
 
 def start_watch(order: LaunchRequest) -> None:

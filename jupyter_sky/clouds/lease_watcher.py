@@ -1,9 +1,9 @@
 """Ends of machines that go on being billed when they have powered themselves off.
 
-On some clouds only a request ends a machine: `CloudFacts.power_off_cost` is ``full``. A process of
-this user sends it, when a machine no longer answers or its lease is over; it goes on when the
-notebook ends, and ends with the last of these machines. Where this machine is switched off
-meanwhile, the next notebook that is opened reaps.
+On some clouds only a request ends a machine: `CloudFacts.power_off_cost` is ``full``, or
+`deletes_itself` is false. A process of this user sends it, when a machine no longer answers or its
+lease is over; it goes on when the notebook ends, and ends with the last of these machines. Where
+this machine is switched off meanwhile, the next notebook that is opened reaps.
 
 Run it as ``python -m jupyter_sky.clouds.lease_watcher``.
 """

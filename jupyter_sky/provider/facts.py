@@ -69,6 +69,8 @@ class CloudFacts:
     power_off_cost : str
         What a machine costs that has powered itself off: ``none``, as on clouds where it is then
         gone, its ``disk``, or ``full``: it ends only by a request from outside.
+    deletes_itself : bool
+        Whether one that is off is gone soon; else it stays until a process of this user ends it.
     pue : float
         Power usage effectiveness of its data centres.
     storage_region : str
@@ -126,6 +128,7 @@ class CloudFacts:
     has_live_offers: ClassVar[bool] = False
     has_private_network: ClassVar[bool] = True
     power_off_cost: ClassVar[str] = "none"
+    deletes_itself: ClassVar[bool] = True
     pue: ClassVar[float] = 1.2
     storage_region: ClassVar[str] = ""
     storage_class: ClassVar[str] = ""
@@ -308,8 +311,17 @@ class GcpFacts(CloudFacts):
 class HyperstackFacts(CloudFacts):
     """Facts of Hyperstack."""
 
+    driver = "jupyter_sky.clouds.hyperstack:Hyperstack"
     name, title, billing = "hyperstack", "Hyperstack", (60.0, 60.0)
     console_page = "https://console.hyperstack.cloud/virtual-machines"
+    account = N_("an account with credit: https://console.hyperstack.cloud")
+    permissions = N_("an API key, which may do all")
+    launchable, has_live_offers, power_off_cost, colour = True, True, "full", "#2b8a3e"
+    settings: ClassVar = {
+        "endpoint": "Address of the API, where it is not that of Hyperstack.",
+        "image": "Image of the machines; the newest Ubuntu, with CUDA where there are GPUs.",
+        "launch_seconds": "Seconds from one launch to the next.",
+    }
 
 
 class LambdaFacts(CloudFacts):
@@ -332,8 +344,21 @@ class LambdaFacts(CloudFacts):
 class NebiusFacts(CloudFacts):
     """Facts of Nebius."""
 
+    driver = "jupyter_sky.clouds.nebius.driver:Nebius"
     name, title, billing = "nebius", "Nebius", (1.0, 0.0)
+    packages, install = ("nebius",), "pip install 'jupyter_sky[nebius]'"
     console_page = "https://console.nebius.com"
+    account = N_("a tenant with a project in each region to use: https://console.nebius.com")
+    permissions = N_("a service account in the group editors, with an authorized key")
+    launchable, has_live_offers, colour = True, True, "#c2255c"
+    power_off_cost, deletes_itself = "disk", False
+    settings: ClassVar = {
+        "endpoint": "Host and port of all services, where they are not those of Nebius.",
+        "image": "Image family of the boot disk.",
+        "launch_seconds": "Seconds from one launch to the next.",
+        "projects": "IDs of the projects to use, with commas; else the first of each region.",
+        "tenant": "ID of the tenant, where the credentials reach several.",
+    }
 
 
 class RunPodFacts(CloudFacts):

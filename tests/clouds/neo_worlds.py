@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from jupyter_sky.provider.values import ErrorCause
 from tests.clouds.rest_world import RestWorld
-from tests.emulators import runpod, vast, verda
+from tests.emulators import hyperstack, nebius, runpod, vast, verda
 
 SAME: dict[ErrorCause, str] = {
     "capacity": "capacity",
@@ -15,6 +15,44 @@ SAME: dict[ErrorCause, str] = {
     "invalid": "invalid",
     "throttled": "throttled",
 }
+
+
+class HyperstackWorld(RestWorld):
+    """Account of Hyperstack."""
+
+    cloud, account, path = "hyperstack", hyperstack.HyperstackAccount, "/v1"
+    key: ClassVar = {"HYPERSTACK_API_KEY": hyperstack.KEY}
+    requests: ClassVar = {
+        "launch": "POST /v1/core/virtual-machines",
+        "machines": "GET /v1/core/virtual-machines",
+        "terminate": "DELETE /v1/core/virtual-machines",
+    }
+    codes: ClassVar = {
+        "capacity": "no_stock",
+        "quota": "balance",
+        "permission": "forbidden",
+        "invalid": "bad_request",
+        "throttled": "throttled",
+    }
+
+
+class NebiusWorld(RestWorld):
+    """Account of Nebius."""
+
+    cloud, account = "nebius", nebius.NebiusAccount
+    key: ClassVar = {"NEBIUS_IAM_TOKEN": nebius.TOKEN}
+    requests: ClassVar = {
+        "launch": "InstanceService.Create",
+        "machines": "InstanceService.List",
+        "terminate": "InstanceService.Delete",
+    }
+    codes: ClassVar = {
+        "capacity": "not_enough_resources",
+        "quota": "quota_failure",
+        "permission": "permission_denied",
+        "invalid": "bad_request",
+        "throttled": "too_many_requests",
+    }
 
 
 class RunPodWorld(RestWorld):

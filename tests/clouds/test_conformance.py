@@ -41,6 +41,8 @@ def test_cloud_conforms(provider: str, world: str, skipped: set[str], tmp_path: 
 @pytest.mark.parametrize(
     ("provider", "world", "real"),
     [
+        ("hyperstack:Hyperstack", "HyperstackWorld", {"04", "16"}),
+        ("nebius.driver:Nebius", "NebiusWorld", {"16"}),
         ("runpod:RunPod", "RunPodWorld", {"04", "16"}),
         ("vast:Vast", "VastWorld", {"16"}),
         ("verda:Verda", "VerdaWorld", {"16"}),

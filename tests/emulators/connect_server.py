@@ -28,7 +28,7 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from .server import _certificate
+from .server import server_certificate
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Queries of tests are short: to compile for long ones takes longer than they run."""
@@ -120,7 +120,7 @@ class TokenProxy:
     def __init__(self, upstream: int, header: str, admits: Admits) -> None:
         import grpc
 
-        leaf = _certificate("localhost")
+        leaf = server_certificate("localhost")
         pair = (leaf.private_key_pem.bytes(), b"".join(one.bytes() for one in leaf.cert_chain_pems))
         self._server = grpc.server(futures.ThreadPoolExecutor(32))
         self._server.add_generic_rpc_handlers((_gate(upstream, header, admits),))
@@ -205,7 +205,7 @@ class WebSocketBridge:
     """
 
     def __init__(self, upstream: int, admits: Admits) -> None:
-        leaf, self.connections = _certificate("localhost"), list[_Bridge]()
+        leaf, self.connections = server_certificate("localhost"), list[_Bridge]()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         leaf.configure_cert(context)
         listener, self.port = bind_unused_port()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from .fleet import Fleet, Host
+from .fleet import Fleet, Host, Rule
 from .server import Emulator, Request, Response
 
 NOWHERE = "192.0.2.7"
 """Address of a machine that has not booted (RFC 5737)."""
+_SSH = (("0.0.0.0/0", 22),)
 _SHIMS = "/tmp/shims"
 _NO_SYSTEMD = '[ "$1" = reload ] || exit 1; PATH=${PATH#*:}; exec systemctl "$@"'
 """Containers have no services; the host's own SSH server stands for the one that they start."""
@@ -119,7 +120,9 @@ class RestAccount(Emulator):
                 one.host = host = one.start()
                 self.show_address(one.entry, host.address, host.private, host.port)
 
-    def machine(self, id: str, user_data: str, entry: dict[str, Any]) -> Callable[[], Host]:
+    def machine(
+        self, id: str, user_data: str, entry: dict[str, Any], ingress: Sequence[Rule] = _SSH
+    ) -> Callable[[], Host]:
         """Return what boots a machine with the cloud's cloud-init or start-up script."""
 
         def turn_off(_: str) -> None:
@@ -128,7 +131,7 @@ class RestAccount(Emulator):
                 entry[self.status_field] = self.ended if itself else self.off
 
         return lambda: self.fleet.launch(
-            f"node-{id[-8:]}", user_data, ingress=[("0.0.0.0/0", 22)], on_end=turn_off
+            f"node-{id[-8:]}", user_data, ingress=ingress, on_end=turn_off
         )
 
     def power_off(self, id: str) -> None:

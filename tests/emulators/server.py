@@ -96,6 +96,26 @@ class Emulator:
         self.requests: list[str] = []
         self.troubles: list[InjectedFault] = []
         self._lock = threading.Lock()
+        self.url = self._start(host)
+
+    def close(self) -> None:
+        """Stop."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def trouble(self, match: str, kind: str, times: int = 1, after: int = 0) -> None:
+        """Let something go wrong, see `InjectedFault`."""
+        self.troubles.append(InjectedFault(match, kind, times, after))
+
+    def count(self, match: str) -> int:
+        """Requests so far whose description contains a text."""
+        return sum(match in seen for seen in self.requests)
+
+    # -- for subclasses
+
+    def _start(self, host: str) -> str:
+        """Start the server; return its address."""
         emulator = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -114,31 +134,15 @@ class Emulator:
         self._server = _Server((bound, 0), Handler)
         self._server.daemon_threads = True
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        _certificate(host).configure_cert(context)
+        server_certificate(host).configure_cert(context)
         self._server.socket = context.wrap_socket(
             self._server.socket, server_side=True, do_handshake_on_connect=False
         )
-        self.url = f"https://{host}:{self._server.server_port}"
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
         )
         self._thread.start()
-
-    def close(self) -> None:
-        """Stop."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def trouble(self, match: str, kind: str, times: int = 1, after: int = 0) -> None:
-        """Let something go wrong, see `InjectedFault`."""
-        self.troubles.append(InjectedFault(match, kind, times, after))
-
-    def count(self, match: str) -> int:
-        """Requests so far whose description contains a text."""
-        return sum(match in seen for seen in self.requests)
-
-    # -- for subclasses
+        return f"https://{host}:{self._server.server_port}"
 
     def describe(self, request: Request) -> str:
         """A request in a few words, for `requests` and `InjectedFault.match`."""
@@ -213,7 +217,8 @@ def _authority() -> trustme.CA:
 
 
 @cache
-def _certificate(host: str) -> trustme.LeafCert:
+def server_certificate(host: str) -> trustme.LeafCert:
+    """Return the certificate of a host, with its key."""
     return _authority().issue_cert(host, "127.0.0.1")
 
 

@@ -14,6 +14,7 @@ from jupyter_sky.config.settings import Sky
 from jupyter_sky.forms import Fields, match, placement_text, schema
 from jupyter_sky.forms.completion import CompletionContext, complete
 from jupyter_sky.forms.matching import summary
+from jupyter_sky.provider.facts import HyperstackFacts
 from jupyter_sky.resources import Resources
 from tests.store.rows import CLUSTER
 
@@ -56,7 +57,8 @@ def test_the_cheapest_come_first_with_price_place_date_and_source():
     assert "est. $" in summary(answer)
 
 
-def test_what_cannot_be_launched_comes_last():
+def test_what_cannot_be_launched_comes_last(monkeypatch):
+    monkeypatch.setattr(HyperstackFacts, "launchable", False)
     asked = {"gpus": "H100:1", "cloud": "gcp,hyperstack", "on_demand": True}
     answer = match(Fields(asked))
     assert (

@@ -206,7 +206,7 @@ def test_plan_compares_it_and_draws_it_in_its_colour(data: Path, catalog: Path) 
     plan = sky.plan(cpus=4, memory="16")
     conditions = [each.condition for each in plan.compared()]
     assert "on aws only" in conditions and plan.clouds == ("nimbus",)
-    assert register.sort_names(["hyperstack", "nimbus", "aws"]) == ["aws", "nimbus", "hyperstack"]
+    assert register.sort_names(["local", "nimbus", "aws"]) == ["aws", "nimbus", "local"]
     assert "#d14f8f" in draw_graph(plan)
 
 

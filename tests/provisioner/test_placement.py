@@ -14,7 +14,7 @@ import jupyter_sky as sky
 from jupyter_sky import clouds, tracker
 from jupyter_sky.catalog import load
 from jupyter_sky.cell_options.parsing import parse_cell_line
-from jupyter_sky.clouds import LaunchRequest
+from jupyter_sky.clouds import LaunchRequest, launch_support
 from jupyter_sky.clouds.provider import CloudProvider
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import (
@@ -37,6 +37,7 @@ from jupyter_sky.ledger.ledger import format_rate
 from jupyter_sky.magics import verbs
 from jupyter_sky.magics.dryrun import dry_run
 from jupyter_sky.offers import Offer
+from jupyter_sky.provider.facts import HyperstackFacts
 from jupyter_sky.provider.register import find_facts
 from jupyter_sky.provisioner import broker, placement, preview, provision
 from jupyter_sky.provisioner.placement import decide_placement
@@ -259,6 +260,16 @@ def test_until_up_does_not_pay_for_attempts_without_end(
 
 # -- what cannot be launched -------------------------------------------------------------------
 
+
+@pytest.fixture
+def without_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one cloud of the catalog be planned against only."""
+    others = tuple(name for name in clouds.PROVIDERS if name != "hyperstack")
+    monkeypatch.setattr(HyperstackFacts, "launchable", False)
+    monkeypatch.setattr(clouds, "PROVIDERS", others)
+    monkeypatch.setattr(launch_support, "PROVIDERS", others)
+
+
 UNLAUNCHABLE = {
     "--gpus tpu-v3-8": "slices of TPUs cannot be launched from here yet",
     "--cloud gcp --region us-central2": "slices of TPUs cannot be launched from here yet",
@@ -269,7 +280,9 @@ UNLAUNCHABLE = {
 
 
 @pytest.mark.parametrize(("line", "why"), UNLAUNCHABLE.items())
-def test_planned_only_cloud_is_never_launched(accounts: None, line: str, why: str) -> None:
+def test_planned_only_cloud_is_never_launched(
+    accounts: None, without_driver: None, line: str, why: str
+) -> None:
     options = parse_cell_line(line, {})
     with pytest.raises(SkyNoOffer) as refusal:
         broker.place(options.resources, lambda offer: offer, quiet)
@@ -391,9 +404,9 @@ def test_the_first_cell_without_an_account_is_told_how_to_get_one(
 
 
 def test_what_is_on_sale_is_named_where_it_could_be_launched_with_an_account(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, without_driver: None
 ) -> None:
-    """Hyperstack sells the cheapest one, and its machines cannot be launched from here."""
+    """A cloud without a driver sells the cheapest one."""
     monkeypatch.setattr(placement, "usable_providers", lambda need: ())
     monkeypatch.setattr(preview, "usable_providers", lambda need: ())
     need = Resources.parse(gpus="H100-PCIe")

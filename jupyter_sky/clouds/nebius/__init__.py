@@ -1,0 +1,1 @@
+"""Nebius: virtual machines by its SDK."""
