@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import SkyError, SkyUsageError, suggest
 from ..offers import Offer
-from ..provider.facts import BUILT_IN, MANAGED
+from ..provider.facts import BUILT_IN
+from ..provider.managed_facts import MANAGED
 from ..provider.register import find_provider, installed_names, is_known
 from ..translation import _
 from .base import Cloud, ControllerHost, Credentials, LaunchRequest, Machine, OnPremisesCloud

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..geography import OWN_SPARK, requirement_name, split_requirements
 from ..offers import Offer
-from ..provider.facts import BUILT_IN, MANAGED, LocalFacts, parse_release
+from ..provider.facts import BUILT_IN, LocalFacts, parse_release
+from ..provider.managed_facts import MANAGED
 from ..provider.register import find_driver_problem, find_facts
 from ..resources import Resources
 from ..translation import _

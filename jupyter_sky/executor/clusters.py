@@ -17,7 +17,7 @@ from .. import clouds
 from ..config.settings import Sky
 from ..errors import SkyClusterLost, SkyError, SkyNameTaken, SkyUsageError, suggest
 from ..offers import Offer
-from ..provider.facts import MANAGED
+from ..provider.managed_facts import MANAGED
 from ..provisioner import Report
 from ..quantities import format_vcpus
 from ..resources import Resources

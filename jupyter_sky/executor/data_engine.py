@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..cell_options.values import CellOptions
 from ..clouds.launch_support import runs_here
 from ..errors import SkyError
-from ..provider.facts import MANAGED
+from ..provider.managed_facts import MANAGED
 from ..provisioner import Report
 from ..translation import _
 

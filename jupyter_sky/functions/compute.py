@@ -23,7 +23,7 @@ from ..errors import (
 from ..executor import session as sessions
 from ..executor.request import with_settings
 from ..executor.values import ClusterRequest
-from ..provider.facts import MANAGED
+from ..provider.managed_facts import MANAGED
 from ..resources import Resources, parse_duration
 from ..services.requests import await_engine
 from ..translation import _

@@ -16,7 +16,8 @@ from typing import Any
 from ...config.settings import Sky
 from ...offers import Offer
 from ...provider.classification import ErrorTable, Meaning, ProviderError, Refinement
-from ...provider.facts import AwsFacts, EmrFacts, parse_release
+from ...provider.facts import AwsFacts, parse_release
+from ...provider.managed_facts import EmrFacts
 from ...provider.naming import CLUSTER, OWNER, TOKEN, fit_name, split_id, tagged_machine
 from ...provider.parallel_requests import pause
 from ...provider.values import LaunchRequest, Machine, MachineConfig, MachineState

@@ -17,7 +17,8 @@ from typing import Any
 from ...config.settings import Sky
 from ...offers import Offer
 from ...provider.classification import ErrorTable, Meaning, ProviderError, Refinement
-from ...provider.facts import AwsFacts, EmrServerlessFacts
+from ...provider.facts import AwsFacts
+from ...provider.managed_facts import EmrServerlessFacts
 from ...provider.naming import CLUSTER, OWNER, TOKEN, fit_name, tagged_machine
 from ...provider.parallel_requests import pause
 from ...provider.values import LaunchRequest, Machine, MachineConfig

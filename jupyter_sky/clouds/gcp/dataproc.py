@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 from ...config.settings import Sky
 from ...offers import Offer
 from ...provider.classification import ErrorTable, ProviderError, Refinement
-from ...provider.facts import DataprocServerlessFacts, GcpFacts
+from ...provider.facts import GcpFacts
+from ...provider.managed_facts import DataprocServerlessFacts
 from ...provider.naming import OWNER, TOKEN, fit_name, group_ids, split_id, tagged_machine
 from ...provider.parallel_requests import pause
 from ...provider.values import TAGS, LaunchRequest, Machine, MachineConfig, MachineState
