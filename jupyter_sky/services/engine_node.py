@@ -135,6 +135,7 @@ class EngineNode:
 
 def _end_with_parent() -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # by which Ray's workers cancel a task
 
 
 def node_size(order: EngineOrder) -> tuple[int, float]:

@@ -180,7 +180,9 @@ def left_behind(quick: bool, seed: int) -> int:
     """Return the processes that launches leave of which one process is killed on the way."""
     drawn, left = random.Random(seed), 0
     for number in range(2 if quick else 20):
-        role = drawn.choice(["java", "spark_node", "controller.controller", "supervisor.py"])
+        role = drawn.choice(
+            ["java", "jupyter_sky.services", "controller.controller", "supervisor.py"]
+        )
         delay = drawn.uniform(0.5, 25.0)
         with Kernel() as kernel:
             kernel.run(LOAD)

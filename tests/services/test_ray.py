@@ -110,7 +110,7 @@ def invert(n):
 ray.get(invert.remote(0))
 """
     ran = rays.run(code)
-    assert ran.ename == "RayTaskError(ZeroDivisionError)"
+    assert ran.status == "error" and "RayTaskError(ZeroDivisionError)" in ran.traceback
     assert "line 4, in invert" in ran.traceback and "division by zero" in ran.traceback
     assert "site-packages" not in ran.traceback
 
