@@ -38,8 +38,9 @@ apt_install() { # what cannot be installed is said; the tests that need it skip 
     apt-get -qq install -y --no-install-recommends "$@" >/dev/null
 }
 
-by_two() { # by_two PYTEST ARGUMENTS...: two files at a time; what fails is asked again, alone
-  pytest -q -n 2 --dist loadfile --no-loadscope-reorder "$@" && return
+by_file() { # by_file PYTEST ARGUMENTS...: files side by side; what fails is asked again, alone
+  # one more than two processors can run: half of the time tests wait for machines and browsers
+  pytest -q -n 3 --dist loadfile --no-loadscope-reorder "$@" && return
   echo "== again, one at a time"
   pytest -q --last-failed --last-failed-no-failures none "$@"
 }
@@ -122,10 +123,10 @@ if [[ $# -gt 0 ]]; then
   stage "tests" pytest ${fast:+-m "not slow"} "$@"
 else
   rm -f .coverage
-  stage "fast tests" by_two -m "not slow" "${coverage[@]}"
+  stage "fast tests" by_file -m "not slow" "${coverage[@]}"
   [[ ${#coverage[@]} == 0 ]] ||
     stage "lines covered by the fast tests, in percent" coverage report --format=total
-  [[ $fast ]] || stage "slow tests" by_two --durations=40 -m slow
+  [[ $fast ]] || stage "slow tests" by_file --durations=40 -m slow
 fi
 
 if [[ ${#failed[@]} -gt 0 ]]; then
