@@ -76,9 +76,7 @@ print(json.dumps([time.perf_counter() - start, 0.0, value]))
 """
 
 
-def peer_figures(
-    count: int, width: int, rounds: int, prefect_python: str = ""
-) -> dict[str, float]:
+def peer_figures(count: int, width: int, rounds: int, prefect_python: str = "") -> dict[str, float]:
     """Return our times over those of others, and our milliseconds per task.
 
     Parameters
