@@ -104,6 +104,13 @@ azurite() ( # Microsoft's emulator of Azure Storage; without it, its tests skip 
   [[ -z ${CI:-} ]] # continuous integration must not do without
 )
 
+end_of() { # end_of PROCESS FILE: waits for what was begun before, and shows what it has printed
+  local code=0
+  wait "$1" || code=$?
+  cat "$2" && rm "$2"
+  return $code
+}
+
 stage "system packages" system_packages
 start=$SECONDS # not a stage: nothing after it makes sense without it
 echo "== virtual environment"
@@ -111,14 +118,17 @@ virtual_environment
 echo "== virtual environment: $((SECONDS - start)) s"
 export PATH=$PWD/.venv/bin:$PATH VIRTUAL_ENV=$PWD/.venv
 
+printed=$(mktemp)
+pyright >"$printed" 2>&1 & # a minute of one processor, which little of the rest uses
+pyright=$!
 stage "ruff check" ruff check .
 stage "ruff format" ruff format --check .
 stage "codespell" codespell
-stage "pyright" pyright
 stage "import floors" lint-imports --no-cache
 stage "labextension" labextension
 stage "texts for users" python -m tests.translation.check
 stage "azurite" azurite
+stage "pyright" end_of $pyright "$printed"
 if [[ $# -gt 0 ]]; then
   stage "tests" pytest ${fast:+-m "not slow"} "$@"
 else
