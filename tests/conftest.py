@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import re
 import signal
+import socket
 import sys
 import time
 from collections import Counter
@@ -35,9 +37,27 @@ hypothesis.settings.load_profile("tests")
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 service_descriptions.read_once()
 WAIT = 100.0
-LONG_SECONDS = 600.0
-"""Limit that is given to tests of files that take minutes."""
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def _own_ports() -> Iterator[int]:
+    """Yield free ports of this worker, below those that the system gives to connections.
+
+    A port of the system's choice may be taken by a connection before a kernel listens on it.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = 20_000 + worker % 12 * 1000
+    for number in itertools.count(os.getpid()):  # another run begins elsewhere in the range
+        port = first + number % 1000
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        yield port
+
+
+_kernel_ports = _own_ports()
 
 
 @dataclass
@@ -99,6 +119,9 @@ class Notebook:
     def start(self) -> None:
         assert self.manager.kernel_spec is not None
         self.manager.kernel_spec.argv[0] = self.python
+        self.manager.cache_ports = False
+        for channel in ("shell", "iopub", "stdin", "hb", "control"):
+            setattr(self.manager, f"{channel}_port", next(_kernel_ports))
         self.manager.start_kernel(env=self.env, cwd=str(self.directory))
         self.client = self.manager.client()
         self.client.start_channels()
@@ -265,7 +288,7 @@ def clean(data: Path) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with files that take minutes, then those of many tests: workers end together.
+    """Begin with files of long limits, then those of many tests: workers end together.
 
     Of workers alone (see run.sh): one process takes the same time in any order.
     """
@@ -276,7 +299,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for mark in item.iter_markers("timeout"):
             limits[item.path] = max(limits[item.path], *mark.args)
-    items.sort(key=lambda item: (limits[item.path] < LONG_SECONDS, -tests[item.path]))
+    items.sort(key=lambda item: (-limits[item.path], -tests[item.path]))
 
 
 @pytest.hookimpl(trylast=True)

@@ -38,8 +38,9 @@ apt_install() { # what cannot be installed is said; the tests that need it skip 
     apt-get -qq install -y --no-install-recommends "$@" >/dev/null
 }
 
-by_two() { # by_two PYTEST ARGUMENTS...: two files at a time; what fails is asked again, alone
-  pytest -q -n 2 --dist loadfile --no-loadscope-reorder "$@" && return
+by_file() { # by_file PYTEST ARGUMENTS...: files side by side; what fails is asked again, alone
+  # one more than two processors can run: half of the time tests wait for machines and browsers
+  pytest -q -n 3 --dist loadfile --no-loadscope-reorder "$@" && return
   echo "== again, one at a time"
   pytest -q --last-failed --last-failed-no-failures none "$@"
 }
@@ -103,6 +104,13 @@ azurite() ( # Microsoft's emulator of Azure Storage; without it, its tests skip 
   [[ -z ${CI:-} ]] # continuous integration must not do without
 )
 
+end_of() { # end_of PROCESS FILE: waits for what was begun before, and shows what it has printed
+  local code=0
+  wait "$1" || code=$?
+  cat "$2" && rm "$2"
+  return $code
+}
+
 stage "system packages" system_packages
 start=$SECONDS # not a stage: nothing after it makes sense without it
 echo "== virtual environment"
@@ -110,22 +118,25 @@ virtual_environment
 echo "== virtual environment: $((SECONDS - start)) s"
 export PATH=$PWD/.venv/bin:$PATH VIRTUAL_ENV=$PWD/.venv
 
+printed=$(mktemp)
+pyright >"$printed" 2>&1 & # a minute of one processor, which little of the rest uses
+pyright=$!
 stage "ruff check" ruff check .
 stage "ruff format" ruff format --check .
 stage "codespell" codespell
-stage "pyright" pyright
 stage "import floors" lint-imports --no-cache
 stage "labextension" labextension
 stage "texts for users" python -m tests.translation.check
 stage "azurite" azurite
+stage "pyright" end_of $pyright "$printed"
 if [[ $# -gt 0 ]]; then
   stage "tests" pytest ${fast:+-m "not slow"} "$@"
 else
   rm -f .coverage
-  stage "fast tests" by_two -m "not slow" "${coverage[@]}"
+  stage "fast tests" by_file -m "not slow" "${coverage[@]}"
   [[ ${#coverage[@]} == 0 ]] ||
     stage "lines covered by the fast tests, in percent" coverage report --format=total
-  [[ $fast ]] || stage "slow tests" by_two --durations=40 -m slow
+  [[ $fast ]] || stage "slow tests" by_file --durations=40 -m slow
 fi
 
 if [[ ${#failed[@]} -gt 0 ]]; then

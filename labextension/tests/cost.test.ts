@@ -220,6 +220,13 @@ describe('the budget', () => {
     expect(text('.jsky-Cost-budgetText')).toContain('It cannot see rack');
   });
 
+  it('has no bar before it is known', async () => {
+    show(bill());
+    expect(el.querySelector<HTMLElement>('[role=meter]')!.hidden).toBe(true);
+    await vi.advanceTimersByTimeAsync(10);
+    expect(el.querySelector<HTMLElement>('[role=meter]')!.hidden).toBe(false);
+  });
+
   it('is set after a confirmation of its consequences', async () => {
     show(bill());
     await vi.advanceTimersByTimeAsync(10);

@@ -37,7 +37,7 @@ def start(quick: bool) -> dict[str, float]:
         kilobytes = sum(script.stat().st_size for script in scripts) / 1e3
         home = Path(folder, "lab")
         home.mkdir()
-        added = _added(home, python, 2 if quick else ROUNDS)
+        added = _added(home, python, 1 if quick else ROUNDS)
     return {"bundle_kb": kilobytes, "startup_ms": added}
 
 

@@ -59,7 +59,7 @@ def main(quick: bool = False, prefect: str = "") -> dict[str, float]:
     figures |= measure_in_process(quick, prefect)
     figures |= end_everywhere(10 if quick else 10**6)
     figures["resume_s"] = resume_seconds()
-    figures |= stale_wrong(3 if quick else 60)
+    figures |= stale_wrong(1 if quick else 60)
     figures |= replan_figures(4 if quick else 60)
     figures["replan_real_s"] = replan_real_seconds()
     figures["cache_hit_ms"] = cache_hit_ms(20 if quick else 200)

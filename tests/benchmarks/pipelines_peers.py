@@ -76,11 +76,13 @@ print(json.dumps([time.perf_counter() - start, 0.0, value]))
 """
 
 
-def peer_figures(count: int, width: int, prefect_python: str = "") -> dict[str, float]:
+def peer_figures(count: int, width: int, rounds: int, prefect_python: str = "") -> dict[str, float]:
     """Return our times over those of others, and our milliseconds per task.
 
     Parameters
     ----------
+    rounds
+        How often each runs, in turns.
     prefect_python
         Interpreter that has Prefect; without one it is left out.
     """
@@ -88,7 +90,7 @@ def peer_figures(count: int, width: int, prefect_python: str = "") -> dict[str, 
     ours: list[tuple[float, float]] = []
     dask: list[tuple[float, float]] = []
     prefect: list[float] = []
-    for number in range(ROUNDS):
+    for number in range(rounds):
         ours.append(run_ours(f"round{number}", count, width, expected))
         dask.append(run_other(sys.executable, _DASK, count, width, expected))
         print(f"round {number}: {ours[-1][0]:.2f} s, Dask {dask[-1][0]:.2f} s", file=sys.stderr)
@@ -176,7 +178,7 @@ def find_prefect(folder: Path) -> str:
 
 def measure_in_process(quick: bool, prefect_python: str = "") -> dict[str, float]:
     """Return the figures of a process with a folder of its own; quick ones without Prefect."""
-    size = ("60", "20") if quick else ("1000", "100")
+    size = ("60", "20", "1") if quick else ("1000", "100", str(ROUNDS))
     with tempfile.TemporaryDirectory() as folder:
         if not quick:
             prefect_python = prefect_python or find_prefect(Path(folder))
@@ -189,6 +191,6 @@ def measure_in_process(quick: bool, prefect_python: str = "") -> dict[str, float
 
 if __name__ == "__main__":
     sessions.open_session({}, "benchmark.ipynb", lasting=True)
-    found = peer_figures(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
+    found = peer_figures(*map(int, sys.argv[1:4]), *sys.argv[4:])
     sessions.close()
     print(json.dumps(found))

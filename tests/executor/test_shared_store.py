@@ -340,6 +340,7 @@ def test_account_of_a_launch_stays_open_until_its_machines_have_ended(
         raise AssertionError
 
     end = cloud.terminate
+    monkeypatch.setattr(cluster_launch, "END_SECONDS", 0.1)
     monkeypatch.setattr(cloud, "terminate", refuse)
     monkeypatch.setattr(cluster_launch, "provision", provision)
     placed = SimpleNamespace(result=None, notes=[])

@@ -40,13 +40,19 @@ def shell(
     bucket: ObjectStore,
     sky_env: dict[str, str],
 ) -> Iterator[dict[str, str]]:
-    """Environment of a shell here, and a machine of one's own with rights at the cloud."""
+    """Environment of a shell here, and a machine of one's own with rights at the cloud.
+
+    The shell knows no package index but the public one: what the package needs is asked of it on
+    the machine (uv's cache has it), and not sent, as it would be from beside a private index.
+    """
     host = SshHost(78, **cloud.env)
     data = tmp_path_factory.mktemp("data")
     (data / "hosts.toml").write_text(host.toml("box"))
     results = f"s3://bucket/results/?endpoint={bucket.url}"
+    settings = {"SKY_DATA_DIR": str(data), "SKY_RESULTS": results}
+    settings |= {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
     try:
-        yield {**sky_env, **cloud.env, "SKY_DATA_DIR": str(data), "SKY_RESULTS": results}
+        yield {**sky_env, **cloud.env, **settings}
     finally:
         clean(data)
         host.close()

@@ -62,12 +62,12 @@ def test_a_refused_task_goes_elsewhere_and_the_status_says_why(
 LATE = """
 import jupyter_sky as sky, time
 with sky.Dag("late") as dag:
-    slow = sky.Task("slow", run=lambda: time.sleep(25)).set_time_estimator("5s")
+    slow = sky.Task("slow", run=lambda: time.sleep(16)).set_time_estimator("5s")
     last = sky.Task("last", run=lambda one: one).set_time_estimator("5s")
     for task in (slow, last):
         task.set_resources(cloud="local")
     slow >> last
-run = sky.run(dag, name="late", deadline="20s")
+run = sky.run(dag, name="late", deadline="14s")
 """
 
 
@@ -84,7 +84,7 @@ DEAR = """
 from jupyter_sky.pipelines.placing import place_graph
 there.run = lambda found: time.sleep(600)
 there.set_time_estimator("1s").set_spin_up(0.005)
-run = sky.run(dag, name="dear", budget=1.5 * place_graph(dag).usd)  # 90 s of its machine
+run = sky.run(dag, name="dear", budget=1.1 * place_graph(dag).usd)  # 66 s of its machine
 """
 
 

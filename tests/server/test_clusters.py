@@ -191,6 +191,12 @@ async def test_a_cell_whose_kernel_is_dead_is_read_and_stopped_all_the_same(
 
     run = await until(going)
     path = ("runs", run["run_id"])
+
+    async def prints() -> Any:
+        with suppress(Refused):  # its cluster may still start
+            return (await ask(*path, "log"))["lines"]
+
+    await until(prints)  # a kernel that dies before that may not have sent the cell
     book.kill()
     before = (await ask(*path, "log"))["next"]
 

@@ -34,6 +34,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def made(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cost]:
     monkeypatch.setattr(module, "_ticker", module._Ticker())  # another's may be asleep
+    monkeypatch.setattr(module, "PERIOD_SECONDS", 0.1)  # within which its thread ends
+    monkeypatch.setattr(module, "MAX_CPU_SHARE", 1.0)
     put_cluster(store, "train", 2.0, NOON)
     put_cluster(store, "<rack>", None, NOON, cloud="ssh")
     budgets: list[float | None] = []

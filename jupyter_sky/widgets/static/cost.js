@@ -451,6 +451,7 @@ function budgetBar(_, set) {
   const fill = h('span', { class: 'jsky-Cost-fill' });
   const bar = h('span', { class: 'jsky-Cost-bar', role: 'meter', 'aria-valuemin': '0',
     'aria-valuemax': '100', 'aria-labelledby': `${id}-text` }, fill);
+  bar.hidden = true; // until there is a budget: before that it has no name
   const field = h('input', { id, class: 'jsky-Cost-field', inputmode: 'decimal', size: '8',
     autocomplete: 'off', 'aria-describedby': `${id}-said` });
   const said = h('p', { id: `${id}-said`, class: 'jsky-Cost-said', role: 'status' });
