@@ -480,12 +480,14 @@ def _up_with_engine(
             _("a service is for Spark, and engine names {engine}").format(engine=engine),
             hint=_("leave one of both out"),
         )
-    pool = _up_plain(name, idle, labels)
-    if len(pool.clusters) > 1:
+    if isinstance(labels.get("nodes"), (tuple, list, Nodes)):
         raise SkyUsageError(
-            _("a data engine needs machines that reach each other"),
+            _("a data engine has a number of nodes, and nodes={nodes!r} is a range").format(
+                nodes=labels["nodes"]
+            ),
             hint=_("such as sky.up(engine={engine!r}, nodes=2)").format(engine=engine),
         )
+    pool = _up_plain(name, idle, labels)
     if pool.cluster.row.cloud not in MANAGED:  # its session was waited for as it was launched
         await_engine(pool.cluster.connection.ask_controller, engine, lambda detail: None)
     return pool

@@ -20,7 +20,7 @@ class EmrServerlessFacts(AwsFacts):
 
     driver = "jupyter_sky.clouds.aws.emr_serverless:EmrServerless"
     name, title, short_title = "emr-serverless", "Amazon EMR Serverless", "EMR Serverless"
-    host = "aws"
+    host = AwsFacts.name
     permissions = N_(
         "for this user emr-serverless:* and, for the role that sessions run with, iam:PassRole"
     )
@@ -43,7 +43,7 @@ class EmrFacts(AwsFacts):
 
     driver = "jupyter_sky.clouds.aws.emr:Emr"
     name, title, short_title = "emr", "Amazon EMR", "EMR"
-    host, first_release = "aws", (8, 0, 0)
+    host, first_release = AwsFacts.name, (8, 0, 0)
     permissions = N_(
         "for this user elasticmapreduce:* and iam:PassRole on EMR_DefaultRole and "
         "EMR_EC2_DefaultRole, which aws emr create-default-roles makes"
@@ -68,7 +68,7 @@ class DataprocServerlessFacts(GcpFacts):
         "Google Cloud Dataproc, serverless",
         "Dataproc serverless",
     )
-    host = "gcp"
+    host = GcpFacts.name
     account = N_("a project with billing and the Dataproc API: https://console.cloud.google.com")
     permissions = N_("the roles dataproc.editor and iam.serviceAccountUser in this project")
     price_source, notice_service, schemes = "", "", ()

@@ -273,8 +273,8 @@ def without_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 UNLAUNCHABLE = {
     "--gpus tpu-v3-8": "slices of TPUs cannot be launched from here yet",
     "--cloud gcp --region us-central2": "slices of TPUs cannot be launched from here yet",
-    "--service emr,dataproc": "managed services can be planned and priced",
-    "--cloud aws --service emr": "managed services can be planned and priced",
+    "--service dataproc,hdinsight": "dataproc can be planned and priced",
+    "--cloud aws --service emr==6.5.0": "its sessions begin with 8.0.0",
     "--cloud hyperstack": "machines of hyperstack cannot be launched from here yet",
 }
 
@@ -303,9 +303,9 @@ def test_a_graph_is_planned_against_all_and_says_what_cannot_be_launched(account
 
 def test_the_last_step_before_a_cloud_refuses_what_it_cannot_launch(accounts: None) -> None:
     """Whoever chose the offer: nothing is sent, so nothing costs."""
-    offer = Offer("aws", "us-east-1", "m5.xlarge", 4, 16, price=0.24, service="emr")
+    offer = Offer("aws", "us-east-1", "m5.xlarge", 4, 16, service="emr", packages=("emr==6.5.0",))
     order = LaunchRequest("t-1", "t", offer, Resources(), 60.0, "me-1", "a.ipynb")
-    with pytest.raises(SkyUsageError, match="managed services"):
+    with pytest.raises(SkyUsageError, match=r"EMR 6\.5\.0 can be planned and priced"):
         provision(order, quiet)
 
 
@@ -318,8 +318,8 @@ def test_a_managed_service_is_refused_before_a_pool_or_cluster_costs(
     monkeypatch.setattr(cluster_launch._LaunchAttempt, "run", never)
     sessions.close()
     try:
-        with pytest.raises(SkyNoOffer, match="managed services"):
-            sky.up("spark", service="emr", cloud="aws")
+        with pytest.raises(SkyNoOffer, match="dataproc can be planned and priced"):
+            sky.up("spark", service="dataproc", cloud="gcp")
     finally:
         sessions.close()
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky import clouds
+from jupyter_sky.provider.facts import HyperstackFacts
 from tests.server.conftest import Refused
 
 
@@ -33,6 +34,7 @@ async def test_what_can_be_launched_now_comes_first(
     ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clouds, "is_ready", lambda name: name in ("gcp", "local"))
+    monkeypatch.setattr(HyperstackFacts, "launchable", False)
     found = await ask("offers", what="A100-80GB:1", spot="false", limit="1000")
     tiers = [offer["launch"] for offer in found["offers"]]
     assert tiers == sorted(tiers, key=["now", "account", "never"].index)

@@ -25,6 +25,13 @@ def test_unknown_engine_names_the_nearest(name: str, hint: str) -> None:
     assert caught.value.hint == hint
 
 
+@pytest.mark.parametrize("nodes", [(1, 3), sky.Nodes(2)])
+def test_pool_with_an_engine_has_a_number_of_nodes(nodes: object) -> None:
+    with pytest.raises(SkyUsageError, match="is a range") as caught:
+        sky.up(engine="ray", vcpus=1, nodes=nodes)
+    assert caught.value.hint == "such as sky.up(engine='ray', nodes=2)"
+
+
 def test_version_is_read_with_the_name() -> None:
     assert parse_cell_line('--engine "ray == 2.60.*"').engine == "ray==2.60.*"
     assert parse_cell_line('--engine "Dask>=2026.1, <2027"').engine == "dask>=2026.1,<2027"
