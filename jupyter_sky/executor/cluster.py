@@ -15,7 +15,7 @@ from ..clouds import Machine
 from ..clouds.base import is_reached_by_ssh
 from ..concurrency import run_parallel
 from ..engines.controller.agent_server import GIVEN_UP
-from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost
+from ..errors import SkyCancelled, SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost
 from ..provisioner import check_alive
 from ..provisioner.bootstrap import ensure_uv
 from ..provisioner.launch_stages import record_event
@@ -277,11 +277,20 @@ class ClusterHandle:
                 raise self.connection.lost_error() from None
             raise
 
-    def await_engines(self, ranks: Iterable[int]) -> None:
+    def await_engines(
+        self, ranks: Iterable[int], is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
         """Wait until the engines of `ranks` are there (a new one replaces each that died).
+
+        Parameters
+        ----------
+        is_wanted
+            Whether to go on waiting; asked several times a second.
 
         Raises
         ------
+        SkyCancelled
+            Nobody wants them any more.
         SkyNodeLost
             One of their nodes is lost, and has not come back.
         SkyClusterLost
@@ -290,6 +299,8 @@ class ClusterHandle:
         wanted, asked = set(ranks), [time.monotonic()]
 
         def alive() -> None:
+            if not is_wanted():
+                raise SkyCancelled(_("nobody waits for it any more"))
             self.check_ended()
             if time.monotonic() - asked[0] > 1.0:
                 asked[0] = time.monotonic()

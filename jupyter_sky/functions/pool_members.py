@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import SkyEngineLost, SkyError, SkyNodeLost
+from ..errors import SkyCancelled, SkyEngineLost, SkyError, SkyNodeLost
 from ..executor.machine_notices import Notices, leaving_ranks
 from .nodes import PoolNode
 
@@ -196,7 +196,7 @@ class PoolMembers:
             while self._is_active():
                 with self._healing, contextlib.suppress(SkyEngineLost):  # slow, not gone
                     try:
-                        cluster.await_engines([node.cluster_rank])
+                        cluster.await_engines([node.cluster_rank], self._is_active)
                         break
                     except SkyNodeLost as lost:
                         if self.on_node_lost is not None:
@@ -207,6 +207,8 @@ class PoolMembers:
                             return
             if cluster.connection.is_lost:
                 raise cluster.connection.lost_error()
+        except SkyCancelled:  # the pool has been closed
+            return
         except SkyError as error:
             self._on_lost(cluster, error)
             return

@@ -15,7 +15,7 @@ import pytest
 import jupyter_sky as sky
 from jupyter_sky.engines.node.engine_process import ENGINE_VARIABLE
 from jupyter_sky.engines.node.notices import NOTICES_FILE
-from jupyter_sky.errors import SkyTaskLost, SkyUsageError
+from jupyter_sky.errors import SkyCancelled, SkyTaskLost, SkyUsageError
 from jupyter_sky.functions.nodes import PoolNode
 from jupyter_sky.functions.output import OutputSink
 from jupyter_sky.functions.pool import Pool
@@ -137,6 +137,11 @@ def test_states_are_of_one_call(compute: Pool, tmp_path: Path) -> None:
     for name in ("first", "second"):
         assert add_up(3, tmp_path / name, {}) >> compute == 3
         assert items(tmp_path / name) == [0, 1, 2], "the state of another call is not its own"
+
+
+def test_wait_for_an_engine_ends_with_its_pool(compute: Pool) -> None:
+    with pytest.raises(SkyCancelled):
+        compute.cluster.await_engines([99], is_wanted=lambda: False)
 
 
 def numbers() -> Iterator[int]:
