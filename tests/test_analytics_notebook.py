@@ -33,6 +33,7 @@ KEYS = {
     "--engine ray": "ray",
     "%sky down ray": "after ray",
     "machine =": "engines",
+    "nlargest(3)": "cities",
     "shutil.rmtree": "end",
 }
 
@@ -80,5 +81,6 @@ def test_all_engines_answer_alike_and_nothing_is_left(cells: dict[str, Any], dat
     found = table(cells["engines"])
     assert list(found.index) == ["Spark", "Dask", "Ray"] and (found["seconds"] > 0).all()
     assert (found["USD on that machine"] >= 0).all()
+    assert len(table(cells["cities"])) == 3
     assert "no cluster is up" in str(cells["end"].outputs)
     assert not processes_of(data / "sky")
