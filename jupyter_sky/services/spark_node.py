@@ -17,6 +17,7 @@ from ..engines.node.environment import install_packages
 from ..errors import SkyError
 from ..remote.supervisor import write_private
 from ..translation import _
+from . import event_log
 from .engine_node import EngineNode
 from .java import ensure_java
 from .orders import EngineOrder, free_port, write_state
@@ -82,6 +83,8 @@ class SparkNode(EngineNode):
         """Start the Connect server, and write its address once it answers."""
         order = self.order
         port = free_port("127.0.0.1")
+        events = event_folder(order)
+        events.mkdir(mode=0o700, parents=True, exist_ok=True)
         properties = self._write_properties("server", server_properties(order, self.sizes, port))
         master = f"spark://{order.master}" if order.nodes > 1 else f"local[{self.cpus}]"
         self._spawn(
@@ -91,6 +94,8 @@ class SparkNode(EngineNode):
             *("--class", CONNECT_SERVER, "spark-internal"),
         )
         self.wait_port("127.0.0.1", port, "server")
+        for log in events.iterdir():  # Spark lets the user's group read them
+            log.chmod(0o600)
         endpoint = {"port": port, "token": order.token, "version": order.version}
         write_private(order.endpoint_file, endpoint | {"nodes": order.nodes, "cores": self.cpus})
 
@@ -157,6 +162,11 @@ def _network_properties(order: EngineOrder) -> dict[str, str]:
     }
 
 
+def event_folder(order: EngineOrder) -> Path:
+    """Return the folder of event logs, which come home with the journal of the cluster."""
+    return Path(order.directory, "journal", event_log.FOLDER)
+
+
 def server_properties(order: EngineOrder, sizes: SparkSizes, port: int) -> dict[str, str]:
     """Return the properties of the Connect server, which is the driver.
 
@@ -188,6 +198,11 @@ def server_properties(order: EngineOrder, sizes: SparkSizes, port: int) -> dict[
         "spark.sql.shuffle.partitions": str(sizes.partitions),
         "spark.sql.warehouse.dir": str(order.folder / "warehouse"),
         "spark.local.dir": str(order.folder / "local"),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": event_folder(order).as_uri(),
+        "spark.eventLog.compress": "true",
+        "spark.eventLog.compression.codec": "zstd",
+        "spark.eventLog.rolling.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.log.level": "WARN",
     }

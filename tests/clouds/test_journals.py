@@ -235,3 +235,23 @@ def test_log_that_grows_while_it_is_read_is_kept(
     folder = tmp_path / "ssh" / "logged"
     assert (folder / "journal" / "run.jsonl").read_text() == LINE
     assert json.loads((folder / "machines.json").read_text())["ended"]["missing"] == ""
+
+
+@needs_ssh
+@pytest.mark.slow
+def test_event_logs_of_spark_come_home_behind_the_journal(
+    launched: Callable[[], Machine], host: SshHost, tmp_path: Path
+) -> None:
+    machine = launched()
+    (folder,) = host.clusters()
+    logs = folder / "journal" / "spark"
+    logs.mkdir()
+    (logs / "app-1.zstd").write_bytes(b"events")
+    (node,) = get("ssh").await_slots([machine])
+    assert journals.collect_event_logs(node, tmp_path / "now") == ""
+    assert [path.name for path in (tmp_path / "now").rglob("*.*")] == ["app-1.zstd"]
+    get("ssh").terminate([machine.id])
+    (log,) = tmp_path.glob("*/*/journal/spark/app-1.zstd")
+    assert log.read_bytes() == b"events" and log.stat().st_mode & 0o77 == 0
+    assert log.parent.stat().st_mode & 0o77 == 0
+    assert (log.parents[1] / "run.jsonl").read_text() == LINE

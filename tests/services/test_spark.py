@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_sky.services import event_log
 from tests.conftest import Notebook, wait_until
 from tests.services.conftest import START, find_controller, java_processes
 
@@ -146,6 +147,27 @@ print(*{oct(file.stat().st_mode & 0o77) for file in folder.glob("**/*.conf")})
     assert lines[2] == "0o0", "files with secrets are the user's alone"
 
 
+def test_event_log_has_the_stages_of_a_cell(sparks: Notebook) -> None:
+    query = "spark.range(0, 999, 1, 3).groupBy('id').count().count()"
+    assert sparks.run(f"%%sky --name grouped\n{query}").result == "999"
+    printed = sparks.run("%sky logs grouped --spark").stdout
+    assert printed.startswith("Spark in grouped") and "3 of 3" in printed, printed
+    told = "[r['tasks'] for r in sky.logs('grouped', spark=True).to_dicts()]"
+    assert sparks.run(f"import jupyter_sky as sky\n{told}").result.startswith("['3 of 3', ")
+
+
+def test_event_log_is_private_and_has_no_secret(sparks: Notebook, data_dir: Path) -> None:
+    (log,) = data_dir.glob("local/*/journal/spark/*.zstd*")
+    assert log.stat().st_mode & 0o77 == 0 and log.parent.stat().st_mode & 0o77 == 0
+    text = b"\n".join(event_log._lines(log)).decode()
+    (conf,) = data_dir.glob("local/*/spark/node-0/server.conf")
+    properties = dict(line.split(" ", 1) for line in conf.read_text().splitlines())
+    secrets = ("spark.authenticate.secret", "spark.connect.authenticate.token")
+    for name in secrets:
+        assert f'"{name}":"*********(redacted)"' in text, name
+        assert properties[name] not in text, name
+
+
 def test_ports_are_closed_for_other_machines(sparks: Notebook, data_dir: Path) -> None:
     (server,) = java_processes(data_dir)
     listening = [c.laddr.ip for c in server.net_connections("inet") if c.status == "LISTEN"]
@@ -170,3 +192,5 @@ def test_nothing_is_left_of_a_killed_controller(sparks: Notebook, data_dir: Path
     os.kill(find_controller(data_dir).pid, signal.SIGKILL)
     wait_until(lambda: not server.is_running(), "Java goes on")
     wait_until(lambda: not java_processes(data_dir), "Java goes on")
+    # what Spark has written until then has outlived it, and the cluster
+    assert "3 of 3" in sparks.run("%sky logs grouped --spark").stdout
