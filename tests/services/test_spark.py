@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import HTTPCookieProcessor, build_opener, urlopen
 
 import pytest
 
@@ -166,6 +169,38 @@ def test_event_log_is_private_and_has_no_secret(sparks: Notebook, data_dir: Path
     for name in secrets:
         assert f'"{name}":"*********(redacted)"' in text, name
         assert properties[name] not in text, name
+
+
+def test_page_wants_the_link(sparks: Notebook, data_dir: Path) -> None:
+    link = sparks.run("%%sky --engine spark\nprint(spark.dashboard_link)").stdout.strip()
+    plain, __, token = link.partition("/jobs/?token=")
+    assert len(token) == 64
+    for request in ("/jobs/", "/jobs/?token=" + "0" * 64, "/api/v1/applications"):
+        with pytest.raises(HTTPError) as refused:
+            urlopen(plain + request, timeout=60)
+        assert refused.value.code == 403, request
+    browser = build_opener(HTTPCookieProcessor())
+    with browser.open(f"{plain}/?token={token}", timeout=60) as page:
+        assert page.url == f"{plain}/jobs/" and "Spark Jobs" in page.read().decode()
+    with browser.open(f"{plain}/api/v1/applications", timeout=60) as page:
+        (application,) = json.load(page)
+    environment = ""
+    for path in ("environment/", f"api/v1/applications/{application['id']}/environment"):
+        with browser.open(f"{plain}/{path}", timeout=60) as page:
+            environment += page.read().decode()
+    (conf,) = data_dir.glob("local/*/spark/node-0/server.conf")
+    properties = dict(line.split(" ", 1) for line in conf.read_text().splitlines())
+    for name, value in properties.items():
+        if any(word in name.lower() for word in ("secret", "token")):
+            assert name in environment and value not in environment, name
+    # the page itself, which other users of the machine can reach without the proxy
+    direct = f"http://127.0.0.1:{properties['spark.ui.port']}"
+    with pytest.raises(HTTPError) as refused:
+        urlopen(f"{direct}/jobs/?token={token}", timeout=60)
+    assert refused.value.code == 403
+    with pytest.raises(HTTPError) as posted:
+        browser.open(f"{plain}/jobs/", data=b"x", timeout=60)
+    assert posted.value.code == 405, "nothing can be changed by it"
 
 
 def test_ports_are_closed_for_other_machines(sparks: Notebook, data_dir: Path) -> None:
