@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
 import sys
 import time
@@ -76,10 +77,11 @@ class SparkNode(EngineNode):
         now = time.monotonic()
         if "worker" in self.processes and self.order.rank and now > self._next_look:
             self._next_look = now + NOTICE_SECONDS
-            if is_taken_away(Path(self.order.directory)):
+            worker = self.processes["worker"]
+            if is_taken_away(Path(self.order.directory)) and catches(worker.pid, signal.SIGPWR):
                 # no new tasks there; what it holds moves to others. Node 0 has the driver, without
                 # which nothing goes on
-                self.processes["worker"].send_signal(signal.SIGPWR)
+                worker.send_signal(signal.SIGPWR)
                 self._next_look = math.inf
 
     def _start_worker(self) -> None:
@@ -189,6 +191,22 @@ def ensure_python() -> Path:
         return Path(sys.executable)
     packages = Path(install_packages(["pandas<3"], "--engine spark"))
     return packages.parents[2] / "bin" / "python"
+
+
+def catches(pid: int, number: int) -> bool:
+    """Return whether a process handles a signal, which otherwise would end it.
+
+    Examples
+    --------
+    >>> catches(os.getpid(), signal.SIGINT), catches(os.getpid(), signal.SIGPWR)
+    (True, False)
+    """
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    mask = re.search(r"^SigCgt:\s*([0-9a-f]+)", text, re.MULTILINE)
+    return mask is not None and bool(int(mask[1], 16) >> (number - 1) & 1)
 
 
 def _network_properties(order: EngineOrder) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -62,10 +63,11 @@ def roles(host: SshHost) -> dict[str, psutil.Process]:
     found = {}
     words = {"Master": "master", "Worker": "worker", "SparkSubmit": "server"}
     for process in host.processes():
-        if process.name() == "java":
-            names = {word.rpartition(".")[2] for word in process.cmdline()}
-            role = next((words[name] for name in words if name in names), "executor")
-            found[role] = process
+        with suppress(psutil.NoSuchProcess):  # those that end as they are looked at
+            if process.name() == "java":
+                names = {word.rpartition(".")[2] for word in process.cmdline()}
+                role = next((words[name] for name in words if name in names), "executor")
+                found[role] = process
     return found
 
 
