@@ -6,8 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import clouds
+from ..clouds.base import is_reached_by_ssh
 from ..clouds.journals import collect_event_logs
-from ..clouds.launch_support import runs_here
 from ..errors import SkyError
 from ..tables import Table
 from ..translation import _
@@ -33,9 +34,9 @@ def spark_stages(session: SessionState, run: RunRow) -> Table:
         if logs := find_logs(journal):
             return _table(logs, run)
     row = session.store.cluster(run.cluster)
-    if row is not None and row.state == "up" and not runs_here(row.cloud):
-        handle = session.clusters.find(run.cluster)
-        (node, *__) = handle.cloud.await_slots(handle.machines)
+    cloud = clouds.get(row.cloud) if row is not None and row.state == "up" else None
+    if is_reached_by_ssh(cloud):
+        (node, *__) = cloud.await_slots(session.clusters.find(run.cluster).machines)
         with tempfile.TemporaryDirectory() as folder:
             collect_event_logs(node, Path(folder))
             if logs := find_logs(Path(folder)):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.clouds import LaunchRequest, get, journals
-from jupyter_sky.clouds.base import Machine
+from jupyter_sky.clouds.base import Machine, is_reached_by_ssh
 from jupyter_sky.clouds.machine_records import launch_records
 from jupyter_sky.clouds.provider import CloudProvider
 from jupyter_sky.clouds.ssh_slot import Slot
@@ -247,7 +247,9 @@ def test_event_logs_of_spark_come_home_behind_the_journal(
     logs = folder / "journal" / "spark"
     logs.mkdir()
     (logs / "app-1.zstd").write_bytes(b"events")
-    (node,) = get("ssh").await_slots([machine])
+    cloud = get("ssh")
+    assert is_reached_by_ssh(cloud)
+    (node,) = cloud.await_slots([machine])
     assert journals.collect_event_logs(node, tmp_path / "now") == ""
     assert [path.name for path in (tmp_path / "now").rglob("*.*")] == ["app-1.zstd"]
     get("ssh").terminate([machine.id])
