@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ..cell_options.data import parse_data, parse_uploads
 from ..cell_options.parsing import FILE_PREFIX, parse_output
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..executor.earlier_run import EarlierRun
     from ..executor.run import SkyRun
     from ..storage.data import Storage
+    from ..tables import Table
     from ..widgets.logs import Log
 
 
@@ -123,7 +124,11 @@ def _address(uri: str | Storage) -> str:
     return uri if isinstance(uri, str) else str(uri.uri)
 
 
-def logs(which: str | int | None = None) -> Log:
+@overload
+def logs(which: str | int | None = None, *, spark: Literal[False] = False) -> Log: ...
+@overload
+def logs(which: str | int | None = None, *, spark: Literal[True]) -> Table: ...
+def logs(which: str | int | None = None, *, spark: bool = False) -> Log | Table:
     """Return everything that a cell printed on its cluster, by cell number, name or run id.
 
     It is text; as the last value of a cell it is a view with search that goes on with the run.
@@ -132,21 +137,29 @@ def logs(which: str | int | None = None) -> Log:
     ----------
     which
         Cell number, name or run id; the latest cell unless given.
+    spark
+        Return the stages of its queries of Spark instead, also after the end of its cluster.
 
     Returns
     -------
-    Log
-        Text, with a view for notebooks.
+    Log or Table
+        Text, with a view for notebooks; of Spark a row for each stage.
 
     Examples
     --------
     >>> sky.logs(7)  # doctest: +SKIP
     >>> [line for line in sky.logs("train").splitlines() if "loss" in line]  # doctest: +SKIP
+    >>> sky.logs(7, spark=True)  # doctest: +SKIP
     """
+    session = _sessions.current()
+    run = session.history.find_run(None if which is None else str(which))
+    if spark:
+        from ..executor.spark_log import spark_stages
+
+        return spark_stages(session, run)
     from ..widgets.logs import Log
 
-    session = _sessions.current()
-    return Log.of(session.history, session.history.find_run(None if which is None else str(which)))
+    return Log.of(session.history, run)
 
 
 def wait(which: str | None = None, timeout: float | None = None) -> Any:

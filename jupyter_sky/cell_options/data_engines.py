@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
+from ..config.spark_version import spark_version
 from ..errors import SkyUsageError, suggest
 from ..translation import _
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
 
 DATA_ENGINES = ("spark", "dask", "ray")
 _PATTERN = re.compile(r"(?i:([a-z]+)\s*((?:[<>=!~]=?|===).*)?)")
@@ -39,13 +44,6 @@ def parse_engine(text: str, option: str) -> str:
     clause = re.sub(r"\s+", "", match[2] or "")
     if not clause:
         return name
-    if name == "spark":
-        raise SkyUsageError(
-            _("{option} {name}: Spark runs in the version of the client on this machine").format(
-                option=option, name=text
-            ),
-            hint=_('choose that: pip install "pyspark-client{clause}"').format(clause=clause),
-        )
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:
@@ -57,7 +55,33 @@ def parse_engine(text: str, option: str) -> str:
             ),
             hint=_('such as {option} "ray==2.60.*"').format(option=option),
         ) from None
+    if name == "spark":
+        _check_spark(SpecifierSet(clause), option, text)
+        return name
     return name + clause
+
+
+def _check_spark(wanted: SpecifierSet, option: str, text: str) -> None:
+    """Raise SkyUsageError where Spark of the client's version is not what is wanted."""
+    ours = spark_version()
+    if wanted.contains(ours, prereleases=True):
+        return
+    if any(wanted.contains(f"3.{minor}.{patch}") for minor in range(6) for patch in range(10)):
+        raise SkyUsageError(
+            _("{option} {name}: a server of Spark 3 would take queries from anyone").format(
+                option=option, name=text
+            ),
+            hint=_(
+                '--service "{name}" takes a managed one; or --engine spark, which is {version}: '
+                "spark.sql.ansi.enabled=false returns what 3 returned for overflows and casts"
+            ).format(name=text, version=ours),
+        )
+    raise SkyUsageError(
+        _("{option} {name}: Spark runs in the version of the client here, {version}").format(
+            option=option, name=text, version=ours
+        ),
+        hint=_('choose that: pip install "pyspark-client{clause}"').format(clause=wanted),
+    )
 
 
 def split_engine(engine: str) -> tuple[str, str]:

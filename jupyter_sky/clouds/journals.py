@@ -37,7 +37,13 @@ CHUNK_BYTES = 2**18
 TAR_CHANGED_EXIT_CODE = 1
 """GNU tar's exit code where a file has grown as it was read: a cell was still printing."""
 
-_PACK_SCRIPT = 'cd "$1/journal" 2>/dev/null && tar -czf - .'
+_PACK_SCRIPT = """
+cd "$1/journal" 2>/dev/null || exit 0
+logs() { [ ! -d spark ] || find spark -type f; }
+outputs() { find . -path ./spark -prune -o -type f -print; }
+{ [ -n "$2" ] || outputs; logs; } | tar -czf - -T -
+"""
+"""Packs what cells have printed and then, as that may be cut off, the event logs of Spark."""
 log = logging.getLogger(__name__)
 
 
@@ -114,11 +120,22 @@ def _complete_lines_length(file: IO[bytes]) -> int:
     return 0
 
 
-def _collect_journal(node: Slot, into: Path) -> str:
+def collect_event_logs(node: Slot, into: Path) -> str:
+    """Copy the event logs of Spark of a cluster that goes on; return what is missing, in words.
+
+    Raises
+    ------
+    SkyError
+        The machine cannot be reached.
+    """
+    return _collect_journal(node, into, "only")
+
+
+def _collect_journal(node: Slot, into: Path, event_logs: str = "") -> str:
     if not node.directory:
         return ""
     with tempfile.TemporaryFile() as packed:
-        fetched = fetch(node.address, _PACK_SCRIPT, node.directory, into=packed)
+        fetched = fetch(node.address, _PACK_SCRIPT, node.directory, event_logs, into=packed)
         size = packed.tell()
         if not size:
             return fetched.cut and f"nothing came {fetched.cut}"

@@ -80,8 +80,10 @@ def await_data_engine(cluster: ClusterHandle, options: CellOptions, report: Repo
 
 def page_link(cluster: ClusterHandle, facts: Content) -> str:
     """Return the address of a data engine's web page on this machine; empty where it has none."""
-    port, token = facts.get("page", (0, ""))
+    from ..services.orders import page_url
+
+    port, token, path = facts.get("page", (0, "", ""))
     if not port:
         return ""
     here = cluster.tunnel.forward(port) if cluster.tunnel else port
-    return f"http://127.0.0.1:{here}/status?token={token}"
+    return page_url(here, token, path)

@@ -17,17 +17,22 @@ from .declaration import NOTEBOOK, SHELL, verb
     word("[CELL]", "Name or number of a cell; the last one unless given.", "run"),
     option("-f --follow", "", "Print what arrives until the cell ends."),
     option("--provision", "", "Print the steps of the launch of its cluster."),
+    option("--spark", "", "Print the stages of its queries of Spark."),
 )
-def logs(cell: str | None, follow: bool, provision: bool) -> None:
+def logs(cell: str | None, follow: bool, provision: bool, spark: bool) -> None:
     """Print the output of a cell."""
     from ..api import cells, clusters
 
-    if follow and provision:
+    given = {"--follow": follow, "--provision": provision, "--spark": spark}
+    if sum(given.values()) > 1:
+        names = _(" and ").join(name for name, is_given in given.items() if is_given)
         raise SkyUsageError(
-            _("--follow and --provision exclude each other"), hint=_("give one of them")
+            _("{names} exclude each other").format(names=names), hint=_("give one of them")
         )
     if follow:
         _follow(cell)
+    elif spark:
+        print(cells.logs(cell, spark=True))
     else:
         print(clusters.provision_log(cell) if provision else cells.logs(cell), end="")
 

@@ -53,7 +53,7 @@ class DaskNode(EngineNode):
             folder=str(order.folder / "local"),
             size={"nthreads": self.cpus, "memory_limit": self._memory_limit},
         )
-        version, page = worker["version"], [scheduler.get("dashboard", 0), order.token]
+        version, page = worker["version"], [scheduler.get("dashboard", 0), order.token, "/status"]
         if order.rank == 0:
             endpoint = {"url": f"tls://127.0.0.1:{port}", "secret": order.secret, "page": page}
             about = {"nodes": order.nodes, "version": version, "folder": self._packages}

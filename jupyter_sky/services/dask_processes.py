@@ -218,7 +218,8 @@ async def _serve_node(config: dict[str, Any], stack: ExitStack) -> None:
         port, page = config.get("port", 0), "127.0.0.1:0"
         node: Any = Scheduler(port=port, dashboard_address=page, **common)
         if node.services:
-            require_token(node.services["dashboard"], config["token"])
+            link = "client.dashboard_link"
+            require_token(node.services["dashboard"], config["token"], link)
     else:
         common["host"] = config["hosts"][0]
         common |= config.get("size") or worker_share(config["share"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SkyError
 from .cell_variable import CellVariable, describe_size, read_endpoint
 from .dask_processes import make_security
+from .orders import page_url
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -70,7 +71,7 @@ def dask() -> Client:
 def _connect(endpoint: dict[str, Any]) -> Client:
     from .dask_client import LinkedClient
 
-    page = _page or "http://127.0.0.1:{}/status?token={}".format(*endpoint["page"])
+    page = _page or page_url(*endpoint["page"])
     security = make_security(endpoint)
     return LinkedClient(endpoint["url"], page, security=security, timeout=CONNECT_SECONDS)
 

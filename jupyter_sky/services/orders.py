@@ -123,6 +123,17 @@ def engine_orders(
     ]
 
 
+def page_url(port: int, token: str, path: str) -> str:
+    """Return the address of a web page of a data engine, with which a browser logs in.
+
+    Examples
+    --------
+    >>> page_url(8080, "abc", "/jobs/")
+    'http://127.0.0.1:8080/jobs/?token=abc'
+    """
+    return f"http://127.0.0.1:{port}{path}?token={token}"
+
+
 def free_port(address: str, avoided: range = range(0)) -> int:
     """Return a port of this machine that is free now, and in no range that is to be avoided."""
     with ExitStack() as probes:  # which keep theirs until another one is found

@@ -6,26 +6,39 @@ Of several nodes the first has master, worker and Connect server, the others a w
 
 from __future__ import annotations
 
+import math
 import os
+import re
+import signal
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from ..engines.controller.agent_server import listen_address
 from ..engines.node.environment import install_packages
+from ..engines.node.notices import is_taken_away
 from ..errors import SkyError
 from ..remote.supervisor import write_private
 from ..translation import _
+from . import event_log
 from .engine_node import EngineNode
 from .java import ensure_java
 from .orders import EngineOrder, free_port, write_state
 from .sizes import SparkSizes, size_spark
+from .spark_page import SparkPage, page_key, page_properties, page_token
 
 DAEMON_MEMORY = "256m"
 """Heap of master and worker."""
 DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Options of master and worker, which do little: they start sooner, and take less memory."""
+DECOMMISSION = {
+    "spark.decommission.enabled": "true",
+    "spark.storage.decommission.enabled": "true",
+}
+"""Properties by which nodes that a cloud takes back hand their blocks on."""
+NOTICE_SECONDS = 1.0
 CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -37,6 +50,8 @@ class SparkNode(EngineNode):
     def __init__(self, order: EngineOrder) -> None:
         super().__init__(order)
         self._java = self._home = self._python = Path()
+        self._page: SparkPage | None = None
+        self._next_look = 0.0
         self.sizes: SparkSizes = size_spark(self.cpus, self.memory, order.nodes)
 
     def install(self) -> None:
@@ -53,14 +68,30 @@ class SparkNode(EngineNode):
         if self.order.nodes > 1:
             self._start_worker()
         if self.order.rank == 0:
-            self._start_server()
+            return {"version": self.order.version, "page": self._start_server()}
         return {"version": self.order.version}
+
+    def check(self) -> None:
+        """Raise SkyError when a process has ended; heed notices that the node is taken away."""
+        super().check()
+        now = time.monotonic()
+        if "worker" in self.processes and self.order.rank and now > self._next_look:
+            self._next_look = now + NOTICE_SECONDS
+            worker = self.processes["worker"]
+            if is_taken_away(Path(self.order.directory)) and catches(worker.pid, signal.SIGPWR):
+                # no new tasks there; what it holds moves to others. Node 0 has the driver, without
+                # which nothing goes on
+                worker.send_signal(signal.SIGPWR)
+                self._next_look = math.inf
 
     def _start_worker(self) -> None:
         """Start the worker of this node, on the first node the master before it."""
         order, sizes = self.order, self.sizes
         host, __, port = order.master.rpartition(":")
-        properties = self._write_properties("daemon", _network_properties(order))
+        closed = page_properties(order) if self._has_login() else {}
+        properties = self._write_properties(
+            "daemon", _network_properties(order) | DECOMMISSION | closed
+        )
         if order.rank == 0:
             self._spawn(
                 "master",
@@ -78,11 +109,21 @@ class SparkNode(EngineNode):
             f"spark://{order.master}",
         )
 
-    def _start_server(self) -> None:
-        """Start the Connect server, and write its address once it answers."""
+    def _has_login(self) -> bool:
+        """Return whether pages of this Spark can want a token: those of 4 can, those of 3 not."""
+        return any(self._home.glob("jars/jjwt-impl-*.jar"))
+
+    def _start_server(self) -> Sequence[object]:
+        """Start the Connect server, and write its address once it answers; return its page."""
         order = self.order
-        port = free_port("127.0.0.1")
-        properties = self._write_properties("server", server_properties(order, self.sizes, port))
+        port, page_port = free_port("127.0.0.1"), free_port("127.0.0.1")
+        events = event_folder(order)
+        events.mkdir(mode=0o700, parents=True, exist_ok=True)
+        settings = server_properties(order, self.sizes, port)
+        if self._has_login():
+            settings |= {"spark.ui.enabled": "true", "spark.ui.port": str(page_port)}
+            settings |= page_properties(order)
+        properties = self._write_properties("server", settings)
         master = f"spark://{order.master}" if order.nodes > 1 else f"local[{self.cpus}]"
         self._spawn(
             "server",
@@ -91,8 +132,15 @@ class SparkNode(EngineNode):
             *("--class", CONNECT_SERVER, "spark-internal"),
         )
         self.wait_port("127.0.0.1", port, "server")
-        endpoint = {"port": port, "token": order.token, "version": order.version}
+        for log in events.iterdir():  # Spark lets the user's group read them
+            log.chmod(0o600)
+        page: Sequence[object] = (0, "", "")
+        if self._has_login():
+            self._page = SparkPage(page_port, page_key(order), page_token(order))
+            page = (self._page.start(), page_token(order), "/jobs/")
+        endpoint = {"port": port, "token": order.token, "version": order.version, "page": page}
         write_private(order.endpoint_file, endpoint | {"nodes": order.nodes, "cores": self.cpus})
+        return page
 
     def _write_properties(self, name: str, properties: dict[str, str]) -> Path:
         """Write a file of properties, which has secrets: for this user only."""
@@ -145,6 +193,22 @@ def ensure_python() -> Path:
     return packages.parents[2] / "bin" / "python"
 
 
+def catches(pid: int, number: int) -> bool:
+    """Return whether a process handles a signal, which otherwise would end it.
+
+    Examples
+    --------
+    >>> catches(os.getpid(), signal.SIGINT), catches(os.getpid(), signal.SIGPWR)
+    (True, False)
+    """
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    mask = re.search(r"^SigCgt:\s*([0-9a-f]+)", text, re.MULTILINE)
+    return mask is not None and bool(int(mask[1], 16) >> (number - 1) & 1)
+
+
 def _network_properties(order: EngineOrder) -> dict[str, str]:
     """Return the properties by which processes trust each other, and nobody else."""
     return {
@@ -155,6 +219,11 @@ def _network_properties(order: EngineOrder) -> dict[str, str]:
         "spark.master.rest.enabled": "false",
         "spark.worker.cleanup.enabled": "true",
     }
+
+
+def event_folder(order: EngineOrder) -> Path:
+    """Return the folder of event logs, which come home with the journal of the cluster."""
+    return Path(order.directory, "journal", event_log.FOLDER)
 
 
 def server_properties(order: EngineOrder, sizes: SparkSizes, port: int) -> dict[str, str]:
@@ -170,9 +239,7 @@ def server_properties(order: EngineOrder, sizes: SparkSizes, port: int) -> dict[
     several = {
         "spark.executor.memory": f"{sizes.executor_mb}m",
         "spark.executor.cores": str(sizes.executor_cores),
-        # machines that a cloud takes back say so, and hand their blocks on
-        "spark.decommission.enabled": "true",
-        "spark.storage.decommission.enabled": "true",
+        **DECOMMISSION,
     }
     return {
         **_network_properties(order),
@@ -188,6 +255,11 @@ def server_properties(order: EngineOrder, sizes: SparkSizes, port: int) -> dict[
         "spark.sql.shuffle.partitions": str(sizes.partitions),
         "spark.sql.warehouse.dir": str(order.folder / "warehouse"),
         "spark.local.dir": str(order.folder / "local"),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": event_folder(order).as_uri(),
+        "spark.eventLog.compress": "true",
+        "spark.eventLog.compression.codec": "zstd",
+        "spark.eventLog.rolling.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.log.level": "WARN",
     }

@@ -20,6 +20,7 @@ from ..translation import _
 from .cell_variable import CellVariable, describe_size, read_endpoint
 from .error_frames import hide_frames
 from .managed_channel import session_channel
+from .orders import page_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +46,7 @@ class _Connection:
 
 
 _connection: _Connection | None = None
+_page = ""
 _cell: CurrentQueries | None = None
 
 
@@ -129,7 +131,27 @@ def _begin(path: Path, endpoint: dict[str, Any]) -> SparkSession:
 class LazySpark(CellVariable):
     """Variable ``spark`` of a cell: a session that begins when it is first used."""
 
-    names = ("read", "sql", "stop")
+    names = ("dashboard_link", "read", "sql", "stop")
+
+    @property
+    def dashboard_link(self) -> str:
+        """Address of Spark's own page, with the token that it wants.
+
+        Raises
+        ------
+        SkyError
+            There is none.
+        """
+        __, endpoint = read_endpoint("spark")
+        port, token, path = endpoint.get("page", (0, "", ""))
+        if port:
+            return _page or page_url(port, token, path)
+        raise SkyError(
+            _("Spark {version} has no page here that could want a token").format(
+                version=endpoint["version"]
+            ),
+            hint=_("the stages of a cell: %sky logs CELL --spark"),
+        )
 
     def begin(self) -> SparkSession:
         """Return the session."""
@@ -151,6 +173,8 @@ class LazySpark(CellVariable):
 
 def bind(namespace: dict[str, Any], page: str) -> None:
     """Bind ``spark``, unless a cell has bound that name to something of its own."""
+    global _page
+    _page = page
     namespace.setdefault("spark", LazySpark())
 
 

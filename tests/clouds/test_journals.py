@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.clouds import LaunchRequest, get, journals
-from jupyter_sky.clouds.base import Machine
+from jupyter_sky.clouds.base import Machine, is_reached_by_ssh
 from jupyter_sky.clouds.machine_records import launch_records
 from jupyter_sky.clouds.provider import CloudProvider
 from jupyter_sky.clouds.ssh_slot import Slot
@@ -235,3 +235,25 @@ def test_log_that_grows_while_it_is_read_is_kept(
     folder = tmp_path / "ssh" / "logged"
     assert (folder / "journal" / "run.jsonl").read_text() == LINE
     assert json.loads((folder / "machines.json").read_text())["ended"]["missing"] == ""
+
+
+@needs_ssh
+@pytest.mark.slow
+def test_event_logs_of_spark_come_home_behind_the_journal(
+    launched: Callable[[], Machine], host: SshHost, tmp_path: Path
+) -> None:
+    machine = launched()
+    (folder,) = host.clusters()
+    logs = folder / "journal" / "spark"
+    logs.mkdir()
+    (logs / "app-1.zstd").write_bytes(b"events")
+    cloud = get("ssh")
+    assert is_reached_by_ssh(cloud)
+    (node,) = cloud.await_slots([machine])
+    assert journals.collect_event_logs(node, tmp_path / "now") == ""
+    assert [path.name for path in (tmp_path / "now").rglob("*.*")] == ["app-1.zstd"]
+    get("ssh").terminate([machine.id])
+    (log,) = tmp_path.glob("*/*/journal/spark/app-1.zstd")
+    assert log.read_bytes() == b"events" and log.stat().st_mode & 0o77 == 0
+    assert log.parent.stat().st_mode & 0o77 == 0
+    assert (log.parents[1] / "run.jsonl").read_text() == LINE

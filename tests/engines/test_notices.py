@@ -195,3 +195,20 @@ def test_work_on_a_machine_learns_of_its_notices(
 def test_every_cloud_names_a_reader_that_exists(facts: type[CloudFacts]) -> None:
     service = notices.make_service(facts.notice_service)
     assert type(service).__name__ == (facts.notice_service or "NoneType")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_taken"),
+    [
+        ('{"notices": [{"kind": "preempt", "id": "a", "seen": 1.0, "ends": null}]}', True),
+        ('{"notices": [{"kind": "at risk", "id": "a", "seen": 1.0, "ends": null}]}', False),
+        ('{"notices": []}', False),
+        ('{"notices": [7]}', False),
+        ("[]", False),
+        (None, False),
+    ],
+)
+def test_machine_that_is_taken_away(tmp_path: Path, text: str | None, is_taken: bool) -> None:
+    if text is not None:
+        (tmp_path / notices.NOTICES_FILE).write_text(text)
+    assert notices.is_taken_away(tmp_path) is is_taken

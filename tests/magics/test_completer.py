@@ -108,7 +108,7 @@ def complete():
         ("%sky down ", ["train", "test", "all", "--all", "--yes"]),
         ("%sky down train --", ["--all", "--yes"]),
         ("%sky down --yes ", ["train", "test", "all", "--all"]),
-        ("%sky logs ", ["sweep", "-f", "--follow", "--provision"]),
+        ("%sky logs ", ["sweep", "-f", "--follow", "--provision", "--spark"]),
         ("%sky pipeline st", ["status"]),
         ("%sky pipeline status n", ["nightly"]),
         ("%sky pipeline status --f", ["--follow"]),

@@ -31,10 +31,10 @@ def arguments(line: str, command: str = NOTEBOOK) -> dict[str, Any]:
         ("down --yes train --all", {"cluster": "train", "all": True, "yes": True}),
         ("extend 1h", {"cluster": None, "time": "1h"}),
         ("extend train 1h", {"cluster": "train", "time": "1h"}),
-        ("logs -f 7", {"cell": "7", "follow": True, "provision": False}),
-        ("logs 7 --follow", {"cell": "7", "follow": True, "provision": False}),
-        ("logs -- -f", {"cell": "-f", "follow": False, "provision": False}),
-        ("logs -5", {"cell": "-5", "follow": False, "provision": False}),
+        ("logs -f 7", {"cell": "7", "follow": True, "provision": False, "spark": False}),
+        ("logs 7 --follow", {"cell": "7", "follow": True, "provision": False, "spark": False}),
+        ("logs -- -f", {"cell": "-f", "follow": False, "provision": False, "spark": False}),
+        ("logs -5", {"cell": "-5", "follow": False, "provision": False, "spark": False}),
         ("put x -c train y", {"names": ["x", "y"], "cluster": "train"}),
         ("put x --cluster=train", {"names": ["x"], "cluster": "train"}),
         ("put -- -x -- y", {"names": ["-x", "--", "y"], "cluster": None}),
@@ -157,6 +157,7 @@ def test_values_are_kept_as_they_are() -> None:
     [
         ("down train --all", "one or all?"),
         ("logs --follow --provision", "exclude each other"),
+        ("logs --spark -f", "--follow and --spark exclude each other"),
         ("plan pipeline --cpus 4", "pipeline and cpus at once"),
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 import jupyter_sky as sky
 from jupyter_sky.cell_options.data_engines import parse_engine
 from jupyter_sky.cell_options.parsing import parse_cell_line
+from jupyter_sky.config.spark_version import spark_version
 from jupyter_sky.errors import SkyUsageError
 
 
@@ -40,9 +41,20 @@ def test_version_is_read_with_the_name() -> None:
 
 
 def test_version_of_spark_is_that_of_its_client() -> None:
-    with pytest.raises(SkyUsageError, match="version of the client") as caught:
-        parse_cell_line('--engine "spark==3.5.*"')
-    assert caught.value.hint == 'choose that: pip install "pyspark-client==3.5.*"'
+    ours = spark_version()
+    for clause in (f"=={ours}", ">=3.5", ">=4"):
+        assert parse_cell_line(f'--engine "spark{clause}"').engine == "spark"
+    with pytest.raises(SkyUsageError, match=f"version of the client here, {ours}") as caught:
+        parse_cell_line('--engine "spark==99.*"')
+    assert caught.value.hint == 'choose that: pip install "pyspark-client==99.*"'
+
+
+@pytest.mark.parametrize("clause", ["==3.5.*", "<4", "==3.5.6", "~=3.4"])
+def test_server_of_spark_3_has_no_token(clause: str) -> None:
+    with pytest.raises(SkyUsageError, match="would take queries from anyone") as caught:
+        parse_cell_line(f'--engine "spark{clause}"')
+    assert f'--service "spark{clause}" takes a managed one' in str(caught.value.hint)
+    assert "spark.sql.ansi.enabled=false" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("option", ["--sql", "--service own-spark"])

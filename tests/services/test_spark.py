@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import HTTPCookieProcessor, build_opener, urlopen
 
 import pytest
 
+from jupyter_sky.services import event_log
 from tests.conftest import Notebook, wait_until
 from tests.services.conftest import START, find_controller, java_processes
 
@@ -146,6 +150,59 @@ print(*{oct(file.stat().st_mode & 0o77) for file in folder.glob("**/*.conf")})
     assert lines[2] == "0o0", "files with secrets are the user's alone"
 
 
+def test_event_log_has_the_stages_of_a_cell(sparks: Notebook) -> None:
+    query = "spark.range(0, 999, 1, 3).groupBy('id').count().count()"
+    assert sparks.run(f"%%sky --name grouped\n{query}").result == "999"
+    printed = sparks.run("%sky logs grouped --spark").stdout
+    assert printed.startswith("Spark in grouped") and "3 of 3" in printed, printed
+    told = "[r['tasks'] for r in sky.logs('grouped', spark=True).to_dicts()]"
+    assert sparks.run(f"import jupyter_sky as sky\n{told}").result.startswith("['3 of 3', ")
+
+
+def test_event_log_is_private_and_has_no_secret(sparks: Notebook, data_dir: Path) -> None:
+    (log,) = data_dir.glob("local/*/journal/spark/*.zstd*")
+    assert log.stat().st_mode & 0o77 == 0 and log.parent.stat().st_mode & 0o77 == 0
+    text = b"\n".join(event_log._lines(log)).decode()
+    (conf,) = data_dir.glob("local/*/spark/node-0/server.conf")
+    properties = dict(line.split(" ", 1) for line in conf.read_text().splitlines())
+    secrets = ("spark.authenticate.secret", "spark.connect.authenticate.token")
+    for name in secrets:
+        assert f'"{name}":"*********(redacted)"' in text, name
+        assert properties[name] not in text, name
+
+
+def test_page_wants_the_link(sparks: Notebook, data_dir: Path) -> None:
+    link = sparks.run("%%sky --engine spark\nprint(spark.dashboard_link)").stdout.strip()
+    plain, __, token = link.partition("/jobs/?token=")
+    assert len(token) == 64
+    for request in ("/jobs/", "/jobs/?token=" + "0" * 64, "/api/v1/applications"):
+        with pytest.raises(HTTPError) as refused:
+            urlopen(plain + request, timeout=60)
+        assert refused.value.code == 403, request
+    browser = build_opener(HTTPCookieProcessor())
+    with browser.open(f"{plain}/?token={token}", timeout=60) as page:
+        assert page.url == f"{plain}/jobs/" and "Spark Jobs" in page.read().decode()
+    with browser.open(f"{plain}/api/v1/applications", timeout=60) as page:
+        (application,) = json.load(page)
+    environment = ""
+    for path in ("environment/", f"api/v1/applications/{application['id']}/environment"):
+        with browser.open(f"{plain}/{path}", timeout=60) as page:
+            environment += page.read().decode()
+    (conf,) = data_dir.glob("local/*/spark/node-0/server.conf")
+    properties = dict(line.split(" ", 1) for line in conf.read_text().splitlines())
+    for name, value in properties.items():
+        if any(word in name.lower() for word in ("secret", "token")):
+            assert name in environment and value not in environment, name
+    # the page itself, which other users of the machine can reach without the proxy
+    direct = f"http://127.0.0.1:{properties['spark.ui.port']}"
+    with pytest.raises(HTTPError) as refused:
+        urlopen(f"{direct}/jobs/?token={token}", timeout=60)
+    assert refused.value.code == 403
+    with pytest.raises(HTTPError) as posted:
+        browser.open(f"{plain}/jobs/", data=b"x", timeout=60)
+    assert posted.value.code == 405, "nothing can be changed by it"
+
+
 def test_ports_are_closed_for_other_machines(sparks: Notebook, data_dir: Path) -> None:
     (server,) = java_processes(data_dir)
     listening = [c.laddr.ip for c in server.net_connections("inet") if c.status == "LISTEN"]
@@ -170,3 +227,5 @@ def test_nothing_is_left_of_a_killed_controller(sparks: Notebook, data_dir: Path
     os.kill(find_controller(data_dir).pid, signal.SIGKILL)
     wait_until(lambda: not server.is_running(), "Java goes on")
     wait_until(lambda: not java_processes(data_dir), "Java goes on")
+    # what Spark has written until then has outlived it, and the cluster
+    assert "3 of 3" in sparks.run("%sky logs grouped --spark").stdout

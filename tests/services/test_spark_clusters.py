@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 import pytest
 
+from jupyter_sky.engines.node.notices import NOTICES_FILE
+from jupyter_sky.remote.supervisor import write_private
 from jupyter_sky.services.java import ensure_java
 from jupyter_sky.services.spark_node import ensure_spark
 from tests.conftest import Notebook, wait_until
@@ -28,6 +32,16 @@ from pyspark.sql.functions import udf
 print("begun", flush=True)
 slow = udf(lambda x: time.sleep(0.05) or x, "long")
 spark.range(0, 400, 1, 8).select(slow("id").alias("n")).agg({"n": "sum"}).first()[0]
+"""
+
+SHUFFLED = """%%sky --name moved
+import time
+from pyspark.sql.functions import udf
+spark.range(1).count()
+print("begun", flush=True)
+slow = udf(lambda x: time.sleep(0.05) or x, "long")
+parts = spark.range(0, 400, 1, 8).select(slow("id").alias("n")).repartition(16, "n")
+list(parts.select(slow("n").alias("n")).selectExpr("sum(n)", "count(n)").first())
 """
 
 
@@ -49,10 +63,11 @@ def roles(host: SshHost) -> dict[str, psutil.Process]:
     found = {}
     words = {"Master": "master", "Worker": "worker", "SparkSubmit": "server"}
     for process in host.processes():
-        if process.name() == "java":
-            names = {word.rpartition(".")[2] for word in process.cmdline()}
-            role = next((words[name] for name in words if name in names), "executor")
-            found[role] = process
+        with suppress(psutil.NoSuchProcess):  # those that end as they are looked at
+            if process.name() == "java":
+                names = {word.rpartition(".")[2] for word in process.cmdline()}
+                role = next((words[name] for name in words if name in names), "executor")
+                found[role] = process
     return found
 
 
@@ -103,9 +118,26 @@ def test_two_machines(hosts: list[SshHost], fresh: Callable[[], Notebook], tmp_p
     ran = notebook.collect(sent, START)
     assert ran.result == str(sum(range(400))), "the same result without one of the executors"
 
+    # what the second machine holds moves to the first one, which ends the query alone
+    wait_until(lambda: set(roles(hosts[1])) == {"worker", "executor"}, "no second executor")
+    sent = notebook.send(SHUFFLED)
+    notebook.wait_output("begun")
+    (folder,) = hosts[1].clusters()
+    notice = {"kind": "preempt", "id": "a", "seen": 0.0, "ends": time.time() + 120}
+    write_private(folder / NOTICES_FILE, {"service": "AwsNotices", "notices": [notice]})
+    wait_until(lambda: set(roles(hosts[1])) == {"worker"}, "its executor goes on")
+    ran = notebook.collect(sent, START)
+    assert ran.result == str([sum(range(400)), 400]), ran
+    (log,) = hosts[1].home.glob("**/spark/node-1/worker.log")
+    assert "Decommission" in log.read_text()
+    told = notebook.run("%sky logs moved --spark").stdout  # of the machine, as it runs
+    assert "8 of 8" in told, told
+
     assert (
         notebook.run("%%sky --sql -o n\nSELECT count(*) AS n FROM range(5)", START).status == "ok"
     )
     assert notebook.run("n['n'].tolist()").result == "[5]"
     assert notebook.run("%sky down --yes", START).status == "ok"
     wait_until(lambda: not any(host.held() for host in hosts), "processes are left")
+    shown = notebook.run("%sky logs moved --spark").stdout
+    assert "8 of 8" in shown, "its log has come home"

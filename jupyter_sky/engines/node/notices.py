@@ -365,6 +365,21 @@ class NoticeWatch(threading.Thread):
             self._tell(now)
 
 
+def is_taken_away(folder: Path) -> bool:
+    """Return whether a notice holds that this machine is taken away.
+
+    Parameters
+    ----------
+    folder
+        Folder of the cluster on this machine.
+    """
+    try:
+        records = json.loads((folder / NOTICES_FILE).read_text())["notices"]
+        return any(Notice.of(record).kind is NoticeKind.PREEMPT for record in records)
+    except (OSError, ValueError, KeyError, TypeError):  # there is none
+        return False
+
+
 def start_watch(
     name: str, folder: Path, tell: Callable[[list[NoticeRecord]], None]
 ) -> NoticeWatch | None:
