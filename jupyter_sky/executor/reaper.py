@@ -16,6 +16,7 @@ from .. import clouds
 from ..clouds import Machine
 from ..concurrency import run_parallel
 from ..errors import SkyError
+from ..provider.managed_facts import MANAGED
 from ..translation import _
 from .cluster_launch import ABANDONED_NOTE, end_abandoned_launch, is_launch_running
 from .cluster_records import ClusterRecords
@@ -105,8 +106,15 @@ def _reap_cloud(name: str, records: ClusterRecords, everywhere: bool) -> list[Re
                     ReapFinding(name, what, "", _("no machine uses it"), True) for what in left
                 ]
     except SkyError as error:
-        found.append(ReapFinding(name, "", "", _("it cannot be asked"), False, error.message))
+        # an account need not admit services that it was never used for
+        if name not in MANAGED or _was_launched(name, records):
+            found.append(ReapFinding(name, "", "", _("it cannot be asked"), False, error.message))
     return found
+
+
+def _was_launched(name: str, records: ClusterRecords) -> bool:
+    """Return whether anything has been launched by a cloud or a service."""
+    return any(row.cloud == name for row in records.store.clusters(live_only=False))
 
 
 def _terminate(cloud: Cloud, machine: Machine, why: str) -> ReapFinding:

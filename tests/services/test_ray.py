@@ -36,6 +36,7 @@ def rays(notebook: Notebook) -> Iterator[Notebook]:
     """Yield a notebook with a cluster of two nodes on which Ray runs."""
     code = """%%sky --engine ray --nodes 2 --cpus 1 --memory 3
 print(ray)
+kept_name = ray
 @ray.remote
 def square(n):
     return n * n
@@ -82,7 +83,7 @@ ray.get(counter.add.remote(3))
 
 
 def test_imported_module_is_connected_too(rays: Notebook) -> None:
-    code = "%%sky --engine ray\nkept_name = ray\nimport ray\nray.get(square.remote(4))"
+    code = "%%sky --engine ray\nimport ray\nray.get(square.remote(4))"
     assert rays.run(code).result == "16"
     assert rays.run("%%sky --engine ray\nray is not kept_name").result == "True"
 
