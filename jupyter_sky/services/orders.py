@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import secrets
 import socket
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -14,14 +14,17 @@ from typing import Any, Literal
 
 from ..engines.controller.agent_server import listen_address
 from ..engines.wire.messages import ClusterConfig, Content
+from ..errors import SkyError
 from ..remote.supervisor import write_private
+from ..translation import _
 
 State = Literal["installing", "starting", "ready", "failed"]
 FOLDER = "spark"
 """Folder of Spark's processes in that of a cluster; each data engine has one of its name."""
 ENDPOINT = "endpoint.json"
-RAY_PORTS = range(10002, 20000)
-"""Ports of Ray's own processes, among which that of its head may not be."""
+PORTS = range(25_000, 32_000)
+"""Ports for data engines: below those that systems give to connections, above those of Ray's own
+workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,7 @@ def engine_orders(
     peers = config.get("peers") or ["127.0.0.1"] * nodes
     cpus: list[Any] = list(config.get("cpus") or [None] * nodes)
     secret, token = secrets.token_hex(32), secrets.token_hex(32)
-    avoided = RAY_PORTS if engine == "ray" else range(0)
-    master = f"{peers[0]}:{free_port(listen_address(peers[0]), avoided)}"
+    master = f"{peers[0]}:{free_port(listen_address(peers[0]))}"
     return [
         EngineOrder(
             engine=engine,
@@ -134,15 +136,20 @@ def page_url(port: int, token: str, path: str) -> str:
     return f"http://127.0.0.1:{port}{path}?token={token}"
 
 
-def free_port(address: str, avoided: range = range(0)) -> int:
-    """Return a port of this machine that is free now, and in no range that is to be avoided."""
-    with ExitStack() as probes:  # which keep theirs until another one is found
-        while True:
-            probe = probes.enter_context(socket.socket())
-            probe.bind((address, 0))
-            port = probe.getsockname()[1]
-            if port not in avoided:
-                return port
+def free_port(address: str) -> int:
+    """Return a port of this machine that is free now, and that no connection is given.
+
+    What is to listen there takes a while to start: among those that the system chooses itself,
+    another process could have it by then. Ray's workers have others, too.
+    """
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as probe:
+            try:
+                probe.bind((address, port))
+            except OSError:
+                continue
+        return port
+    raise SkyError(_("no port of {first} to {last} is free").format(first=PORTS[0], last=PORTS[-1]))
 
 
 def write_state(

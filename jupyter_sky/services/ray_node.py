@@ -33,7 +33,7 @@ from .engine_node import (
     find_python,
     import_path,
 )
-from .orders import RAY_PORTS, EngineOrder, free_port, write_state
+from .orders import EngineOrder, free_port, write_state
 from .sizes import RaySizes, size_ray
 
 MIN_VERSION = "2.60"
@@ -92,7 +92,7 @@ class RayNode(EngineNode):
         command = [find_python(self._packages), "-m", "ray.scripts.scripts", "start", "--block"]
         command += start_options(self.order, self._sizes, self.cpus, temp_folder(self.order))
         if self.order.rank == 0:  # cannot be switched off, and another cluster may have its port
-            port = free_port(listen_address(self.order.address), RAY_PORTS)
+            port = free_port(listen_address(self.order.address))
             command += ["--ray-client-server-port", str(port)]
         deadline = time.monotonic() + START_SECONDS
         for __ in range(TRIES):

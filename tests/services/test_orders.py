@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from jupyter_sky.engines.wire.messages import ClusterConfig, Content
 from jupyter_sky.services.node_processes import ClusterEngine, NodeProcess
 from jupyter_sky.services.orders import (
-    RAY_PORTS,
+    PORTS,
     EngineOrder,
     engine_orders,
     free_port,
@@ -115,13 +116,17 @@ def test_state_is_for_this_user_alone(tmp_path: Path) -> None:
     assert (order.folder / "state.json").stat().st_mode & 0o77 == 0
 
 
-def test_port_is_not_among_those_to_avoid() -> None:
-    assert free_port("127.0.0.1") not in range(1024)
-    ports = {free_port("127.0.0.1", range(1024, 50000)) for __ in range(20)}
-    assert not ports & {*range(1024, 50000)}
+def test_port_is_free_and_none_of_connections() -> None:
+    with socket.socket() as taken:
+        port = free_port("127.0.0.1")
+        assert port in PORTS
+        taken.bind(("127.0.0.1", port))
+        assert port not in {free_port("127.0.0.1") for __ in range(50)}
+    first, __ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    assert PORTS[-1] < first, "another process could get it before it is used"
 
 
 def test_head_of_ray_has_no_port_of_its_workers(tmp_path: Path) -> None:
     for order in engine_orders(config(tmp_path, gpus=("A100", 2)), "ray", "", serial=1):
-        assert int(order.master.rpartition(":")[2]) not in RAY_PORTS
+        assert int(order.master.rpartition(":")[2]) not in range(10002, 20000)
         assert order.gpus == 2
