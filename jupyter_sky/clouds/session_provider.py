@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ..offers import Offer
 from ..provider.protocol import Provider
 
 
@@ -35,6 +37,10 @@ class SessionEndpoint:
 
 class SessionProvider(Provider):
     """A managed service: what it launches are sessions, one for each request."""
+
+    def offers(self) -> Iterator[Offer]:
+        """Yield nothing: `jupyter_sky.catalog.managed_services` prices each request."""
+        yield from ()
 
     @abstractmethod
     def endpoint(self, id: str) -> SessionEndpoint | None:

@@ -18,13 +18,13 @@ from threading import Event
 from typing import Any
 
 from ...offers import Offer
-from ...provider.classification import Meaning, ProviderError
 from ...provider.facts import AwsFacts
 from ...provider.naming import group_ids, split_id, tagged_machine
 from ...provider.parallel_requests import StopRequested, pause
 from ...provider.values import LaunchRequest, Machine, MachineConfig, MachineState
 from ..catalog_provider import CatalogProvider
-from . import clients, errors, images, network, schedules
+from . import images, network, schedules
+from .account import AwsAccount
 from .network import error_code, make_filter
 
 HISTORY_SECONDS = 3000.0
@@ -47,7 +47,7 @@ _CONSISTENCY_DELAYS = (0.2, 0.4, 0.8, 1.6, 3.2, 0.0)
 """Seconds between tries where AWS does not know everywhere yet what was made a moment ago."""
 
 
-class Aws(AwsFacts, CatalogProvider):
+class Aws(AwsFacts, AwsAccount, CatalogProvider):
     """EC2 as a cloud that rents machines; an ID is ``region/instance``.
 
     Examples
@@ -56,33 +56,15 @@ class Aws(AwsFacts, CatalogProvider):
     'aws'
     """
 
-    login = "aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    refinements = errors.REFINEMENTS
-    errors = errors.TABLE
-
     def __init__(self) -> None:
-        self._access = clients.AwsClients()
+        super().__init__()
         self._client = self._access.client
         self._images: dict[tuple[str | None, ...], tuple[float, images.MachineImage]] = {}
-
-    def configured(self) -> str:
-        """Return in words which credentials boto3 would take, empty without any; asks nobody."""
-        return clients.configured()
 
     def identify(self) -> str:
         """Ask AWS who we are."""
         answer = self._client("sts", self._access.home_region()).get_caller_identity()
         return f"account {answer['Account']}, {answer['Arn']}"
-
-    def read_error(self, error: Exception) -> ProviderError | None:
-        """Read code, HTTP status and message out of an error of boto3; None for any other."""
-        return errors.read_error(error)
-
-    @classmethod
-    def find_meaning(cls, code: str, status: int) -> Meaning:
-        """Return what a code means, or one that looks like it, else what an HTTP status means."""
-        known = errors.TABLE.get(code) or errors.find_unknown_meaning(code, status)
-        return known or super().find_meaning(code, status)
 
     # -- launching ---------------------------------------------------------------------------
 

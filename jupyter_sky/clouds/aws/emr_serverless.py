@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from threading import Event
-from typing import Any
+from typing import Any, ClassVar
 
 from ...config.settings import Sky
 from ...offers import Offer
-from ...provider.classification import ErrorTable, Meaning, ProviderError, Refinement
+from ...provider.classification import ErrorTable, ProviderError, Refinement
 from ...provider.facts import AwsFacts
 from ...provider.managed_facts import EmrServerlessFacts
 from ...provider.naming import CLUSTER, OWNER, TOKEN, fit_name, tagged_machine
 from ...provider.parallel_requests import pause
 from ...provider.values import LaunchRequest, Machine, MachineConfig
 from ..session_provider import SessionEndpoint, SessionProvider
-from . import clients, errors
+from . import errors
+from .account import AwsAccount
 from .emr_sessions import (
     FAILED,
     LIVE_STATES,
@@ -79,7 +80,7 @@ _REFINEMENTS = (
 )
 
 
-class EmrServerless(EmrServerlessFacts, SessionProvider):
+class EmrServerless(EmrServerlessFacts, AwsAccount, SessionProvider):
     """EMR Serverless; an ID is ``region/application/session``.
 
     Examples
@@ -88,30 +89,8 @@ class EmrServerless(EmrServerlessFacts, SessionProvider):
     'emr-serverless'
     """
 
-    login = "aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    errors = _ERRORS
+    errors: ClassVar[ErrorTable] = _ERRORS
     refinements = _REFINEMENTS
-
-    def __init__(self) -> None:
-        self._access = clients.AwsClients()
-
-    def configured(self) -> str:
-        """Return in words which credentials boto3 would take, empty without any; asks nobody."""
-        return clients.configured()
-
-    def read_error(self, error: Exception) -> ProviderError | None:
-        """Read code, HTTP status and message out of an error of boto3; None for any other."""
-        return errors.read_error(error)
-
-    @classmethod
-    def find_meaning(cls, code: str, status: int) -> Meaning:
-        """Return what a code means, or one that looks like it, else what an HTTP status means."""
-        known = cls.errors.get(code) or errors.find_unknown_meaning(code, status)
-        return known or super().find_meaning(code, status)
-
-    def offers(self) -> Iterator[Offer]:
-        """Yield nothing: `jupyter_sky.catalog.managed_services` prices each request."""
-        yield from ()
 
     # -- launching ---------------------------------------------------------------------------
 

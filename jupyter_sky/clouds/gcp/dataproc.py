@@ -27,7 +27,8 @@ from ...provider.naming import OWNER, TOKEN, fit_name, group_ids, split_id, tagg
 from ...provider.parallel_requests import pause
 from ...provider.values import TAGS, LaunchRequest, Machine, MachineConfig, MachineState
 from ..session_provider import SessionEndpoint, SessionProvider
-from . import clients, errors
+from . import errors
+from .account import GcpAccount
 from .clients import CALL_OPTIONS, GcpClients, connect
 from .errors import ignore_codes
 from .instances import format_label
@@ -82,7 +83,7 @@ _REFINEMENTS = (
 )
 
 
-class DataprocServerless(DataprocServerlessFacts, SessionProvider):
+class DataprocServerless(DataprocServerlessFacts, GcpAccount, SessionProvider):
     """Dataproc's serverless sessions; an ID is ``region/session``.
 
     Examples
@@ -91,25 +92,11 @@ class DataprocServerless(DataprocServerlessFacts, SessionProvider):
     'dataproc-serverless'
     """
 
-    login = "gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"
     refinements = _REFINEMENTS
     errors: ClassVar[ErrorTable] = {
-        **errors.TABLE,
-        **errors.STATUSES,
+        **GcpAccount.errors,
         _FAILED: ("transient", "region", ""),
     }
-
-    def configured(self) -> str:
-        """Return in words which credentials would be used, empty without any; asks nobody."""
-        return clients.configured()
-
-    def read_error(self, error: Exception) -> ProviderError | None:
-        """Read code, HTTP status and message out of an error of Google's SDK."""
-        return errors.read_error(error)
-
-    def offers(self) -> Iterator[Offer]:
-        """Yield nothing: `jupyter_sky.catalog.managed_services` prices each request."""
-        yield from ()
 
     # -- launching ---------------------------------------------------------------------------
 

@@ -11,16 +11,17 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from threading import Event
-from typing import Any, ClassVar
+from typing import Any
 
-from ...provider.classification import ErrorTable, ProviderError
+from ...provider.classification import ProviderError
 from ...provider.facts import GcpFacts
 from ...provider.naming import OWNER, TOKEN, group_ids, split_id
 from ...provider.parallel_requests import send_parallel
 from ...provider.values import LaunchRequest, Machine, MachineConfig
 from ..catalog_provider import CatalogProvider
-from . import clients, errors, network, service_account
+from . import errors, network, service_account
 from . import instances as machine
+from .account import GcpAccount
 from .clients import GcpClients, connect, match_any
 from .errors import ignore_codes
 
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 _NAMESPACE = uuid.UUID("8b5f7a52-21a6-4bd1-9f0e-5f6ad2a0c3de")
 
 
-class Gcp(GcpFacts, CatalogProvider):
+class Gcp(GcpFacts, GcpAccount, CatalogProvider):
     """Machines of Compute Engine, with google-cloud-compute; an ID is ``zone/name``.
 
     Credentials are the application default ones: ``GOOGLE_APPLICATION_CREDENTIALS`` or those of
@@ -46,28 +47,16 @@ class Gcp(GcpFacts, CatalogProvider):
     'gcp'
     """
 
-    login = "gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"
-    refinements = errors.REFINEMENTS
-    errors: ClassVar[ErrorTable] = {**errors.TABLE, **errors.STATUSES}
-
     def __init__(self) -> None:
         self._seen: dict[str, Machine] = {}
 
     # -- who we are --------------------------------------------------------------------------
-
-    def configured(self) -> str:
-        """Return in words which credentials would be used, empty without any; asks nobody."""
-        return clients.configured()
 
     def identify(self) -> str:
         """Prove the credentials by one request; return account and project."""
         access = connect()
         found = access.call("Projects", "get")
         return f"{access.identity} in project {found.name}"
-
-    def read_error(self, error: Exception) -> ProviderError | None:
-        """Read code, HTTP status and message out of an error of Google's SDK."""
-        return errors.read_error(error)
 
     # -- creation ----------------------------------------------------------------------------
 
