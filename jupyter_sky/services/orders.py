@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
 import secrets
-import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,18 +11,14 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from ..engines.controller.agent_server import listen_address
+from ..engines.node.ports import free_port
 from ..engines.wire.messages import ClusterConfig, Content
-from ..errors import SkyError
 from ..remote.supervisor import write_private
-from ..translation import _
 
 State = Literal["installing", "starting", "ready", "failed"]
 FOLDER = "spark"
 """Folder of Spark's processes in that of a cluster; each data engine has one of its name."""
 ENDPOINT = "endpoint.json"
-PORTS = range(25_000, 32_000)
-"""Ports for data engines: below those that systems give to connections, above those of Ray's own
-workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,22 +128,6 @@ def page_url(port: int, token: str, path: str) -> str:
     'http://127.0.0.1:8080/jobs/?token=abc'
     """
     return f"http://127.0.0.1:{port}{path}?token={token}"
-
-
-def free_port(address: str) -> int:
-    """Return a port of this machine that is free now, and that no connection is given.
-
-    What is to listen there takes a while to start: among those that the system chooses itself,
-    another process could have it by then. Ray's workers have others, too.
-    """
-    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-        with socket.socket() as probe:
-            try:
-                probe.bind((address, port))
-            except OSError:
-                continue
-        return port
-    raise SkyError(_("no port of {first} to {last} is free").format(first=PORTS[0], last=PORTS[-1]))
 
 
 def write_state(

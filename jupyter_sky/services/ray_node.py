@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..engines.controller.agent_server import listen_address
+from ..engines.node.ports import free_port
 from ..errors import SkyError
 from ..remote.supervisor import (
     PR_SET_CHILD_SUBREAPER,
@@ -33,7 +34,7 @@ from .engine_node import (
     find_python,
     import_path,
 )
-from .orders import EngineOrder, free_port, write_state
+from .orders import EngineOrder, write_state
 from .sizes import RaySizes, size_ray
 
 MIN_VERSION = "2.60"

@@ -19,13 +19,14 @@ from pathlib import Path
 from ..engines.controller.agent_server import listen_address
 from ..engines.node.environment import install_packages
 from ..engines.node.notices import is_taken_away
+from ..engines.node.ports import free_port
 from ..errors import SkyError
 from ..remote.supervisor import write_private
 from ..translation import _
 from . import event_log
 from .engine_node import EngineNode
 from .java import ensure_java
-from .orders import EngineOrder, free_port, write_state
+from .orders import EngineOrder, write_state
 from .sizes import SparkSizes, size_spark
 from .spark_page import SparkPage, page_key, page_properties, page_token
 

@@ -35,8 +35,8 @@ from notebook_client import Kernel, processes
 from services_faults import left_of_launches
 from services_groupby import groupby
 
+from jupyter_sky.engines.node.ports import free_port
 from jupyter_sky.services.java import ensure_java
-from jupyter_sky.services.orders import free_port
 from jupyter_sky.services.spark_node import CONNECT_SERVER, ensure_spark
 
 LOAD = "%load_ext jupyter_sky"

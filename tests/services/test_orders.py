@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_sky.engines.node.ports import PORTS, free_port
 from jupyter_sky.engines.wire.messages import ClusterConfig, Content
 from jupyter_sky.services.node_processes import ClusterEngine, NodeProcess
 from jupyter_sky.services.orders import (
-    PORTS,
     EngineOrder,
     engine_orders,
-    free_port,
     read_state,
     write_state,
 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import select
 import socket
 import subprocess
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engines.controller.agent_server import listen_address
-from ...engines.node.instance import RENDEZVOUS_PORTS
+from ...engines.node.ports import free_port
 from ...translation import _
 
 if TYPE_CHECKING:
@@ -95,19 +94,6 @@ class SharedStateProcess:
         }
         with self._process.stdin as stdin:
             stdin.write(json.dumps(order).encode())
-
-
-def free_port(address: str) -> int:
-    """Return a free port."""
-    for __ in range(100):
-        port = random.randrange(*RENDEZVOUS_PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind((address, port))
-            except OSError:
-                continue
-            return port
-    raise OSError("no port is free")
 
 
 class SharedStateServer:
