@@ -270,7 +270,25 @@ def _parse_requirement(item: str, label: str) -> str:
             ),
             hint=suggest(name, (*SERVICES, *PACKAGES)),
         )
-    clause = re.sub(r"\s+", "", match[2] or "")
+    return name + parse_clause(match[2] or "", label, item, "spark==3.5.*")
+
+
+def parse_clause(text: str, label: str, item: str, example: str) -> str:
+    """Read the versions that a requirement admits; empty for any.
+
+    Parameters
+    ----------
+    label, item
+        Option and the whole requirement, for messages.
+    example
+        A requirement that can be read.
+
+    Examples
+    --------
+    >>> parse_clause(" >= 3.4, <4", "--service", "spark >= 3.4, <4", "spark==3.5.*")
+    '>=3.4,<4'
+    """
+    clause = re.sub(r"\s+", "", text)
     if clause:
         from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
@@ -281,9 +299,9 @@ def _parse_requirement(item: str, label: str) -> str:
                 _("{label} {item}: {clause} is not a version").format(
                     label=label, item=item, clause=clause
                 ),
-                hint=_('such as {label} "spark==3.5.*"').format(label=label),
+                hint=_('such as {label} "{example}"').format(label=label, example=example),
             ) from None
-    return name + clause
+    return clause
 
 
 def provides_packages(asked: Iterable[str], packages: Iterable[str]) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..config.spark_version import spark_version
 from ..errors import SkyUsageError, suggest
+from ..geography import parse_clause
 from ..translation import _
 
 if TYPE_CHECKING:
@@ -41,21 +42,10 @@ def parse_engine(text: str, option: str) -> str:
             _("{option} {name}: there is no such data engine").format(option=option, name=text),
             hint=suggest(name, DATA_ENGINES),
         )
-    clause = re.sub(r"\s+", "", match[2] or "")
-    if not clause:
-        return name
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    clause = parse_clause(match[2] or "", option, text, "ray==2.60.*")
+    if name == "spark" and clause:
+        from packaging.specifiers import SpecifierSet
 
-    try:
-        SpecifierSet(clause)
-    except InvalidSpecifier:
-        raise SkyUsageError(
-            _("{option} {name}: {clause} is not a version").format(
-                option=option, name=text, clause=clause
-            ),
-            hint=_('such as {option} "ray==2.60.*"').format(option=option),
-        ) from None
-    if name == "spark":
         _check_spark(SpecifierSet(clause), option, text)
         return name
     return name + clause

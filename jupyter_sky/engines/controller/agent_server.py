@@ -107,7 +107,7 @@ class AgentServer:
         self.notices: dict[int, list[NoticeRecord]] = {}
         """Notices of the cloud about other nodes, by rank."""
         self.data_engines: dict[int, dict[str, Content]] = {}
-        """How far data engines are on other nodes, by rank and name."""
+        """States of data engines on other nodes, by rank and name."""
 
     def spawn(self, rank: int, serial: int) -> RemoteEngine:
         """Request that an engine is started on its node."""
