@@ -10,6 +10,7 @@ import pytest
 
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.provider import Machine, Provider
+from jupyter_sky.provider.classification import ProviderError
 from jupyter_sky.testing.harness import Account
 from tests.clouds.rest_world import RestWorld
 
@@ -54,6 +55,14 @@ class Launches:
     def launch(self, **request: Any) -> list[Machine]:
         """Launch by one call of the driver; see `Account.request`."""
         return self.account.launch(self.account.request(**request))
+
+    def refusal(self, **request: Any) -> str:
+        """Return the cause for which a launch is refused, as the driver reads it."""
+        with pytest.raises(ProviderError) as refused:
+            self.launch(**request)
+        trouble = self.provider.explain(refused.value)
+        assert trouble is not None, repr(refused.value)
+        return trouble.cause
 
     def entry(self, machine: Machine) -> dict[str, Any]:
         """Return a machine as the account has it."""

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from jupyter_sky.clouds.gcp.dataproc import DataprocServerless as Driver
-from jupyter_sky.clouds.operations import launch_machines
-from jupyter_sky.clouds.retries import RetryingCaller
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyNoCapacity, SkyPermission, SkyUsageError
 from jupyter_sky.provider.classification import ProviderError
 from jupyter_sky.provider.parallel_requests import StopRequested
 from tests.clouds.gcp_requests import OWNER, machine_config, order, use
+from tests.clouds.session_cases import as_new, send
 from tests.conftest import wait_until
 from tests.emulators.dataproc import Dataproc, Session
 
@@ -42,12 +41,7 @@ def account() -> Iterator[Dataproc]:
 def dataproc(
     account: Dataproc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Dataproc]:
-    account.reset()
-    use(monkeypatch, account.env())
-    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
-    Sky.clear_instance()
-    yield account
-    Sky.clear_instance()
+    yield from as_new(account, monkeypatch, tmp_path, use)
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +51,7 @@ def driver() -> Driver:
 
 def start(driver: Driver, token: str = "train-3f2a91c0", **given: Any) -> Any:
     request = order(token, **{"nodes": 3} | OFFER | given)
-    call = RetryingCaller(driver)
-    return call(lambda: launch_machines(driver, request, machine_config(token)), request.offer)
+    return send(driver, request, machine_config(token))
 
 
 def only(dataproc: Dataproc) -> Session:

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from jupyter_sky.clouds.aws.emr import Emr as Driver
-from jupyter_sky.clouds.operations import launch_machines
-from jupyter_sky.clouds.retries import RetryingCaller
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyNoCapacity, SkyPermission, SkyUsageError
 from jupyter_sky.provider.classification import ProviderError
 from jupyter_sky.provider.parallel_requests import StopRequested
 from tests.clouds.aws_cases import machine_config, order, use
+from tests.clouds.session_cases import as_new, send
 from tests.conftest import wait_until
 from tests.emulators.emr import Cluster, Emr
 
@@ -34,12 +33,7 @@ def account() -> Iterator[Emr]:
 
 @pytest.fixture
 def emr(account: Emr, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Emr]:
-    account.reset()
-    use(monkeypatch, account.env())
-    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
-    Sky.clear_instance()
-    yield account
-    Sky.clear_instance()
+    yield from as_new(account, monkeypatch, tmp_path, use)
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +42,8 @@ def driver() -> Driver:
 
 
 def start(driver: Driver, token: str = "train-0a1b2c3d", nodes: int = 3, **offer: Any) -> Any:
-    request, call = order(token, nodes, **OFFER | offer), RetryingCaller(driver)
-    return call(lambda: launch_machines(driver, request, machine_config(request)), request.offer)
+    request = order(token, nodes, **OFFER | offer)
+    return send(driver, request, machine_config(request))
 
 
 def only(emr: Emr) -> Cluster:

@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 
 from jupyter_sky.clouds.aws.emr_serverless import EmrServerless as Driver
-from jupyter_sky.clouds.operations import launch_machines
-from jupyter_sky.clouds.retries import RetryingCaller
-from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyNoCapacity, SkyPermission, SkyUsageError
 from jupyter_sky.offers import Offer
 from jupyter_sky.provider.classification import ProviderError
 from jupyter_sky.provider.parallel_requests import StopRequested
 from tests.clouds.aws_cases import machine_config, order, use
+from tests.clouds.session_cases import as_new, send
 from tests.conftest import wait_until
 from tests.emulators.emr_serverless import EmrServerless
 
@@ -42,12 +40,7 @@ def account() -> Iterator[EmrServerless]:
 def emr(
     account: EmrServerless, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[EmrServerless]:
-    account.reset()
-    use(monkeypatch, account.env())
-    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
-    Sky.clear_instance()
-    yield account
-    Sky.clear_instance()
+    yield from as_new(account, monkeypatch, tmp_path, use)
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +53,7 @@ def asked(token: str = "train-0a1b2c3d", nodes: int = 3, **offer: Any) -> Any:
 
 
 def start(driver: Driver, request: Any) -> Any:
-    call = RetryingCaller(driver)
-    return call(lambda: launch_machines(driver, request, machine_config(request)), request.offer)
+    return send(driver, request, machine_config(request))
 
 
 def test_session_is_started_within_its_size_and_removed(emr: EmrServerless, driver: Driver) -> None:

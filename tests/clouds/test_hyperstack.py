@@ -27,12 +27,6 @@ def emptied(hyperstack: Launches, tmp_path, monkeypatch) -> Iterator[None]:
     yield from hyperstack.prepare(tmp_path, monkeypatch)
 
 
-def refusal(hyperstack: Launches, **request) -> str:
-    with pytest.raises(ProviderError) as refused:
-        hyperstack.launch(**request)
-    return hyperstack.provider.explain(refused.value).cause
-
-
 def test_ssh_is_at_port_22_and_admitted(hyperstack):
     (machine,) = hyperstack.launch()
     asked = hyperstack.entry(machine)["asked"]
@@ -139,7 +133,7 @@ def test_stock_is_asked_before_each_launch(hyperstack):
 )
 def test_refusals_of_one_code_are_told_apart_by_their_text(hyperstack, code, cause):
     hyperstack.world.api.refusals = [code]
-    assert refusal(hyperstack) == cause
+    assert hyperstack.refusal() == cause
 
 
 @pytest.mark.parametrize(
@@ -192,7 +186,7 @@ def test_image_is_the_newest_of_its_kind_unless_set(hyperstack, monkeypatch):
     image = hyperstack.entry(gpu)["asked"]["image_name"]
     assert image == "Ubuntu Server 22.04 LTS R570 CUDA 12.8"
     hyperstack.world.api.images = ["Debian 12"]
-    assert refusal(hyperstack) == "invalid"
+    assert hyperstack.refusal() == "invalid"
 
 
 def test_flavor_without_a_price_is_not_offered(hyperstack):

@@ -39,12 +39,6 @@ def emptied(nebius: Launches, tmp_path, monkeypatch) -> Iterator[None]:
     yield from nebius.prepare(tmp_path, monkeypatch)
 
 
-def cause_of(nebius: Launches, **request) -> str:
-    with pytest.raises(ProviderError) as refused:
-        nebius.launch(**request)
-    return nebius.provider.explain(refused.value).cause
-
-
 def test_machine_that_powers_itself_off_is_not_started_again(nebius):
     (machine,) = nebius.launch()
     assert nebius.entry(machine)["asked"].spec.recovery_policy == InstanceRecoveryPolicy.FAIL
@@ -129,7 +123,7 @@ def test_project_of_the_region_is_used(nebius, monkeypatch):
 
 def test_project_without_a_subnet_is_told(nebius):
     nebius.world.api.subnets = False
-    assert cause_of(nebius) == "invalid"
+    assert nebius.refusal() == "invalid"
 
 
 def test_offers_are_of_regions_with_a_project(nebius):

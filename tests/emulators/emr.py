@@ -7,21 +7,15 @@ sent twice, it makes two clusters.
 from __future__ import annotations
 
 import json
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import count
-from pathlib import Path
 from typing import Any
 
-from .connect_server import TokenProxy
-from .ec2 import KEY, SECRET
-from .ec2_errors import scope, stranger
-from .server import Emulator, Request, Response, write_authority
+from .ec2_errors import scope
+from .emr_account import LIVE, EmrAccount
+from .server import Request, Response
 
-LIVE = ("SUBMITTED", "STARTING", "STARTED", "IDLE", "BUSY")
-AUTH = "x-aws-proxy-auth"
 UP = ("RUNNING", "WAITING")
 BILLED = ("STARTING", "BOOTSTRAPPING", *UP)
 PAGE = 2
@@ -55,70 +49,28 @@ class Cluster:
         return "TERMINATED_WITH_ERRORS" if self.fails else "WAITING"
 
 
-class Emr(Emulator):
-    """An account of AWS, as far as EMR on machines needs it.
+class Emr(EmrAccount):
+    """An account of AWS, as far as EMR on machines needs it; see `EmrAccount`.
 
-    Parameters
-    ----------
-    upstream
-        Port of the Connect server behind the endpoints of all sessions; 0 without one.
-    start
-        Seconds until a cluster is up.
+    Reasons in `failing` have a code and a message, with a colon between.
 
     Attributes
     ----------
     roles : set
         Names of the roles that there are.
-    failing : list of str
-        Code and message, with a colon between, for which the next clusters fail as they start.
     schedules : dict
         Bodies of the schedules of EventBridge by their names.
     """
 
     def __init__(self, upstream: int = 0, *, start: float = 0.4) -> None:
-        self.start = start
-        self._proxy = TokenProxy(upstream, AUTH, self.admits) if upstream else None
-        self._kept = tempfile.TemporaryDirectory(prefix="emr-")
-        self._folder = Path(self._kept.name)
-        write_authority(self._folder / "authority.pem")
-        self.reset()
-        super().__init__()
+        super().__init__(upstream, start=start)
 
     def reset(self) -> None:
         """Begin anew, with an account that has nothing but the default roles."""
-        self.refusals: list[tuple[str, str, str, str]] = []
+        super().reset()
         self.roles = {"EMR_DefaultRole", "EMR_EC2_DefaultRole"}
-        self.failing: list[str] = []
         self.schedules: dict[str, dict[str, Any]] = {}
-        self.token_seconds = 3600.0
         self.clusters: dict[str, Cluster] = {}
-        self._ids = count(1)
-
-    def close(self) -> None:
-        """Leave nothing of it."""
-        super().close()
-        if self._proxy is not None:
-            self._proxy.close()
-        self._kept.cleanup()
-
-    def env(self) -> dict[str, str]:
-        """Environment that points a process at it, with credentials of the account."""
-        return {
-            "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL": self.url,
-            "AWS_CA_BUNDLE": str(self._folder / "authority.pem"),
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_SHARED_CREDENTIALS_FILE": str(self._folder / "credentials"),
-            "AWS_CONFIG_FILE": str(self._folder / "config"),
-            "NO_PROXY": "localhost,127.0.0.1",
-            "no_proxy": "localhost,127.0.0.1",
-        }
-
-    def refuse(self, action: str, code: str, message: str = "", region: str = "") -> None:
-        """Refuse the next request of an action, in one region or any."""
-        self.refusals.append((action, region, code, message or code))
 
     def live(self) -> list[Cluster]:
         """Clusters that cost."""
@@ -132,13 +84,9 @@ class Emr(Emulator):
         minutes = cluster.session["SessionIdleTimeoutInMinutes"]
         cluster.session |= {"State": "TERMINATED", "EndedAt": now, "IdleSince": now - minutes * 60}
 
-    def admits(self, token: str) -> str:
-        """Why a token does not open a session; empty where it does."""
-        now = time.time()
-        for cluster in self.live():
-            if token in cluster.tokens:
-                return "" if now < cluster.tokens[token] else "the token has expired"
-        return "the token belongs to no session"
+    def live_tokens(self) -> Iterable[Mapping[str, float]]:
+        """Tokens of each cluster that is up."""
+        return [cluster.tokens for cluster in self.live()]
 
     # -- requests ----------------------------------------------------------------------------
 
@@ -149,14 +97,12 @@ class Emr(Emulator):
     def answer(self, request: Request) -> Response:
         """Answer as AWS does."""
         service, region, __ = scope(request)
-        if refused := stranger(request, {KEY: (SECRET, "")}, set(), time.time()):
+        if refused := self.stranger(request):
             return refused
         action = _action(request)
         with self._lock:
-            for refusal in self.refusals:
-                if refusal[0] == action and refusal[1] in ("", region):
-                    self.refusals.remove(refusal)
-                    return _error(*refusal[2:])
+            if told := self.refused(action, region):
+                return _error(*told)
             if service == "scheduler":
                 return self._schedule(request)
             if service != "elasticmapreduce":
@@ -277,7 +223,7 @@ class Emr(Emulator):
         found.tokens[token] = time.time() + self.token_seconds
         return Response.json(
             {
-                "Endpoint": f"https://localhost:{self._proxy.port if self._proxy else 443}",
+                "Endpoint": self.endpoint,
                 "AuthToken": token,
                 "AuthTokenExpirationTime": found.tokens[token],
             }

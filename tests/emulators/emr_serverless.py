@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import count
-from pathlib import Path
 from typing import Any
 
-from .connect_server import TokenProxy
-from .ec2 import KEY, SECRET
-from .ec2_errors import scope, stranger
-from .server import Emulator, Request, Response, write_authority
+from .ec2_errors import scope
+from .emr_account import LIVE, EmrAccount
+from .server import Request, Response
 
-LIVE = ("SUBMITTED", "STARTING", "STARTED", "IDLE", "BUSY")
-AUTH = "x-aws-proxy-auth"
 _PATH = re.compile(r"/applications(?:/(\w+))?(?:/(sessions|start|stop)(?:/(\w+)(/endpoint)?)?)?")
 _STATUS = {
     "ServiceQuotaExceededException": 402,
@@ -61,71 +56,25 @@ class Session:
         return "FAILED" if self.fails else "IDLE"
 
 
-class EmrServerless(Emulator):
-    """An account of AWS, as far as EMR Serverless needs it.
-
-    Parameters
-    ----------
-    upstream
-        Port of the Connect server behind the endpoints of all sessions; 0 without one.
-    start
-        Seconds until a session is up.
+class EmrServerless(EmrAccount):
+    """An account of AWS, as far as EMR Serverless needs it; see `EmrAccount`.
 
     Attributes
     ----------
     roles : set
         Names of the roles that there are.
-    failing : list of str
-        Reasons for which the next sessions fail as they start.
-    token_seconds : float
-        Life of a token.
     """
 
     def __init__(self, upstream: int = 0, *, start: float = 0.3) -> None:
-        self.start = start
-        self._proxy = TokenProxy(upstream, AUTH, self.admits) if upstream else None
-        self._kept = tempfile.TemporaryDirectory(prefix="emr-")
-        self._folder = Path(self._kept.name)
-        write_authority(self._folder / "authority.pem")
-        self.reset()
-        super().__init__()
+        super().__init__(upstream, start=start)
 
     def reset(self) -> None:
         """Begin anew, with an account that has nothing."""
-        self.refusals: list[tuple[str, str, str, str]] = []
+        super().reset()
         self.roles = {"jupyter-sky-emr-serverless"}
-        self.failing: list[str] = []
-        self.token_seconds = 3600.0
         self.applications: dict[str, dict[str, Any]] = {}
         self.sessions: dict[str, Session] = {}
         self._made: dict[str, str] = {}
-        self._ids = count(1)
-
-    def close(self) -> None:
-        """Leave nothing of it."""
-        super().close()
-        if self._proxy is not None:
-            self._proxy.close()
-        self._kept.cleanup()
-
-    def env(self) -> dict[str, str]:
-        """Environment that points a process at it, with credentials of the account."""
-        return {
-            "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL": self.url,
-            "AWS_CA_BUNDLE": str(self._folder / "authority.pem"),
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_SHARED_CREDENTIALS_FILE": str(self._folder / "credentials"),
-            "AWS_CONFIG_FILE": str(self._folder / "config"),
-            "NO_PROXY": "localhost,127.0.0.1",
-            "no_proxy": "localhost,127.0.0.1",
-        }
-
-    def refuse(self, action: str, code: str, message: str = "", region: str = "") -> None:
-        """Refuse the next request of an action, in one region or any."""
-        self.refusals.append((action, region, code, message or code))
 
     def live_sessions(self) -> list[Session]:
         """Sessions that cost."""
@@ -157,7 +106,7 @@ class EmrServerless(Emulator):
     def answer(self, request: Request) -> Response:
         """Answer as AWS does."""
         service, region, action = scope(request)
-        if refused := stranger(request, {KEY: (SECRET, "")}, set(), time.time()):
+        if refused := self.stranger(request):
             return refused
         if action == "GetCallerIdentity":
             return Response(_IDENTITY.encode(), 200, {"Content-Type": "text/xml"})
@@ -165,10 +114,8 @@ class EmrServerless(Emulator):
             return _error("AccessDeniedException", f"no {service} here")
         with self._lock:
             action = _action(request)
-            for refusal in self.refusals:
-                if refusal[0] == action and refusal[1] in ("", region):
-                    self.refusals.remove(refusal)
-                    return _error(*refusal[2:])
+            if told := self.refused(action, region):
+                return _error(*told)
             return getattr(self, f"_{action}")(request, region)
 
     def fail(self, kind: str, request: Request) -> Response:
@@ -304,7 +251,7 @@ class EmrServerless(Emulator):
             {
                 "applicationId": found.application,
                 "sessionId": found.id,
-                "endpoint": f"https://localhost:{self._proxy.port if self._proxy else 443}",
+                "endpoint": self.endpoint,
                 "authToken": token,
                 "authTokenExpiresAt": found.tokens[token],
             }
@@ -317,13 +264,9 @@ class EmrServerless(Emulator):
         found.ended = found.ended or time.time()
         return Response.json({"applicationId": found.application, "sessionId": found.id})
 
-    def admits(self, token: str) -> str:
-        """Why a token does not open a session; empty where it does."""
-        now = time.time()
-        for session in self.live_sessions():
-            if token in session.tokens:
-                return "" if now < session.tokens[token] else "the token has expired"
-        return "the token belongs to no session"
+    def live_tokens(self) -> Iterable[Mapping[str, float]]:
+        """Tokens of each session that is up."""
+        return [session.tokens for session in self.live_sessions()]
 
 
 def _action(request: Request) -> str:
