@@ -11,9 +11,9 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Event
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ from ...provider.classification import ErrorTable, ProviderError, Refinement
 from ...provider.facts import GcpFacts
 from ...provider.managed_facts import DataprocServerlessFacts
 from ...provider.naming import OWNER, TOKEN, fit_name, group_ids, split_id, tagged_machine
-from ...provider.parallel_requests import pause
+from ...provider.parallel_requests import pause, send_parallel
 from ...provider.values import TAGS, LaunchRequest, Machine, MachineConfig, MachineState
 from ..session_provider import SessionEndpoint, SessionProvider
 from . import errors
@@ -144,12 +144,17 @@ class DataprocServerless(DataprocServerlessFacts, GcpAccount, SessionProvider):
         self, *, owner: str = "", token: str = "", regions: Collection[str] | None = None
     ) -> list[Machine]:
         """List the sessions that cost, or are about to."""
-        access, found = connect(), list[Machine]()
-        for region in _regions() if regions is None else regions:
-            for session in _sessions(access, region, {OWNER: owner, TOKEN: token}):
-                if session.state.name in LIVE_STATES:
-                    found.append(_machine(session))
-        return found
+        listed = self._list(connect(), {OWNER: owner, TOKEN: token}, regions)
+        return [_machine(session) for session in listed if session.state.name in LIVE_STATES]
+
+    def _list(
+        self, access: GcpClients, wanted: Mapping[str, str], regions: Collection[str] | None
+    ) -> list[Any]:
+        """Return the sessions that have some tags, of all regions or some, asked side by side."""
+        asked = sorted(_regions() if regions is None else regions)
+        requests = [partial(_sessions, access, region, wanted) for region in asked]
+        answers = send_parallel(requests, self.is_transient)
+        return [session for answer in answers for session in answer]
 
     def describe(self, ids: Sequence[str]) -> list[Machine]:
         """Return sessions of these IDs; those that Google no longer knows are left out."""
@@ -173,13 +178,13 @@ class DataprocServerless(DataprocServerlessFacts, GcpAccount, SessionProvider):
     ) -> list[str]:
         """Delete what is known of sessions that ended a while ago; return their names."""
         access, deleted = connect(), list[str]()
-        for region in _regions() if regions is None else regions:
-            for session in _sessions(access, region, {OWNER: owner}):
-                token, age = _tags(session).get(TOKEN), _age(session)
-                if _state(session) == "ended" and token not in alive and age > ABANDONED_SECONDS:
-                    with ignore_codes("gone", *_ENDED_CODES):
-                        _call(access, region, "delete_session", name=session.name)
-                        deleted.append(f"session {session.name.rpartition('/')[2]}")
+        for session in self._list(access, {OWNER: owner}, regions):
+            token, age = _tags(session).get(TOKEN), _age(session)
+            if _state(session) == "ended" and token not in alive and age > ABANDONED_SECONDS:
+                region, name = split_id(_machine(session).id)
+                with ignore_codes("gone", *_ENDED_CODES):
+                    _call(access, region, "delete_session", name=session.name)
+                    deleted.append(f"session {name}")
         return deleted
 
 
@@ -306,17 +311,19 @@ def _age(session: Any) -> float:
     return time.time() - session.state_time.timestamp()
 
 
-def _sessions(access: GcpClients, region: str, wanted: Mapping[str, str]) -> Iterator[Any]:
-    """Yield the sessions of this package that have some tags."""
+def _sessions(access: GcpClients, region: str, wanted: Mapping[str, str], _: Event) -> list[Any]:
+    """Return the sessions of this package in a region that have some tags."""
     parts = [f'labels.{key} = "{format_label(text)}"' for key, text in wanted.items() if text]
     asked = {
         "parent": _parent(access, region),
         "filter": " AND ".join(parts) or f"labels.{OWNER}:*",
     }
-    for session in _call(access, region, "list_sessions", **asked):
-        tags = _tags(session)
-        if OWNER in tags and all(tags.get(key) == text for key, text in wanted.items() if text):
-            yield session
+    exact = {key: text for key, text in wanted.items() if text}
+    return [
+        session
+        for session in _call(access, region, "list_sessions", **asked)
+        if OWNER in (tags := _tags(session)) and exact.items() <= tags.items()
+    ]
 
 
 def _parent(access: GcpClients, region: str) -> str:
