@@ -126,6 +126,8 @@ class Offer:
     other_price : float, optional
         USD/h of the same machine in the other market: on demand of a spot machine, and the other
         way round; None when unknown, or not sold.
+    surcharge : float
+        USD/h of `price` that the managed service takes beside the machine.
 
     Examples
     --------
@@ -156,6 +158,7 @@ class Offer:
     packages: tuple[str, ...] = ()
     note: str = ""
     other_price: float | None = None
+    surcharge: float = 0.0
 
     @property
     def place(self) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import SkyUsageError
 from ..offers import Offer
 from ..translation import _
+from .managed_services import SURCHARGED
 from .regions import days_since
 
 if TYPE_CHECKING:
@@ -185,6 +186,8 @@ class Selection:
         fields["intel_sgx"] = self.values("intel_sgx").tolist()
         other = np.where(self.spot, *map(self.values, ("on_demand_usd_h", "spot_usd_h")))
         fields["other_price"] = other.tolist()
+        machine = np.where(self.spot, *map(self.values, ("spot_usd_h", "on_demand_usd_h")))
+        fields["surcharge"] = np.nan_to_num(self.price - machine).tolist()
         fields["above"] = self.values("spot_above_on_demand").tolist()
         places = self.catalog.places(self.rows)
         for position, values in enumerate(zip(*fields.values(), strict=True)):
@@ -256,6 +259,7 @@ def _offer(found: dict, place: tuple[str, str], service: ManagedService | None) 
         note="; ".join(filter(None, notes)),
         # a service may be sold in one market alone, and costs something else in the other
         other_price=None if service or other != other else other,
+        surcharge=found["surcharge"] if service and service.name in SURCHARGED else 0.0,
     )
 
 

@@ -24,6 +24,7 @@ from .lines import (
     run_line,
     run_usd,
     split_days,
+    split_surcharge,
 )
 from .money import exact_from_usd, exact_to_usd, sum_exact
 
@@ -178,7 +179,8 @@ class Ledger:
         """Return the costs since a time, the latest first.
 
         Clusters, clouds and days are billed from launch to end, idle time included, and add up to
-        what providers bill. A notebook pays for the clusters that it created and for its runs on
+        what providers bill. What a managed service takes beside its machines has a line of its own
+        among clusters. A notebook pays for the clusters that it created and for its runs on
         clusters of others, so notebooks that share a cluster add up to more. A cell pays for the
         time that it ran.
         """
@@ -205,7 +207,11 @@ class Ledger:
             yield row, LedgerLine(*about, exact=exact)
 
     def _by_cluster(self, now: float, since: float) -> dict[str, list[LedgerLine]]:
-        return _group((row.cluster, line) for row, line in self._bills(now, since))
+        return _group(
+            (name, part)
+            for row, line in self._bills(now, since)
+            for name, part in split_surcharge(row, line)
+        )
 
     def _by_cloud(self, now: float, since: float) -> dict[str, list[LedgerLine]]:
         return _group((row.cloud, line) for row, line in self._bills(now, since))

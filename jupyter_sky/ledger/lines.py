@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from ..provider.facts import LONGEST_BILLING_UNIT
-from ..store.store import ClusterRow, IntervalRow, RunRow, Store
+from ..store.store import ClusterRow, IntervalRow, RunRow, SpendRow, Store
 from ..translation import _
 from .billing import billed_seconds
 from .money import exact_cost, exact_to_usd, sum_exact
@@ -117,6 +117,28 @@ def interval_line(
         bounded=row.bounded,
         exact=exact,
     )
+
+
+def split_surcharge(
+    row: IntervalRow | SpendRow, line: LedgerLine
+) -> Iterator[tuple[str, LedgerLine]]:
+    """Split a line of a cluster into its machines and what a managed service takes beside them.
+
+    Yields
+    ------
+    tuple of str and LedgerLine
+        Name of the part, and its line; the parts add up to the whole.
+    """
+    share = row.surcharge_share if isinstance(row, IntervalRow) else 0.0
+    if not share or line.exact is None or line.price is None:
+        yield row.cluster, line
+        return
+    parts = {row.cluster: line.exact - round(line.exact * share)}
+    name = _("{cluster}, surcharge of {service}").format(cluster=row.cluster, service=row.cloud)
+    parts[name] = round(line.exact * share)
+    for part, exact in parts.items():
+        price = line.price * (share if part == name else 1 - share)
+        yield part, replace(line, what=part, price=price, usd=exact_to_usd(exact), exact=exact)
 
 
 def run_usd(run: RunRow, now: float, intervals: Iterable[IntervalRow] = ()) -> float | None:

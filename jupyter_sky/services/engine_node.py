@@ -71,7 +71,7 @@ class EngineNode:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             )
         return self.processes[name]
 
@@ -133,7 +133,8 @@ class EngineNode:
                 process.wait()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Have a process killed when its parent ends; call it in the child."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # by which Ray's workers cancel a task
 

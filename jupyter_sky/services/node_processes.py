@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from ..engines.wire.messages import ClusterConfig, Content
 from ..remote.supervisor import tail_log
@@ -66,6 +66,9 @@ class ClusterEngine:
         Sends the order of a node to its agent.
     remote_states
         Returns what agents have reported of their data engines, by rank.
+    lost_nodes
+        Returns the ranks of nodes that have not been heard of for long: nobody waits for them, and
+        what is to run there starts when they return.
     """
 
     def __init__(
@@ -74,11 +77,13 @@ class ClusterEngine:
         config: ClusterConfig,
         send_order: Callable[[int, Content], None],
         remote_states: Callable[[], Mapping[int, Content]],
+        lost_nodes: Callable[[], Collection[int]],
     ) -> None:
         self._engine, self._config, self._send_order = engine, config, send_order
-        self._remote_states = remote_states
+        self._remote_states, self._lost_nodes = remote_states, lost_nodes
         self._local: dict[int, NodeProcess] = {}
-        self._remote: list[int] = []
+        self._remote: set[int] = set()
+        self._unsent: dict[int, EngineOrder] = {}
         self._serial = 0
 
     def request(self, version: str, start: bool) -> Content:
@@ -91,6 +96,7 @@ class ClusterEngine:
         start
             Start it where it does not run, also after a failure.
         """
+        self._send_orders()
         state = self._state()
         if start and state["state"] in ("", "failed"):
             self._start(version)
@@ -103,18 +109,26 @@ class ClusterEngine:
         self._serial += 1
         folder = endpoint_file(self._config["directory"], self._engine).parent
         folder.mkdir(mode=0o700, exist_ok=True)
-        self._remote = list(self._config.get("elsewhere", []))
-        self._local = {}
-        for order in engine_orders(self._config, self._engine, version, self._serial):
-            if order.rank in self._remote:
-                self._send_order(order.rank, order.to_dict())
-            else:
-                self._local[order.rank] = NodeProcess(order)
+        self._remote = set(self._config.get("elsewhere", []))
+        orders = {
+            order.rank: order
+            for order in engine_orders(self._config, self._engine, version, self._serial)
+        }
+        self._unsent = {rank: orders[rank] for rank in self._remote}
+        self._send_orders()
+        self._local = {
+            rank: NodeProcess(order) for rank, order in orders.items() if rank not in self._remote
+        }
+
+    def _send_orders(self) -> None:
+        """Send the orders of nodes that are there."""
+        for rank in self._unsent.keys() - set(self._lost_nodes()):
+            self._send_order(rank, self._unsent.pop(rank).to_dict())
 
     def _state(self) -> Content:
         """Return the state of the node that is least far, and the facts of the first one."""
         states = {rank: process.state() for rank, process in self._local.items()}
-        for rank in self._remote:
+        for rank in sorted(self._remote - set(self._lost_nodes())):
             told = self._remote_states().get(rank, {}).get(self._engine, {})
             is_current = told.get("serial") == self._serial
             states[rank] = told if is_current else STARTING

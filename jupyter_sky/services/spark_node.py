@@ -24,7 +24,8 @@ from ..errors import SkyError
 from ..remote.supervisor import write_private
 from ..translation import _
 from . import event_log
-from .engine_node import EngineNode
+from .class_archive import ClassArchive
+from .engine_node import TICK_SECONDS, EngineNode
 from .java import ensure_java
 from .orders import EngineOrder, write_state
 from .sizes import SparkSizes, size_spark
@@ -32,8 +33,13 @@ from .spark_page import SparkPage, page_key, page_properties, page_token
 
 DAEMON_MEMORY = "256m"
 """Heap of master and worker."""
-DAEMON_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Options of master and worker, which do little: they start sooner, and take less memory."""
+LIGHT_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Options of processes that run no tasks: they start sooner, and take less memory."""
+ALIVE = "New state: ALIVE"
+"""Line of the log of a master that registers workers."""
+ALIVE_SECONDS = 10.0
+EXECUTOR_HOME = Path("../../..")
+"""Folder of the node for an executor, which works in ``work/APPLICATION/NUMBER``."""
 DECOMMISSION = {
     "spark.decommission.enabled": "true",
     "spark.storage.decommission.enabled": "true",
@@ -52,6 +58,7 @@ class SparkNode(EngineNode):
         super().__init__(order)
         self._java = self._home = self._python = Path()
         self._page: SparkPage | None = None
+        self._archive: ClassArchive | None = None
         self._next_look = 0.0
         self.sizes: SparkSizes = size_spark(self.cpus, self.memory, order.nodes)
 
@@ -66,15 +73,20 @@ class SparkNode(EngineNode):
 
     def start(self) -> Mapping[str, object]:
         """Start the worker of this node, and what the first one has beside it."""
-        if self.order.nodes > 1:
+        self._archive = ClassArchive(self._java, self._home, self.order.folder)
+        order, facts = self.order, {"version": self.order.version}
+        if order.nodes > 1:
             self._start_worker()
-        if self.order.rank == 0:
-            return {"version": self.order.version, "page": self._start_server()}
-        return {"version": self.order.version}
+        if order.rank == 0:
+            facts["page"] = self._start_server()
+        if order.rank == 0 or order.neighbours == 1:  # one of the nodes of a machine
+            self._archive.make_later()
+        return facts
 
     def check(self) -> None:
         """Raise SkyError when a process has ended; heed notices that the node is taken away."""
         super().check()
+        self._make_archive()
         now = time.monotonic()
         if "worker" in self.processes and self.order.rank and now > self._next_look:
             self._next_look = now + NOTICE_SECONDS
@@ -84,6 +96,32 @@ class SparkNode(EngineNode):
                 # which nothing goes on
                 worker.send_signal(signal.SIGPWR)
                 self._next_look = math.inf
+
+    def stop(self) -> None:
+        """End all processes, and the making of an archive of classes."""
+        super().stop()
+        if self._archive is not None:
+            self._archive.stop()
+
+    def _make_archive(self) -> None:
+        process = self.processes.get("server") or self.processes.get("worker")
+        if self._archive is not None and process is not None:
+            self._archive.make(process.pid)
+
+    def _await_master(self, host: str, port: int) -> None:
+        """Wait until the master registers workers.
+
+        It listens before that. Workers that ask it too early ask again only after 5 to 15 s.
+        """
+        self.wait_port(host, port, "master")
+        log = self.order.folder.with_name("node-0") / "master.log"
+        deadline = time.monotonic() + ALIVE_SECONDS
+        # a worker on another machine starts slower than a master that listens
+        while log.exists() and ALIVE not in log.read_text(errors="replace"):
+            self.check()
+            if self.is_stopping or time.monotonic() > deadline:
+                return
+            time.sleep(TICK_SECONDS)
 
     def _start_worker(self) -> None:
         """Start the worker of this node, on the first node the master before it."""
@@ -100,7 +138,7 @@ class SparkNode(EngineNode):
                 *("--host", host, "--port", port, "--webui-port", "0"),
                 *("--properties-file", str(properties)),
             )
-        self.wait_port(host, int(port), "master")
+        self._await_master(host, int(port))
         self._spawn(
             "worker",
             "org.apache.spark.deploy.worker.Worker",
@@ -120,7 +158,11 @@ class SparkNode(EngineNode):
         port, page_port = free_port("127.0.0.1"), free_port("127.0.0.1")
         events = event_folder(order)
         events.mkdir(mode=0o700, parents=True, exist_ok=True)
+        assert self._archive is not None
         settings = server_properties(order, self.sizes, port)
+        if order.nodes > 1:
+            options = self._archive.options("executor", EXECUTOR_HOME)
+            settings["spark.executor.extraJavaOptions"] = options
         if self._has_login():
             settings |= {"spark.ui.enabled": "true", "spark.ui.port": str(page_port)}
             settings |= page_properties(order)
@@ -155,14 +197,22 @@ class SparkNode(EngineNode):
         environment = {
             "JAVA_HOME": str(self._java),
             "SPARK_HOME": str(self._home),
-            "SPARK_CONF_DIR": str(self.order.folder),  # not the settings of this machine's own
+            # not the settings of this machine's own; none, as archives of classes want it
+            "SPARK_CONF_DIR": str(self.order.folder / "settings"),
             "SPARK_LOCAL_IP": "127.0.0.1",  # of web pages; processes talk by their own addresses
             "PYSPARK_PYTHON": str(self._python),
             "PYSPARK_DRIVER_PYTHON": str(self._python),
+            "MALLOC_ARENA_MAX": "2",  # threads share the rests of memory that they give back
         }
-        if name != "server":  # it would also be the heap of the server
+        assert self._archive is not None
+        options = [self._archive.options(name)]
+        if name != "server" or self.order.nodes > 1:  # one node runs its tasks in the server
+            options.append(LIGHT_OPTIONS)
+        if name == "server":
+            environment["SPARK_SUBMIT_OPTS"] = " ".join(options)
+        else:  # it would also be the heap of the server
             environment["SPARK_DAEMON_MEMORY"] = DAEMON_MEMORY
-            environment["SPARK_DAEMON_JAVA_OPTS"] = DAEMON_OPTIONS
+            environment["SPARK_DAEMON_JAVA_OPTS"] = " ".join(options)
         self.spawn(name, [str(self._home / "bin" / "spark-class"), *command], environment)
 
 

@@ -88,6 +88,7 @@ class IntervalRow:
     bounded: bool = False  # its end was not observed: `ended` is the latest possible time
     begun: float | None = None  # when its cluster began to be billed, where that was earlier
     is_last: bool = True  # of its cluster: with it end the billing units
+    surcharge_share: float = 0.0  # of the price, what a managed service takes beside machines
 
     @property
     def cluster_id(self) -> ClusterId:

@@ -31,6 +31,11 @@ CORRECT = (
 SAME_PRICE = "SELECT {} FROM intervals AS other WHERE other.cluster_id = intervals.cluster_id"
 BEGUN_CONDITION = f"({SAME_PRICE.format('min(started)')})"
 IS_LAST = f"NOT EXISTS ({SAME_PRICE.format('1')} AND other.started > intervals.started)"
+# of what a cluster was launched for: later prices, of fewer nodes, have the same share
+SURCHARGE_SHARE = (
+    "ifnull(json_extract(offer, '$.surcharge') * "
+    "ifnull(json_extract(connection, '$.session_nodes'), nodes) / nullif(clusters.price, 0), 0)"
+)
 END_RUNS = (
     "UPDATE runs SET status = 'lost', stage = 'lost', ended = last_beat WHERE cluster = :name "
     "AND status = 'running' AND started >= :created AND session != :session "

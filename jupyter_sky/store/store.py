@@ -35,6 +35,7 @@ from .statements import (
     LIVE_ID,
     OPEN,
     PUT_CLUSTER,
+    SURCHARGE_SHARE,
 )
 
 __all__ = ["ClusterId", "ClusterRow", "IntervalRow", "RunRow", "SpendRow", "Store"]
@@ -325,7 +326,8 @@ class Store(RunRecords):
         sql = (
             "SELECT name AS cluster, created AS cluster_created, notebook, cloud, "
             "intervals.price AS price, started, last_beat, intervals.ended AS ended, price_source, "
-            f"price_date, bounded, {BEGUN_CONDITION} AS begun, {IS_LAST} AS is_last "
+            f"price_date, bounded, {BEGUN_CONDITION} AS begun, {IS_LAST} AS is_last, "
+            f"{SURCHARGE_SHARE} AS surcharge_share "
             "FROM intervals JOIN clusters ON clusters.id = cluster_id "
             f"{CLUSTER_CONDITION} AND ifnull(intervals.ended, 9e99) >= ? ORDER BY started"
         )

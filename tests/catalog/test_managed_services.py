@@ -15,6 +15,7 @@ def test_emr_on_a_machine_whose_surcharge_is_listed(shipped):
     with_emr = only(shipped, service="emr", instance_type="m5.xlarge", region="us-east-1")
     assert with_emr.price == pytest.approx(bare.price + 0.048)
     assert with_emr.service == "emr" and "surcharge" in with_emr.note
+    assert with_emr.surcharge == pytest.approx(0.048) and bare.surcharge == 0
     assert bare.service == "" and bare.packages == ()
 
 
@@ -25,6 +26,7 @@ def test_emr_elsewhere_is_a_quarter_more_even_on_spot(shipped):
     spot = shipped.filter(instance_type="m6g.4xlarge", zone="eu-central-1a", spot=True).offers()
     on_spot = shipped.filter(spot=True, **label).offers()
     assert on_spot[0].price == pytest.approx(spot[0].price + 0.25 * bare.price)
+    assert on_spot[0].surcharge == pytest.approx(0.25 * bare.price)
 
 
 def test_dataproc_by_the_vcpu(shipped):

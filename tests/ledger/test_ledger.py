@@ -33,6 +33,8 @@ def put_cluster(
     at: float = NOON,
     notebook: str = "a.ipynb",
     cloud: str = "aws",
+    offer: dict | None = None,
+    connection: dict | None = None,
 ) -> ClusterRow:
     row = ClusterRow(
         name=name,
@@ -44,9 +46,9 @@ def put_cluster(
         price=price,
         nodes=1,
         resources="",
-        offer={},
+        offer=offer or {},
         machines=[],
-        connection={},
+        connection=connection or {},
         notebook=notebook,
         created=at,
         idle=600.0,
@@ -294,3 +296,24 @@ def test_cell_cost_ignores_the_minimum_billing_time(
     run = put_run(store, "r1", "short", 3.6, NOON + 1, NOON + 6)
     store.end_cluster(store.cluster("short").id, "down", NOON + 10)
     assert Ledger(store).run_usd(run, NOON + HOUR) == pytest.approx(5 * 0.001)
+
+
+def test_the_surcharge_of_a_service_has_a_line_of_its_own(store):
+    # a session counts as one node here, and was launched for three
+    offer, session = {"price": 0.24, "surcharge": 0.048}, {"session_nodes": 3}
+    row = put_cluster(store, "etl", 0.72, cloud="emr", offer=offer, connection=session)
+    put_cluster(store, "train", 1.0, offer={"price": 1.0, "surcharge": 0.0})
+    put_cluster(store, "rack", None, offer={"price": None})
+    store.change_price(row.id, 0.48, NOON + HOUR)  # two nodes are left, of the same kind
+    ledger = Ledger(store)
+    lines = by_name(ledger.summary("cluster", now=NOON + 2 * HOUR))
+    assert lines == {
+        "etl": pytest.approx(0.72 - 0.144 + 0.48 - 0.096),
+        "etl, surcharge of emr": pytest.approx(0.144 + 0.096),
+        "train": 2.0,
+        "rack": None,
+    }
+    whole = ledger.cluster_usd("etl", now=NOON + 2 * HOUR)
+    assert whole == pytest.approx(1.2)
+    assert lines["etl"] + lines["etl, surcharge of emr"] == pytest.approx(whole, abs=1e-12)
+    assert by_name(ledger.summary("cloud", now=NOON + 2 * HOUR))["emr"] == pytest.approx(1.2)

@@ -106,6 +106,16 @@ squares(4) >> pool
     assert ran.result == "[0, 1, 4, 9]", ran
 
 
+def test_pools_use_the_dask_that_runs(dasks: Notebook, data_dir: Path) -> None:
+    before = {process.pid for process in dask_processes(data_dir)}
+    ran = dasks.run("pool.dask.submit(sum, [1, 2]).result(), pool.dask.scheduler.address")
+    assert ran.status == "ok" and ran.result.startswith("(3, 'tls://127.0.0.1:"), ran
+    link = dasks.run("print(pool.dask.dashboard_link)").stdout.strip()
+    assert build_opener(HTTPCookieProcessor()).open(link).status == 200
+    assert {process.pid for process in dask_processes(data_dir)} == before
+    assert dasks.run("%%sky --engine dask\nclient.submit(abs, -7).result()").result == "7"
+
+
 def test_dashboard_wants_the_link(dasks: Notebook) -> None:
     link = dasks.run("%%sky --engine dask\nprint(client.dashboard_link)").stdout.strip()
     plain, __, token = link.partition("/status?token=")

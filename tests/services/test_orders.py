@@ -52,7 +52,7 @@ def test_cluster_is_as_far_as_its_last_node(tmp_path: Path) -> None:
     sent: dict[int, Content] = {}
     reports: dict[int, dict[str, Content]] = {}
     elsewhere = config(tmp_path, elsewhere=[0, 1, 2])
-    cluster = ClusterEngine("spark", elsewhere, sent.__setitem__, lambda: reports)
+    cluster = ClusterEngine("spark", elsewhere, sent.__setitem__, lambda: reports, set)
     assert cluster.request("4.2.0", start=False)["state"] == ""
     assert cluster.request("4.2.0", start=True)["state"] == "starting"
     assert sorted(sent) == [0, 1, 2]
@@ -72,7 +72,7 @@ def test_failure_is_told_and_the_next_request_starts_anew(tmp_path: Path) -> Non
     sent: dict[int, Content] = {}
     reports: dict[int, dict[str, Content]] = {}
     elsewhere = config(tmp_path, elsewhere=[0], nodes=1)
-    cluster = ClusterEngine("spark", elsewhere, sent.__setitem__, lambda: reports)
+    cluster = ClusterEngine("spark", elsewhere, sent.__setitem__, lambda: reports, set)
     cluster.request("4.2.0", start=True)
     failed = {"state": "failed", "detail": "no Java", "serial": sent[0]["serial"]}
     reports[0] = {"spark": failed}
@@ -80,6 +80,31 @@ def test_failure_is_told_and_the_next_request_starts_anew(tmp_path: Path) -> Non
     before = sent[0]
     assert cluster.request("4.2.0", start=True)["state"] == "starting", "an old report counts not"
     assert sent[0]["serial"] == before["serial"] + 1 and sent[0]["token"] != before["token"]
+
+
+def test_nobody_waits_for_a_node_that_is_lost(tmp_path: Path) -> None:
+    """A node is lost before a start of the engine, and returns."""
+    sent: dict[int, Content] = {}
+    reports: dict[int, dict[str, Content]] = {}
+    lost = {2}
+    elsewhere = config(tmp_path, elsewhere=[0, 1, 2])
+    cluster = ClusterEngine(
+        "spark", elsewhere, sent.__setitem__, lambda: reports, lambda: frozenset(lost)
+    )
+    cluster.request("4.2.0", start=True)
+    assert sorted(sent) == [0, 1]
+    serial = sent[0]["serial"]
+    reports.update({rank: {"spark": {"state": "ready", "serial": serial}} for rank in (0, 1)})
+    assert cluster.request("4.2.0", start=True)["state"] == "ready"
+
+    lost.clear()
+    assert cluster.request("4.2.0", start=True)["state"] == "starting", "on the node that is back"
+    assert sent[2]["serial"] == serial and sent[2]["token"] == sent[0]["token"]
+    reports[2] = {"spark": {"state": "ready", "serial": serial}}
+    assert cluster.request("4.2.0", start=True)["state"] == "ready"
+    lost.add(1)
+    reports[1] = {"spark": {"state": "starting", "serial": serial}}
+    assert cluster.request("4.2.0", start=True)["state"] == "ready"
 
 
 @pytest.mark.parametrize(

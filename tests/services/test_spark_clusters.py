@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import HTTPCookieProcessor, build_opener, urlopen
 
 import psutil
 import pytest
@@ -104,6 +106,11 @@ def test_two_machines(hosts: list[SshHost], fresh: Callable[[], Notebook], tmp_p
     assert started.result == "9", started
     wait_until(lambda: set(roles(hosts[1])) == {"worker", "executor"}, "no second executor")
     assert set(roles(hosts[0])) == {"master", "server", "worker", "executor"}
+
+    link = notebook.run("%%sky --engine spark --on 0\nprint(spark.dashboard_link)").stdout.strip()
+    assert build_opener(HTTPCookieProcessor()).open(link).status == 200, "through the tunnel"
+    with pytest.raises(HTTPError):
+        urlopen(link.partition("?")[0])
 
     for process in [*roles(hosts[0]).values(), *roles(hosts[1]).values()]:
         words = [word for word in process.cmdline() if "secret=" in word or "token=" in word]

@@ -187,6 +187,11 @@ class AgentServer:
             if now - self._heard[rank] > QUIET_SECONDS
         )
 
+    @property
+    def lost(self) -> frozenset[int]:
+        """Ranks of nodes that have not been heard of for so long that they are lost."""
+        return frozenset(self._lost)
+
     def newly_lost(self) -> list[int]:
         """Return the nodes that are lost since the last call."""
         now = time.monotonic()

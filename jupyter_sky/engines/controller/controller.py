@@ -377,6 +377,7 @@ class ClusterController:
                 self.config,
                 lambda rank, order: server.send_command(rank, op="data_engine", order=order),
                 lambda: server.data_engines if server else {},
+                lambda: server.lost if server else (),
             )
         return self._data_engines[name].request(content["version"], content["start"])
 

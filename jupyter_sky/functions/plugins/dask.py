@@ -1,25 +1,28 @@
 """Dask on the nodes of a pool: a scheduler on the head, a worker on each, a client here.
 
 They are processes of their own below the engines, so calls and cells go on beside them, and they
-end with the engines. Clients without the certificate of the pool are refused.
+end with the engines. Clients without the certificate of the pool are refused. On a cluster whose
+data engine is Dask, the client is one of that.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ...errors import SkyError
-from ...services.dask_processes import await_removal
+from ...services.dask_processes import await_removal, make_security
+from ...services.orders import page_url
 from ...translation import _, ngettext
-from .dask_node import start_scheduler, start_worker
+from .dask_node import running_dask, start_scheduler, start_worker
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Security
 
     from ..pool import Pool
 
@@ -49,8 +52,7 @@ def client(pool: Pool) -> Client:
     with _starting:
         client = _clients.get(pool)
         if client is not None and _schedulers[client] not in pool.engines.values():
-            with contextlib.suppress(Exception):  # its scheduler is gone with its engine
-                client.close(timeout=2)
+            _disconnect(client)
         if client is None or client.status in ("closed", "closing"):
             _check_here()
             client = _clients[pool] = _start(pool)
@@ -71,10 +73,18 @@ def _check_here() -> None:
 
 
 def _start(pool: Pool) -> Client:
+    """Connect to the Dask of the cluster; without one start scheduler and workers before."""
+    if endpoint := pool.call_on(pool.ranks[0], running_dask).result():
+        made = _connect(pool, endpoint["port"], endpoint["page"], make_security(endpoint))
+        pool.defer(lambda: _disconnect(made))
+        _schedulers[made] = pool.engines[pool.ranks[0]]
+        return made
+    return _start_own(pool)
+
+
+def _start_own(pool: Pool) -> Client:
     """Start the scheduler, then a worker on every node, then connect."""
     from distributed import Security
-
-    from .dask_client import PoolClient
 
     security = Security.temporary()
     secrets = {
@@ -87,25 +97,32 @@ def _start(pool: Pool) -> Client:
     address, port, dashboard = pool.call_on(ranks[0], start_scheduler, order).result()
     pool.facts[_FACT] = (address, secrets)
     _start_workers(pool, ranks)
-    tunnel = pool.cluster.tunnel
-    near = tunnel.forward(port) if tunnel else port
-    shown = (tunnel.forward(dashboard) if tunnel else dashboard) if dashboard else 0
-
-    link = f"http://127.0.0.1:{shown}/status?token={token}" if shown else ""
-    made = PoolClient(
-        f"tls://127.0.0.1:{near}",
-        pool.local_modules,
-        link,
-        security=security,
-        set_as_default=False,
-    )
+    made = _connect(pool, port, (dashboard, token, "/status"), security)
     pool.defer(lambda: _close(made, pool))
-    pool.uses.append(lambda: _tasks(made))
     pool.on_replaced.append(lambda: _complete(pool, made))
     engines = pool.engines
     _workers[made] = {rank: engines[rank] for rank in ranks}
     _schedulers[made] = engines[ranks[0]]
     made.wait_for_workers(len(ranks), timeout=START_SECONDS)
+    return made
+
+
+def _connect(pool: Pool, port: int, page: Sequence[Any], security: Security) -> Client:
+    """Return a client of a scheduler that listens on the head node."""
+    from .dask_client import PoolClient
+
+    tunnel = pool.cluster.tunnel
+    near = tunnel.forward(port) if tunnel else port
+    page_port, token, path = page
+    shown = tunnel.forward(page_port) if tunnel and page_port else page_port
+    made = PoolClient(
+        f"tls://127.0.0.1:{near}",
+        pool.local_modules,
+        page_url(shown, token, path) if shown else "",
+        security=security,
+        set_as_default=False,
+    )
+    pool.uses.append(lambda: _tasks(made))
     return made
 
 
@@ -115,9 +132,9 @@ _FACT = "jupyter_sky.dask"
 def _complete(pool: Pool, known: Any) -> None:
     """Start workers on nodes that have joined since, or have replaced others."""
     with _completing:
-        engines, workers = pool.engines, _workers[known]
-        if _schedulers[known] not in engines.values():
-            return  # gone with its engine; the next client starts another
+        engines, workers = pool.engines, _workers.get(known)
+        if workers is None or _schedulers[known] not in engines.values():
+            return  # not of this pool, or gone with its engine: the next client starts another
         new = [rank for rank in pool.ranks if engines[rank] and workers.get(rank) != engines[rank]]
         _start_workers(pool, new)
         workers.update({rank: engines[rank] for rank in new})
@@ -157,5 +174,9 @@ def _close(known: Any, pool: Pool) -> None:
         thread = threading.Thread(target=shut_down, name="sky-dask-shutdown", daemon=True)
         thread.start()
         thread.join(SHUTDOWN_SECONDS)
-    with contextlib.suppress(Exception):
+    _disconnect(known)
+
+
+def _disconnect(known: Any) -> None:
+    with contextlib.suppress(Exception):  # its scheduler may be gone
         known.close(timeout=2)

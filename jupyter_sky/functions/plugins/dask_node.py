@@ -8,10 +8,21 @@ from typing import Any
 
 from ...engines.controller.agent_server import listen_address
 from ...engines.node.instance import instance_info
+from ...errors import SkyError
+from ...services.cell_variable import read_endpoint
 from ...services.dask_processes import DaskProcess, start_dask
 
 _running: list[DaskProcess] = []
 """They end when the pipe to their standard input is closed, so somebody has to keep it."""
+
+
+def running_dask() -> dict[str, Any] | None:
+    """Return port, dashboard and secret of the Dask of this cluster; None where it has none."""
+    try:
+        __, endpoint = read_endpoint("dask")
+    except SkyError:
+        return None
+    return {**endpoint, "port": int(endpoint["url"].rpartition(":")[2])}
 
 
 def start_scheduler(secrets: dict[str, str]) -> tuple[str, int, int]:
