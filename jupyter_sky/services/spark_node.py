@@ -74,7 +74,8 @@ class SparkNode(EngineNode):
     def start(self) -> Mapping[str, object]:
         """Start the worker of this node, and what the first one has beside it."""
         self._archive = ClassArchive(self._java, self._home, self.order.folder)
-        order, facts = self.order, {"version": self.order.version}
+        order = self.order
+        facts: dict[str, object] = {"version": order.version}
         if order.nodes > 1:
             self._start_worker()
         if order.rank == 0:
