@@ -15,12 +15,12 @@ from jupyter_sky.errors import SkyPermission
 from jupyter_sky.provider.quotas import AccountQuota, QuotaTable
 from jupyter_sky.tracker.account_quotas import KEPT_SECONDS, read_quotas, write_quotas
 from tests.clouds.aws_cases import account_fixture, driver_fixture, ec2_fixture  # noqa: F401
-from tests.clouds.azure_fixtures import arm, azure  # noqa: F401
-from tests.clouds.gcp_fixtures import compute, server  # noqa: F401
 from tests.emulators.arm import Arm
 from tests.emulators.ec2 import Ec2
 from tests.emulators.ec2_account import REGIONS
 from tests.emulators.gce import Compute
+
+pytest_plugins = ["tests.clouds.azure_fixtures", "tests.clouds.gcp_fixtures"]
 
 
 def metric(name: str, limit: float, usage: float = 0.0) -> dict[str, object]:
