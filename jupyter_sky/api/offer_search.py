@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +12,13 @@ from .. import accelerators
 from ..catalog.catalog import Catalog
 from ..catalog.loader import load
 from ..catalog.nearest_offers import find_nearest
-from ..errors import SkyUsageError
+from ..catalog.seen_prices import SeenPrices
+from ..errors import SkyStoreError, SkyUsageError
 from ..resources import Resources, format_option
 from ..translation import _
 
 if TYPE_CHECKING:
+    from ..catalog.selection import Selection
     from ..widgets.offers import Offers
 
 
@@ -47,7 +51,21 @@ def search(
     found = catalog.filter(need, by=by, flagged=flagged)
     if not len(found) and not len(catalog.filter(need, by=by, flagged=True)):
         raise no_offer(need, find_nearest(catalog, need))
-    return Offers(found, need.command_line(), limit, catalog.problems)
+    return Offers(_with_seen_prices(found, need), need.command_line(), limit, catalog.problems)
+
+
+def _with_seen_prices(found: Selection, need: Resources) -> Selection:
+    """Return offers with the spot prices that the tracker has seen since the catalog was made."""
+    from .. import tracker
+
+    with suppress(SkyStoreError):  # what is remembered helps; it is not needed
+        prices = tracker.current().prices(time.time())
+        if prices and found.spot.any():
+            priced = found.with_seen_prices(SeenPrices(found.catalog, prices))
+            if need.max_hourly_cost is None:
+                return priced
+            return priced.where(~(priced.price * need.nodes > need.max_hourly_cost))
+    return found
 
 
 def build_request(

@@ -41,7 +41,7 @@ class BurstPolicy:
     Examples
     --------
     >>> parse_burst("spot<=2/h after 10m").describe()
-    'own machines first, then spot machines up to $2/h, when the wait is longer than 10 min'
+    'own machines first, then spot machines up to $2/h, when the wait is longer than 10:00'
     """
 
     market: Market = "any"

@@ -6,22 +6,20 @@ offers (this machine, clusters that are up, those of a test) stand beside them i
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..catalog.seen_prices import SEEN, SeenPrices
 from ..offers import Offer
 from ..preemption.priors import ON_DEMAND, spot_lifetimes
 from ..preemption.recomputation import Lives
 from ..resources import Resources
 from ..tracker.estimates import preempted_share
 from ..tracker.observations import quota_family
-from ..tracker.records import SEEN
 from .solver.problem import Flags, Floats, Ints
 from .transfers import Site, site_of
 
@@ -322,40 +320,13 @@ class Market:
 
     def _apply_observed_prices(self, pool: OfferPool) -> OfferPool:
         """Return spot prices last seen, where these are newer than the catalog's."""
-        table, (known, usd, days) = self.catalog.offers, self._seen_prices
-        if not len(known):
-            return pool
-        types = len(table.categories("instance_type")) + 1
-        key = pool.site * types + table.values("instance_type")[pool.row]
-        at = np.minimum(np.searchsorted(known, key), len(known) - 1)
-        dates = np.array(table.categories("spot_date"))[table.values("spot_date")[pool.row]]
-        newer = pool.spot & (known[at] == key) & (dates <= days[at])
-        return replace(pool, price=np.where(newer, usd[at], pool.price))
+        usd, __ = self._seen.newer(pool.row, pool.spot)
+        return replace(pool, price=np.where(np.isnan(usd), pool.price, usd))
 
     @cached_property
-    def _seen_prices(self) -> tuple[Ints, Floats, np.ndarray]:
-        """Spot prices that were seen: sorted keys of site and type, USD/h, and dates."""
-        table, found = self.catalog.offers, dict[int, tuple[float, str]]()
-        types = len(table.categories("instance_type")) + 1
-        in_region: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        for index, (cloud, region, __) in enumerate(self.sites):
-            in_region[cloud, region].append(index)
-        # the price of a region holds in its zones, unless one was seen there
-        for place, seen in sorted(self.prices.items(), key=lambda item: item[0].zone):
-            kind = table.code("instance_type", place.instance_type)
-            site = self.at.get((place.cloud, place.region, place.zone))
-            sites = [] if site is None else [site]
-            if not place.zone:
-                sites = in_region.get((place.cloud, place.region), [])
-            for each in sites if kind >= 0 else ():
-                found[each * types + kind] = seen.usd, _format_date(seen.at)
-        keys = sorted(found)
-        values = [found[key] for key in keys]
-        return (
-            np.array(keys, np.int64),
-            np.array([usd for usd, __ in values]),
-            np.array([day for __, day in values], dtype=str),
-        )
+    def _seen(self) -> SeenPrices:
+        """Spot prices that the tracker has seen, by rows of the catalog."""
+        return SeenPrices(self.catalog, self.prices)
 
     # -- offers behind the numbers ----------------------------------------------------------------
 
@@ -391,13 +362,10 @@ class Market:
         found = self._offers(rows, spot, price, service, pool.services)
         if service >= 0 or not found.spot or not self.prices:
             return found
-        from ..tracker import Place
-
-        place = Place.of(found)
-        seen = self.prices.get(place) or self.prices.get(replace(place, zone=""))
-        if seen is None or seen.usd != found.price or _format_date(seen.at) < found.date:
+        usd, day = (values[0] for values in self._seen.newer(rows, spot))
+        if np.isnan(usd) or usd != found.price:
             return found
-        return replace(found, source=SEEN, date=_format_date(seen.at))
+        return replace(found, source=SEEN, date=str(day))
 
     def _offers(self, rows, spot, price=None, service: int = -1, services=()) -> Offer:
         from ..catalog import Selection
@@ -406,10 +374,6 @@ class Market:
             price = np.full(len(rows), np.nan)
         which = np.array([service], np.int16) if service >= 0 else None
         return Selection(self.catalog, rows, spot, price, "price", which, services).offers()[0]
-
-
-def _format_date(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
 def _join_pools(parts: list[OfferPool], several: bool) -> OfferPool:

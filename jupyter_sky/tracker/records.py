@@ -25,8 +25,6 @@ from .knowledge import Bands, Knowledge, no_bands
 from .observations import Observation, Place, check_observation
 from .transfer_rates import KEPT_SECONDS, TransferObservation, TransferRates
 
-SEEN = "seen by the tracker"
-"""Source of an offer whose price the tracker has seen."""
 FRESH_SECONDS = 1.0
 """Time for which knowledge is reused when nothing new was seen."""
 
@@ -267,7 +265,7 @@ def _with_price(offer: Offer, seen: Price | None) -> Offer:
     day = datetime.fromtimestamp(seen.at, UTC).date().isoformat()
     if offer.price is not None and offer.date > day:
         return offer
-    return replace(offer, price=seen.usd, source=SEEN, date=day)
+    return replace(offer, price=seen.usd, source="seen by the tracker", date=day)
 
 
 def _statement(seen: Observation) -> Statement:
