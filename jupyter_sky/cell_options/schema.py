@@ -170,7 +170,7 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
             *("--retry-until-up", ""),
         ),
         (
-            *("--burst", "POLICY", "Rent when own machines are busy for longer."),
+            *("--burst", "POLICY", "Rent when own machines are busy."),
             *('--burst "spot<=2/h after 10m"', ""),
         ),
         (
