@@ -140,19 +140,23 @@ def quota_notes(
     """
     notes: list[str] = []
     for one, planned in zip(priced, planned_usd, strict=True):
-        demands = builder.offer_demands(one.spec)
-        bits = [bit for bit, each in enumerate(demands) if isinstance(each, WithinQuotas)]
-        if not bits:
+        limits = {
+            1 << bit: demand
+            for bit, demand in enumerate(builder.offer_demands(one.spec))
+            if isinstance(demand, WithinQuotas)
+        }
+        if not limits:
             continue
         refused = builder.find_refusals(one)
         usd: Floats = one.own_usd()
         cheaper = (refused != 0) & np.isfinite(usd) & (usd < planned - 1e-9)
-        cheaper &= (refused & ~np.int64(sum(1 << bit for bit in bits))) == 0
+        cheaper &= (refused & ~np.int64(sum(limits))) == 0
         left_out = np.flatnonzero(cheaper)
         if not len(left_out):
             continue
-        best = builder.market.offer(one.pool, int(left_out[np.argmin(usd[left_out])]))
-        demand = next(d for d in (demands[bit] for bit in bits) if d.explain(best)[0])
+        row = int(left_out[np.argmin(usd[left_out])])
+        best = builder.market.offer(one.pool, row)
+        demand = next(each for bit, each in limits.items() if refused[row] & bit)
         said, raise_it = demand.explain(best)
         text = ngettext(
             "left out, though cheaper: {said}; {raise_it}",

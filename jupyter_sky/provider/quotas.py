@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from ..quantities import format_vcpus
-from ..translation import _
+from ..translation import _, ngettext
 
 QuotaUnit = Literal["vcpus", "gpus"]
 
@@ -73,7 +73,7 @@ def format_amount(unit: QuotaUnit, count: float) -> str:
     """
     if unit == "vcpus":
         return format_vcpus(count)
-    return _("{count:g} GPU").format(count=count) if count == 1 else f"{count:g} GPUs"
+    return ngettext("{count:g} GPU", "{count:g} GPUs", 1 if count == 1 else 2).format(count=count)
 
 
 class QuotaTable:

@@ -73,6 +73,7 @@ def fields(draw) -> Fields:
     exclusive = (("spot", "on_demand"), ("auto", "no_auto"), ("bg", "name"))
     assume(not any(set(pair) <= set(keys) for pair in exclusive))
     assume("allow_failures" not in keys or "map" in keys)
+    assume(not {"service", "engine"} <= set(keys))  # a service is Spark's, whatever is drawn
     values = {}
     for key in keys:
         kind = BY_DEST[key].kind
