@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from .. import clouds
+from ..catalog import files, loader
 from ..catalog.refresh import coverage
 from ..catalog.refresh.runner import refresh, sources
 from ..catalog.refresh.source import PriceSource, SpotPriceSource
@@ -60,27 +61,36 @@ def _is_public(source: PriceSource) -> bool:
     return True
 
 
-def add_catalog_ages(readings: Mapping[Subject, Reading], folder: Path) -> dict[Subject, Reading]:
-    """Return the readings with refreshes of the catalog that the user has asked for.
+def add_catalog_ages(
+    readings: Mapping[Subject, Reading], folder: Path, base: Path | None = None
+) -> dict[Subject, Reading]:
+    """Return the readings with the ages of what ships, and of refreshes that were asked for.
 
     Parameters
     ----------
     folder
         The data directory.
+    base
+        Directory of the catalog that ships, unless it is the package's own.
     """
     found = dict(readings)
-    for meta in coverage.read_refreshed(folder / "catalog"):
-        subject = Subject(CATALOG, meta.part)
+    shipped = files.parts(base or loader.shipped_directory())
+    for meta in (*shipped, *coverage.read_refreshed(folder / "catalog")):
         built = _unix_seconds(meta.built)
-        last = found.get(subject, Reading())
-        if built > last.done:
-            failures = last.failures if last.tried > built else 0
-            found[subject] = replace(last, done=built, failures=failures)
+        for cloud in meta.clouds:
+            subject = Subject(CATALOG, cloud)
+            last = found.get(subject, Reading())
+            if built > last.done:
+                failures = last.failures if last.tried > built else 0
+                found[subject] = replace(last, done=built, failures=failures)
     return found
 
 
 def read_subject(
-    subject: Subject, folder: Path, known: Mapping[str, PriceSource] | None = None
+    subject: Subject,
+    folder: Path,
+    known: Mapping[str, PriceSource] | None = None,
+    base: Path | None = None,
 ) -> str:
     """Read something from its cloud and keep it; return what has come in a sentence.
 
@@ -90,6 +100,8 @@ def read_subject(
         The data directory.
     known
         Price sources by cloud, all unless given.
+    base
+        Directory of the catalog that ships, unless it is the package's own.
 
     Raises
     ------
@@ -99,16 +111,16 @@ def read_subject(
     assert subject.kind in PERIODS
     all_sources = sources() if known is None else dict(known)
     if subject.kind == SPOT_PRICES:
-        return _read_spot_prices(subject.cloud, folder, all_sources[subject.cloud])
+        return _read_spot_prices(subject.cloud, folder, all_sources[subject.cloud], base)
     if subject.kind == QUOTAS:
         quotas = clouds.cloud_provider(subject.cloud).list_quotas()
         write_quotas(folder, subject.cloud, quotas, time.time())
         return _("{cloud}: {count} quotas").format(cloud=subject.cloud, count=len(quotas))
-    return _refresh_catalog(subject.cloud, folder, all_sources)
+    return _refresh_catalog(subject.cloud, folder, all_sources, base)
 
 
-def _read_spot_prices(cloud: str, folder: Path, source: PriceSource) -> str:
-    prices = read_spot_prices(cloud, folder, source=source)
+def _read_spot_prices(cloud: str, folder: Path, source: PriceSource, base: Path | None) -> str:
+    prices = read_spot_prices(cloud, folder, base=base, source=source)
     if not prices:
         raise SkyRefreshError(_("{cloud}: not one spot price came back").format(cloud=cloud))
     places = {
@@ -124,8 +136,10 @@ def _read_spot_prices(cloud: str, folder: Path, source: PriceSource) -> str:
     )
 
 
-def _refresh_catalog(cloud: str, folder: Path, known: Mapping[str, PriceSource]) -> str:
-    (outcome,) = refresh([cloud], directory=folder, known=known, quiet=True)
+def _refresh_catalog(
+    cloud: str, folder: Path, known: Mapping[str, PriceSource], base: Path | None
+) -> str:
+    (outcome,) = refresh([cloud], directory=folder, base=base, known=known, quiet=True)
     if outcome.error is not None:
         raise outcome.error
     changes = outcome.diff

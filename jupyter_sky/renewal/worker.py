@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from ..catalog.refresh.source import PriceSource
@@ -22,7 +23,11 @@ from .subjects import add_catalog_ages, find_subjects, read_subject
 _NICENESS = 10
 
 
-def renew(folder: Path, known: Mapping[str, PriceSource] | None = None) -> dict[Subject, Reading]:
+def renew(
+    folder: Path,
+    known: Mapping[str, PriceSource] | None = None,
+    base: Path | None = None,
+) -> dict[Subject, Reading]:
     """Read what is due, unless another process does; return the attempts made.
 
     Parameters
@@ -31,25 +36,28 @@ def renew(folder: Path, known: Mapping[str, PriceSource] | None = None) -> dict[
         The data directory.
     known
         Price sources by cloud, all unless given.
+    base
+        Directory of the catalog that ships, unless it is the package's own.
     """
     made: dict[Subject, Reading] = {}
     with only_reader(folder) as is_only:
         if not is_only:
             return made
-        readings = add_catalog_ages(read_log(folder), folder)
+        readings = add_catalog_ages(read_log(folder), folder, base)
         for subject in find_due(find_subjects(known), readings, time.time()):
-            made[subject] = _attempt(subject, readings.get(subject, Reading()), folder, known)
+            last = readings.get(subject, Reading())
+            made[subject] = _attempt(
+                subject, last, partial(read_subject, subject, folder, known, base)
+            )
             readings[subject] = made[subject]
             write_log(folder, readings)
     return made
 
 
-def _attempt(
-    subject: Subject, last: Reading, folder: Path, known: Mapping[str, PriceSource] | None
-) -> Reading:
+def _attempt(subject: Subject, last: Reading, read: Callable[[], str]) -> Reading:
     """Read one subject; whatever goes wrong is noted, and the others are read all the same."""
     try:
-        text = read_subject(subject, folder, known)
+        text = read()
     except SkyError as error:
         return Reading(time.time(), last.done, last.failures + 1, error.message.splitlines()[0])
     except Exception as error:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,10 +15,12 @@ from jupyter_sky.catalog.refresh.aws import AwsPrices
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.renewal.background import BackgroundRenewal
 from jupyter_sky.renewal.log import only_reader, read_log, write_log
+from jupyter_sky.renewal.report import renewal_table
 from jupyter_sky.renewal.schedule import CATALOG, QUOTAS, SPOT_PRICES, Reading, Subject
 from jupyter_sky.renewal.subjects import find_subjects
 from jupyter_sky.renewal.worker import main, renew
 from jupyter_sky.tracker import Place
+from tests.catalog.refresh.test_aws import at, world
 from tests.emulators.aws import AwsEmulator
 from tests.renewal.conftest import spot
 
@@ -85,12 +90,11 @@ def test_another_process_that_reads_is_left_alone(
     assert aws.requests == []
 
 
-@pytest.mark.parametrize("kind", ["refuse"])
 def test_refusals_are_noted_and_tried_later(
-    aws: AwsEmulator, source: AwsPrices, data: Path, kind: str
+    aws: AwsEmulator, source: AwsPrices, data: Path
 ) -> None:
     only_prices(data)
-    aws.trouble("DescribeSpotPriceHistory", kind, times=99)
+    aws.trouble("DescribeSpotPriceHistory", "refuse", times=99)
     made = renew(data, {"aws": source})[PRICES]
     assert made.failures == 1 and made.done == 0.0 and "not authorized" in made.text
     assert renew(data, {"aws": source}) == {}, "not again at once"
@@ -106,6 +110,65 @@ def test_prices_of_before_stay_where_a_list_is_empty(
     only_prices(data, age=3700.0)
     assert renew(data, {"aws": source})[PRICES].failures == 1
     assert sky.tracker.price(EAST).usd == 0.4012
+
+
+def test_plans_and_offers_use_the_newer_price_and_say_so(
+    aws: AwsEmulator, source: AwsPrices, data: Path
+) -> None:
+    aws.spot["us-east-1"] = [spot("g5.xlarge", "us-east-1b", "0.0123")]
+    asked = {"instance_type": "g5.xlarge", "cloud": "aws", "spot": True}
+    (before,) = sky.offers(**asked, limit=1).head(1)
+    only_prices(data)
+    renew(data, {"aws": source})
+    today = datetime.now(UTC).date().isoformat()
+    (offer,) = sky.offers(**asked).head(1)
+    assert (offer.price, offer.zone, offer.date) == (0.0123, "us-east-1b", today)
+    assert offer.source == "seen by the tracker" != before.source
+    text = str(sky.offers(**asked))
+    assert "seen by the tracker" in text and "days old" in text
+    frame = sky.offers(**asked).to_pandas()
+    assert frame.usd_h[0] == 0.0123 and frame.price_from[0] == "seen by the tracker"
+    assert frame.price_day[0] == today and frame.age_days[0] == 0
+    assert frame.age_days.max() > 30, "those of the catalog are older"
+    planned = sky.plan(sky.Resources.parse(**asked))
+    (task,) = planned.tasks
+    assert (task.offer.price, task.offer.source) == (0.0123, "seen by the tracker")
+    assert re.search(r"prices: .*seen by the tracker, .*, of today", str(planned))
+    dear = sky.offers(**asked, max_hourly_cost=0.01)
+    assert not len(dear)
+
+
+def test_catalog_refreshes_when_it_is_older_than_a_week(data: Path, tmp_path: Path) -> None:
+    cloud, base = world(), tmp_path / "shipped"
+    try:
+        source = at(cloud)
+        now = time.time()
+        data.mkdir()
+        fresh = {Subject(kind, "aws"): Reading(now, now) for kind in (SPOT_PRICES, QUOTAS)}
+        write_log(data, fresh)
+        made = renew(data, {"aws": source}, base)
+        assert list(made) == [Subject(CATALOG, "aws")]
+        (reading,) = made.values()
+        assert reading.text.startswith("catalog refreshed: aws has 6 priced offers, "), reading
+        asked = len(cloud.requests)
+        assert renew(data, {"aws": source}, base) == {} and len(cloud.requests) == asked
+        write_log(data, fresh)  # as after a refresh by hand
+        assert renew(data, {"aws": source}, base) == {}
+        (path,) = (data / "catalog").glob("aws.json")
+        meta = json.loads(path.read_text())
+        path.write_text(json.dumps(meta | {"built": "2026-01-01T00:00:00+00:00"}))
+        assert list(renew(data, {"aws": source}, base)) == [Subject(CATALOG, "aws")]
+    finally:
+        cloud.close()
+
+
+def test_report_says_what_was_read_and_what_comes_next(data: Path) -> None:
+    only_prices(data, age=60.0)
+    rows = {row[1]: row for row in renewal_table()}
+    assert rows["spot prices"][0] == "aws" and rows["spot prices"][2].endswith(" ago")
+    assert rows["catalog"][2].endswith(" ago")
+    Sky.load().renew = False
+    assert "Sky.renew is off" in str(renewal_table())
 
 
 def test_nothing_is_read_when_it_is_switched_off(
