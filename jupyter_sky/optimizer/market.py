@@ -236,7 +236,9 @@ class Market:
         return self._pools[needs]
 
     def _of_catalog(self, need: Resources, index: int) -> OfferPool:
-        found = self.catalog.filter(need)
+        # a price that was seen may keep a limit that the listed one does not
+        limit = None if self.prices and not need.service else need.max_hourly_cost
+        found = self.catalog.filter(replace(need, max_hourly_cost=limit))
         priced = np.flatnonzero(~np.isnan(found.price))
         rows, spot = found.rows[priced], found.spot[priced]
         tie = self.catalog.offers.tie

@@ -13,6 +13,7 @@ import pytest
 import jupyter_sky as sky
 from jupyter_sky.catalog.refresh.aws import AwsPrices
 from jupyter_sky.config.settings import Sky
+from jupyter_sky.errors import SkyNoOffer
 from jupyter_sky.renewal.background import BackgroundRenewal
 from jupyter_sky.renewal.log import only_reader, read_log, write_log
 from jupyter_sky.renewal.report import renewal_table
@@ -134,8 +135,11 @@ def test_plans_and_offers_use_the_newer_price_and_say_so(
     (task,) = planned.tasks
     assert (task.offer.price, task.offer.source) == (0.0123, "seen by the tracker")
     assert re.search(r"prices: .*seen by the tracker, .*, of today", str(planned))
-    dear = sky.offers(**asked, max_hourly_cost=0.01)
-    assert not len(dear)
+    limited = {**asked, "max_hourly_cost": 0.02}
+    assert [each.price for each in sky.offers(**limited)] == [0.0123], "listed prices are above it"
+    assert sky.plan(sky.Resources.parse(**limited)).tasks[0].offer == task.offer
+    with pytest.raises(SkyNoOffer):
+        sky.offers(**{**asked, "max_hourly_cost": 0.01})
 
 
 def test_catalog_refreshes_when_it_is_older_than_a_week(data: Path, tmp_path: Path) -> None:
