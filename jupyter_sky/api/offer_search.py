@@ -13,7 +13,7 @@ from .. import accelerators
 from ..catalog.catalog import Catalog
 from ..catalog.loader import load
 from ..catalog.nearest_offers import find_nearest
-from ..catalog.seen_prices import SeenPrices
+from ..catalog.seen_prices import get_seen_prices
 from ..errors import SkyStoreError, SkyUsageError
 from ..resources import Resources, format_option
 from ..translation import _
@@ -66,7 +66,7 @@ def _filter(catalog: Catalog, need: Resources, by: By, flagged: bool) -> Selecti
         return catalog.filter(need, by=by, flagged=flagged)
     # a price that was seen may keep a limit that the listed one does not, and the other way round
     whole = catalog.filter(replace(need, max_hourly_cost=None), by=by, flagged=flagged)
-    found = whole.with_seen_prices(SeenPrices(catalog, prices))
+    found = whole.with_seen_prices(get_seen_prices(catalog, prices))
     if need.max_hourly_cost is None:
         return found
     return found.where(found.price * need.nodes <= need.max_hourly_cost)

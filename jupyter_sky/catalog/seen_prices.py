@@ -80,6 +80,16 @@ class SeenPrices:
         return ((cloud * regions + region) * zones + zone) * kinds + kind
 
 
+_last: list[tuple[CatalogTables, Mapping[Place, Price], SeenPrices]] = []
+
+
+def get_seen_prices(catalog: CatalogTables, prices: Mapping[Place, Price]) -> SeenPrices:
+    """Return prices by rows of a catalog; those of the last objects are kept."""
+    if not _last or _last[0][0] is not catalog or _last[0][1] is not prices:
+        _last[:] = [(catalog, prices, SeenPrices(catalog, prices))]
+    return _last[0][2]
+
+
 def format_day(at: float) -> str:
     """Return the day of a time [unix s], as YYYY-MM-DD."""
     return datetime.fromtimestamp(at, UTC).date().isoformat()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..catalog.seen_prices import SEEN, SeenPrices
+from ..catalog.seen_prices import SEEN, SeenPrices, get_seen_prices
 from ..offers import Offer
 from ..preemption.priors import ON_DEMAND, spot_lifetimes
 from ..preemption.recomputation import Lives
@@ -328,7 +328,7 @@ class Market:
     @cached_property
     def _seen(self) -> SeenPrices:
         """Spot prices that the tracker has seen, by rows of the catalog."""
-        return SeenPrices(self.catalog, self.prices)
+        return get_seen_prices(self.catalog, self.prices)
 
     # -- offers behind the numbers ----------------------------------------------------------------
 

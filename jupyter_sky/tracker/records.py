@@ -36,6 +36,7 @@ _PRICES = "cloud, region, zone, instance_type, max(at) AS at, usd FROM spot_pric
 _SAME_PRICE = "cloud = ? AND region = ? AND zone = ? AND instance_type = ? AND at = ?"
 _BATCH = 500
 """Prices in one transaction: a cell that writes meanwhile waits for no more than these."""
+_MARK = "count(*), max(at), total(at), total(usd)"
 _BY_PLACE = "GROUP BY cloud, region, instance_type, zone"
 
 
@@ -70,6 +71,7 @@ class Tracker:
         self._lock = threading.RLock()
         self._read: tuple[tuple[int, int], tuple[Observation, ...]] | None = None
         self._known: Knowledge | None = None
+        self._prices: tuple[tuple[Any, ...], dict[Place, Price]] | None = None
         self._writes = 0
         self._compact_at = 0.0
 
@@ -223,9 +225,20 @@ class Tracker:
         return _find_price(place, {_place(row): _price(row) for row in self._db.read(sql, values)})
 
     def prices(self, now: float) -> dict[Place, Price]:
-        """Return the last spot price of every place where one was seen."""
-        rows = self._db.read(f"SELECT {_PRICES} {_BY_PLACE}", (now,))
-        return {_place(row): _price(row) for row in rows}
+        """Return the last spot price of every place where one was seen.
+
+        The same object as long as none is added; there may be tens of thousands.
+        """
+        with self._lock:
+            mark = tuple(self._db.read(f"SELECT {_MARK} FROM spot_prices")[0])
+            is_all = (mark[1] or 0.0) <= now
+            if is_all and self._prices is not None and self._prices[0] == mark:
+                return self._prices[1]
+            rows = self._db.read(f"SELECT {_PRICES} {_BY_PLACE}", (now,))
+            found = {_place(row): _price(row) for row in rows}
+            if is_all:
+                self._prices = mark, found
+            return found
 
     def priced(self, offers: Iterable[Offer], now: float) -> list[Offer]:
         """Return offers with the spot prices last seen, where these are newer than their own."""
