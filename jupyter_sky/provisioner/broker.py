@@ -27,7 +27,7 @@ from ..resources import Resources, format_duration
 from ..tracker.blocks import block_seconds, make_scope
 from ..translation import _
 from . import Report, cause_of, refusal_scope
-from .own_queue import await_own_slots
+from .own_queue import await_own_slots, clear_own_blocks
 from .placement import Decision, decide_placement
 
 RETRY_SECONDS = (5.0, 300.0)
@@ -126,6 +126,8 @@ def place(
     attempts: list[Attempt] = []
     report("placing", "")
     decide = partial(decide_placement, need, allocation, burst=burst, **settings)
+    if burst is not None:
+        clear_own_blocks(need)
     decision = decide()
     if burst is not None:
         decision = await_own_slots(decision, burst, report)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import clouds
+from .. import clouds, tracker
 from ..cell_options.burst import BurstPolicy
 from ..config.settings import Sky
-from ..errors import SkyNoOffer
+from ..errors import SkyNoOffer, SkyStoreError
 from ..offers import Offer
 from ..resources import Resources
 from ..store.store import RunRow, Store
 from .burst import BurstDecision, OwnQueue, SlotHolder, decide_burst
+from .placement import Decision, on_premises_candidates
 
 if TYPE_CHECKING:
     from . import Report
-    from .placement import Decision
 
 ASK_SECONDS = 10.0
 """Period at which own machines are asked for free slots while one waits for them."""
@@ -65,6 +66,15 @@ def await_own_slots(decision: Decision, policy: BurstPolicy, report: Report) -> 
             report("placing", verdict.text)
             time.sleep(0.1)
     return decision
+
+
+def clear_own_blocks(need: Resources) -> None:
+    """Let own machines be asked again that had no free slot lately: they say themselves if so."""
+    with suppress(SkyStoreError):  # the tracker helps; it is not needed
+        for offer in on_premises_candidates(need)[0]:
+            block = tracker.block(offer)
+            if block is not None and block.cause == "capacity":
+                tracker.observe("cleared", block.place, cause=block.cause)
 
 
 def decide_now(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_sky import tracker
 from jupyter_sky.cell_options.burst import BurstPolicy, parse_burst
 from jupyter_sky.cell_options.parsing import parse_cell_line
 from jupyter_sky.clouds import LaunchRequest, get
@@ -196,6 +197,16 @@ def test_a_busy_pool_bursts_within_the_limits_of_the_policy(pool: SshHost) -> No
     of_settings = replace(at_once, is_of_cell=False)
     stages = decide_placement(NEED, burst=of_settings)
     assert stages.later == (), "a setting does not go beyond --cloud ssh"
+
+
+@pytest.mark.slow
+@needs_ssh
+def test_a_refusal_of_before_does_not_count_where_a_slot_is_free(pool: SshHost) -> None:
+    (offer,) = get("ssh").offers(NEED)  # type: ignore[attr-defined]
+    tracker.observe("refused", offer, cause="capacity", why="its slot is taken")
+    assert tracker.block(offer) is not None
+    placed = broker.place(NEED, lambda offer: offer, lambda *_: None, burst=POLICY)
+    assert placed.result.cloud == "ssh" and tracker.block(offer) is None
 
 
 @pytest.mark.slow
