@@ -28,7 +28,7 @@ SCRIPTS = (".py", ".sh")
 TASK_FILES = (".yaml", ".yml")
 _OPTIONS = (
     "cluster on engine max_cost timeout idle pip env sync data mount out output name "
-    "retry_until_up recover checkpoint dry_run yes untrusted"
+    "retry_until_up burst recover checkpoint dry_run yes untrusted"
 ).split()
 """Options of a cell that a command may have, beside those of its resources."""
 

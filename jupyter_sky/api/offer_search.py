@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +13,13 @@ from .. import accelerators
 from ..catalog.catalog import Catalog
 from ..catalog.loader import load
 from ..catalog.nearest_offers import find_nearest
-from ..errors import SkyUsageError
+from ..catalog.seen_prices import get_seen_prices
+from ..errors import SkyStoreError, SkyUsageError
 from ..resources import Resources, format_option
 from ..translation import _
 
 if TYPE_CHECKING:
+    from ..catalog.selection import By, Selection
     from ..widgets.offers import Offers
 
 
@@ -43,11 +48,28 @@ def search(
                 names=", ".join(catalog.names("cloud"))
             ),
         )
-    by = "gpu_price" if need.gpu or need.gpu_memory else "price"
-    found = catalog.filter(need, by=by, flagged=flagged)
+    by: By = "gpu_price" if need.gpu or need.gpu_memory else "price"
+    found = _filter(catalog, need, by, flagged)
     if not len(found) and not len(catalog.filter(need, by=by, flagged=True)):
         raise no_offer(need, find_nearest(catalog, need))
     return Offers(found, need.command_line(), limit, catalog.problems)
+
+
+def _filter(catalog: Catalog, need: Resources, by: By, flagged: bool) -> Selection:
+    """Return offers with the spot prices that the tracker has seen since the catalog was made."""
+    from .. import tracker
+
+    prices = {}
+    with suppress(SkyStoreError):  # what is remembered helps; it is not needed
+        prices = tracker.current().prices(time.time())
+    if not prices or need.service or need.spot is False:
+        return catalog.filter(need, by=by, flagged=flagged)
+    # a price that was seen may keep a limit that the listed one does not, and the other way round
+    whole = catalog.filter(replace(need, max_hourly_cost=None), by=by, flagged=flagged)
+    found = whole.with_seen_prices(get_seen_prices(catalog, prices))
+    if need.max_hourly_cost is None:
+        return found
+    return found.where(found.price * need.nodes <= need.max_hourly_cost)
 
 
 def build_request(

@@ -128,7 +128,7 @@ def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
     from ..dag.dag import Dag
     from ..dag.task import Task
     from ..executor.measured_data import take_measured_sizes
-    from ..executor.request import apply_settings
+    from ..executor.request import apply_settings, configured_burst
     from ..optimizer.objectives import MARKET_SETTINGS, parse_request
     from ..optimizer.planner import plan as decide
     from ..provisioner.preview import launch_obstacle_notes, preview_plan, with_alternatives
@@ -146,7 +146,7 @@ def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
     if minimize != "cost":
         limits["minimize"] = minimize
     need = apply_settings(request, Sky.load())
-    found, obstacles = preview_plan(need, **limits)
+    found, obstacles = preview_plan(need, configured_burst(Sky.load()), **limits)
     if (
         len(found.alternatives()) < SHORT_LIST
     ):  # such as this machine, beside which there is nothing

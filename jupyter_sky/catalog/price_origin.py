@@ -8,7 +8,8 @@ from datetime import date
 
 from ..offers import LIVE
 from ..provider.facts import BUILT_IN
-from ..translation import _
+from ..translation import _, ngettext
+from .regions import days_since
 
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 _DATE = re.compile(r"(\d{4})(?:-(\d{2}))?(?:-(\d{2}))?")
@@ -29,19 +30,32 @@ class PriceOrigin:
         All sources in words; empty where `short` says as much.
     publishers : tuple of str
         Clouds that published the price, as `short` names them.
+    age : str
+        How old the price is, in words; empty where its day is not known.
     """
 
     short: str
     detail: str = ""
     publishers: tuple[str, ...] = ()
+    age: str = ""
 
     @property
     def text(self) -> str:
-        """Publisher, date and all sources in a line."""
-        return f"{self.short} ({self.detail})" if self.detail else self.short
+        """Publisher, date, age and all sources in a line."""
+        return f"{self.aged} ({self.detail})" if self.detail else self.aged
+
+    @property
+    def aged(self) -> str:
+        """Publisher, date and age."""
+        return ", ".join(filter(None, (self.short, self.age)))
+
+    @property
+    def tooltip(self) -> str:
+        """Age and all sources, for a place that shows `short`."""
+        return "; ".join(filter(None, (self.age, self.detail)))
 
 
-def describe_origin(source: str, day: str) -> PriceOrigin:
+def describe_origin(source: str, day: str, today: date | None = None) -> PriceOrigin:
     """Return the origin of a price in words.
 
     Parameters
@@ -50,19 +64,22 @@ def describe_origin(source: str, day: str) -> PriceOrigin:
         Sources as the catalog names them, joined by ``+`` or a comma.
     day : str
         Date of the price as YYYY-MM-DD, shortened if the day is not known.
+    today : date, optional
+        Day from which its age is counted; the present unless given.
 
     Examples
     --------
-    >>> describe_origin("vantage-aws-price-list-2026-07+moto-5.2.5-offerings", "2026-07-05").text
-    'AWS, 5 Jul 2026 (Vantage AWS price list, Jul 2026; moto 5.2.5 offerings)'
+    >>> describe_origin("vantage-aws-price-list-2026-07", "2026-07-05", date(2026, 7, 9)).text
+    'AWS, 5 Jul 2026, 4 days old (Vantage AWS price list, Jul 2026)'
     >>> describe_origin("runpod-live", "").short
     'RunPod, live'
     >>> describe_origin("this machine", "").short
     'this machine'
     """
     names = [name for name in re.split(r", |\+", source) if name]
+    age = format_age(day, today)
     if not names:
-        return PriceOrigin(format_date(day) if day else "")
+        return PriceOrigin(format_date(day) if day else "", age=age)
     if names == ["this machine"]:
         return PriceOrigin(_("this machine"))  # it is free, on whatever day
     if len(names) == 1 and names[0].endswith(LIVE) and (seller := _publisher(names[0])):
@@ -72,7 +89,23 @@ def describe_origin(source: str, day: str) -> PriceOrigin:
         return PriceOrigin(", ".join(names))
     short = " and ".join(publishers) or _words(names[0])
     detail = "; ".join(map(_expand, names))
-    return PriceOrigin(f"{short}, {format_date(day)}", detail, tuple(publishers))
+    return PriceOrigin(f"{short}, {format_date(day)}", detail, tuple(publishers), age)
+
+
+def format_age(day: str, today: date | None = None) -> str:
+    """Return the age of a price in words; empty for a date that is not known to the day.
+
+    Examples
+    --------
+    >>> [format_age("2026-07-05", date(2026, 7, day)) for day in (5, 6, 9)]
+    ['of today', '1 day old', '4 days old']
+    """
+    days = days_since(day, today)
+    if days is None or days < 0:
+        return ""
+    if days == 0:
+        return _("of today")
+    return ngettext("{days:,} day old", "{days:,} days old", days).format(days=days)
 
 
 def format_date(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +14,7 @@ from ..offers import Offer
 from ..translation import _
 from .managed_services import SURCHARGED
 from .regions import days_since
+from .seen_prices import SEEN, SeenPrices
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -61,6 +62,8 @@ class Selection:
         Index into `services` for each offer.
     flagged : int
         Spot offers left out because they cost more than the machine on demand.
+    seen : numpy.ndarray, optional
+        Date on which the price of each offer was seen by the tracker; empty for the catalog's own.
 
     Examples
     --------
@@ -76,6 +79,7 @@ class Selection:
     services: Sequence[ManagedService] = ()
     flagged: int = 0
     ordered: bool = False
+    seen: np.ndarray | None = None
     _cache: dict[str, Selection] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -96,6 +100,7 @@ class Selection:
             self.services,
             self.flagged,
             ordered,
+            None if self.seen is None else self.seen[which],
         )
 
     def _keys(self, which: np.ndarray) -> np.ndarray:
@@ -165,7 +170,25 @@ class Selection:
         pairs = zip(
             self.spot.tolist(), self.strings("spot_date"), self.strings("price_date"), strict=True
         )
-        return [spot if is_spot else price for is_spot, spot, price in pairs]
+        listed = [spot if is_spot else price for is_spot, spot, price in pairs]
+        if self.seen is None:
+            return listed
+        return [day or other for day, other in zip(self.seen.tolist(), listed, strict=True)]
+
+    def sources(self) -> list[str]:
+        """Return the source of each price."""
+        listed = self.strings("source")
+        if self.seen is None:
+            return listed
+        return [SEEN if day else name for day, name in zip(self.seen, listed, strict=True)]
+
+    def with_seen_prices(self, seen: SeenPrices) -> Selection:
+        """Return the same with spot prices that are newer than the catalog's."""
+        if self.service is not None:  # with a service, the price holds more than the machine's
+            return self
+        usd, days = seen.newer(self.rows, self.spot)
+        price = np.where(np.isnan(usd), self.price, usd)
+        return replace(self, price=price, seen=days, ordered=False, _cache={})
 
     def age(self, today: date | None = None) -> int | None:
         """Return days since the oldest dated price here; None when none has a full date."""
@@ -181,7 +204,7 @@ class Selection:
         fields: dict[str, list] = {key: self.strings(name) for key, name in _STRINGS.items()}
         for key, name in _NUMBERS.items():
             fields[key] = self.values(name).tolist()
-        fields["source"], fields["date"] = self.strings("source"), self.dates()
+        fields["source"], fields["date"] = self.sources(), self.dates()
         fields["spot"], fields["price"] = self.spot.tolist(), self.price.tolist()
         fields["intel_sgx"] = self.values("intel_sgx").tolist()
         other = np.where(self.spot, *map(self.values, ("on_demand_usd_h", "spot_usd_h")))
@@ -224,6 +247,11 @@ class Selection:
         frame.insert(0, "spot", whole.spot)
         frame.insert(1, "usd_h", whole.price)
         frame.insert(2, "usd_h_per_gpu", whole.price / whole.values("accelerator_count"))
+        dates = whole.dates()
+        frame.insert(3, "price_from", pd.Categorical(whole.sources()))
+        frame.insert(4, "price_day", pd.Categorical(dates))
+        ages = {day: days_since(day) for day in set(dates)}
+        frame.insert(5, "age_days", pd.array([ages[day] for day in dates], dtype="Int32"))
         if whole.service is not None:
             frame["service"] = [str(whole.services[i]) for i in whole.service]
         return frame

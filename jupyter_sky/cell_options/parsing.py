@@ -21,6 +21,7 @@ from ..quantities import is_time_unit
 from ..remote.package_names import check_package
 from ..resources import Resources, parse_duration, parse_usd
 from ..translation import _
+from .burst import parse_burst
 from .conditions import parse_condition, parse_defaults
 from .data import parse_data, parse_uploads
 from .data_engines import parse_engine
@@ -97,6 +98,7 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         retries=int(_check_pattern(given, "retry", r"\d{1,4}") or 0),
         dry_run="dry_run" in given,
         retry_until_up="retry_until_up" in given,
+        burst=parse_burst(given["burst"][0], is_of_cell=True) if "burst" in given else None,
         recover=_check_pattern(given, "recover", r"|[A-Za-z_][\w-]*"),
         checkpoint=_checkpoint_seconds(given),
         search=_check_pattern(given, "search", "cost|time") or "",

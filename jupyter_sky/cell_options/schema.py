@@ -170,6 +170,10 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
             *("--retry-until-up", ""),
         ),
         (
+            *("--burst", "POLICY", "Rent when own machines are busy."),
+            *('--burst "spot<=2/h after 10m"', ""),
+        ),
+        (
             *("--recover", "[STRATEGY]", "Go on elsewhere when a machine is lost."),
             *("--recover", "strategy"),
         ),

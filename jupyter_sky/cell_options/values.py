@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..resources import Resources
+from .burst import BurstPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class CellDefault:
 class CellOptions:
     """Options of one cell. Costs are in USD, `timeout` and `idle` in seconds.
 
-    `files` are the paths of ``-o file:PATH``. `recover` is the strategy by which another place is
+    `burst` says what is rented while machines of one's own are busy, None for what the settings
+    say. `files` are the paths of ``-o file:PATH``. `recover` is the strategy by which a place is
     chosen after a loss, empty for the usual one and None not to go on; `checkpoint` the seconds
     between two saves, None where the schedule decides. `name` and `after` name the cell's task and
     those that it waits for in a pipeline; `maps` make several tasks of it, `at_once` run at a time,
@@ -119,6 +121,7 @@ class CellOptions:
     retries: int = 0
     dry_run: bool = False
     retry_until_up: bool = False
+    burst: BurstPolicy | None = None
     recover: str | None = None
     checkpoint: float | None = None
     search: str = ""

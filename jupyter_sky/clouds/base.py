@@ -141,6 +141,10 @@ class OnPremisesCloud(Cloud, Protocol):
         """Return how many nodes there can be of an offer, used or not; None without a limit."""
         ...
 
+    def free_slots(self, resources: Resources, offer: Offer) -> int | None:
+        """Return how many nodes of an offer nobody has now; None without a limit."""
+        ...
+
 
 class SameMachineCloud(OnPremisesCloud, Protocol):
     """A cloud whose head node is this machine."""

@@ -154,6 +154,10 @@ class LocalCloud:
         """Return how many nodes there may be: as many as are asked for, they share the machine."""
         return None
 
+    def free_slots(self, resources: Resources, offer: Offer) -> int | None:
+        """Return None: this machine takes whatever fits it."""
+        return None
+
     def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
         """Make the cluster's directory; its processes start with its controller."""
         root = _root()

@@ -62,6 +62,11 @@ class SshCloud:
         group = _find_group(resources, offer)
         return sum(host.slots for host in group) if group else None
 
+    def free_slots(self, resources: Resources, offer: Offer) -> int | None:
+        """Ask the machines of an offer how many slots nobody has; None for one not of here."""
+        group = _find_group(resources, offer)
+        return sum(run_parallel([partial(_count_free, host) for host in group])) if group else None
+
     def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
         """Take a slot for each node, of as many machines as there are, or take none."""
         records, token = _records(), order.token
@@ -209,6 +214,14 @@ def _host_problem(host: SshHost) -> SkyError | None:
     if answer.code:
         return SkyError(answer.err, hint=ssh_slot.REQUIREMENTS_HINT)
     return None
+
+
+def _count_free(host: SshHost) -> int:
+    """Return how many slots of a machine are free; of one that does not answer, none."""
+    try:
+        return ssh_slot.count_free_slots(_address(host), host.slots)
+    except SkyError:
+        return 0
 
 
 def _slot_size(host: SshHost) -> str:

@@ -43,6 +43,18 @@ boot=$(cat boot 2>/dev/null)
 [ -n "$boot" ] && [ "$boot" != "$(cat /proc/sys/kernel/random/boot_id)" ] &&
   echo '{"reason": "the machine was restarted"}' || echo "{}"
 """
+_FREE_SCRIPT = """
+locks=${JUPYTER_SKY_SLOTS:-/var/lib/jupyter_sky-slots}
+[ -d "$locks" ] || locks=${JUPYTER_SKY_SLOTS:-/tmp/jupyter_sky-slots}
+number=0 free=0
+while [ "$number" -lt "$1" ]; do
+  lock=$locks/$number
+  # not locked for writing, so that two that look at once do not see each other
+  { [ ! -e "$lock" ] || flock -s -n "$lock" true; } 2>/dev/null && free=$((free + 1))
+  number=$((number + 1))
+done
+echo "$free"
+"""
 _RELEASE_SCRIPT = """
 slot=$(sed -n 's/.*"remove": \\["[^"]*", "\\([^"]*\\)"\\].*/\\1/p' "$1/cleanup.json" 2>/dev/null)
 alive() { [ -e "$1/alive" ] && ! flock -s -n "$1/alive" true; }
@@ -244,6 +256,18 @@ def slot_state(node: Slot) -> dict[str, Any] | None:
         raise SkyUnreachable(
             _("{name} did not answer to the end").format(name=node.address.name)
         ) from None
+
+
+def count_free_slots(address: Address, slots: int) -> int:
+    """Return how many of a machine's slots nobody holds; it takes none.
+
+    Raises
+    ------
+    SkyUnreachable
+        The machine does not answer.
+    """
+    text = ssh.run(address, _FREE_SCRIPT, str(slots), timeout=20).text.strip()
+    return int(text) if text.isdigit() else 0
 
 
 def release_slots(nodes: Sequence[Slot]) -> None:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from traitlets import Bool, Dict, Float, Integer, TraitError, Unicode, default, validate
 from traitlets.config import Config, Configurable, SingletonConfigurable
 
+from jupyter_sky.cell_options.burst import check_burst
 from jupyter_sky.config import project_file
 from jupyter_sky.config.endpoint_settings import check_endpoints
 from jupyter_sky.config.layers import environment_settings, project_settings
@@ -146,6 +147,12 @@ class Sky(SingletonConfigurable):
     hosts = Unicode(
         "", help="File that lists the machines of the ssh cloud; hosts.toml in data_dir if empty."
     ).tag(config=True)
+    burst = Unicode(
+        "",
+        help="What to rent while your own machines are busy, such as 'spot<=2/h after 10m': spot "
+        "machines up to 2 USD/h where the wait is longer than 10 minutes. Empty: machines on "
+        "demand at once.",
+    ).tag(config=True)
     lease = Unicode(
         "3d",
         help="A machine of a cloud ends after this long at the latest, in use or not, even if this "
@@ -175,6 +182,11 @@ class Sky(SingletonConfigurable):
         True,
         help="Bring to machines elsewhere what a cell imports and they lack, in the versions "
         "that are here: public packages from their index, private ones from here.",
+    ).tag(config=True)
+    renew = Bool(
+        True,
+        help="Read from clouds with an account here, in the background: spot prices hourly, quotas "
+        "daily, and the catalog when it is older than a week.",
     ).tag(config=True)
     keep_clusters = Bool(
         False, help="Keep clusters that a headless run would stop at its end."
@@ -238,6 +250,10 @@ class Sky(SingletonConfigurable):
     def _check_cloud(self, proposal: dict[str, Any]) -> str:
         value = proposal["value"]
         return _checked(parse_clouds, value, "cloud") if value.strip() else ""
+
+    @validate("burst")
+    def _check_burst(self, proposal: dict[str, Any]) -> str:
+        return _checked(check_burst, proposal["value"], "burst")
 
     @validate("cluster")
     def _check_cluster(self, proposal: dict[str, Any]) -> str:

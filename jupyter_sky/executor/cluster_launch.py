@@ -112,6 +112,7 @@ def launch_cluster(
         callbacks.report,
         request.until_up,
         request.allocation,
+        request.burst,
         **request.plan_settings,
     )
     return placed.result, placed.notes

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..cell_options.burst import BurstPolicy, parse_burst
 from ..cell_options.values import CellOptions
 from ..config.settings import Sky
 from ..errors import SkyUsageError
@@ -27,7 +28,17 @@ def are_passing_magics(lines: Sequence[str]) -> bool:
 def with_settings(options: CellOptions, config: Sky) -> CellOptions:
     """Return options with the values of the settings where the cell itself says nothing."""
     resources = apply_settings(options.resources, config)
-    return replace(options, resources=resources, cluster=options.cluster or config.cluster or None)
+    return replace(
+        options,
+        resources=resources,
+        cluster=options.cluster or config.cluster or None,
+        burst=options.burst or configured_burst(config),
+    )
+
+
+def configured_burst(config: Sky) -> BurstPolicy | None:
+    """Return the policy of the settings for machines of one's own that are busy; None for none."""
+    return parse_burst(config.burst, "Sky.burst") if config.burst.strip() else None
 
 
 def apply_settings(need: Resources, config: Sky) -> Resources:

@@ -13,6 +13,7 @@ from ..translation import _
 from .notebook_history import reads_history
 
 if TYPE_CHECKING:
+    from ..cell_options.burst import BurstPolicy
     from ..dag.graph import Data
     from ..engines.wire.auto_inputs import AutoInput, Decision
     from ..engines.wire.values import Parcel
@@ -47,6 +48,8 @@ class ClusterRequest:
         Areas that those data may not leave.
     avoided
         Places not to launch it at.
+    burst
+        How long machines of one's own are waited for, and what is rented then.
     """
 
     resources: Resources
@@ -58,6 +61,7 @@ class ClusterRequest:
     inputs: tuple[Data, ...] = ()
     areas: tuple[str, ...] = ()
     avoided: tuple[Scope, ...] = ()
+    burst: BurstPolicy | None = None
 
     @classmethod
     def of_cell(
@@ -72,6 +76,7 @@ class ClusterRequest:
             until_up=options.retry_until_up,
             inputs=inputs,
             areas=areas,
+            burst=options.burst,
         )
 
     @property

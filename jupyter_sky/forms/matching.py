@@ -276,7 +276,7 @@ def _make_match(offer: Offer, more: int, nodes: int, seconds: float | None) -> O
         price,
         None if billed is None else cost(price, billed),
         origin.short or _("date unknown"),
-        origin.detail,
+        origin.tooltip,
         "; ".join(notes),
         more,
     )

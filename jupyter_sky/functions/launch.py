@@ -25,6 +25,7 @@ from .replacement import Search, lost_scope, near, searches
 from .specs import Nodes, Spec
 
 if TYPE_CHECKING:
+    from ..cell_options.burst import BurstPolicy
     from ..executor.cluster import ClusterHandle
     from ..executor.clusters import ClusterRegistry
     from ..store.store import ClusterRow
@@ -46,6 +47,8 @@ class ClusterLauncher:
     is_standalone
         Whether every node is a cluster of its own, which is reached through a tunnel of its own:
         nodes need not reach one another.
+    burst
+        How long machines of one's own are waited for, and what is rented then.
     """
 
     def __init__(
@@ -56,7 +59,9 @@ class ClusterLauncher:
         allocation: str | None = None,
         limit: float | None = None,
         is_standalone: bool = False,
+        burst: BurstPolicy | None = None,
     ) -> None:
+        self.burst = burst
         self.limit, self.is_standalone = limit, is_standalone
         self.registry, self.resources, self.lease = registry, resources, lease
         self.allocation = allocation
@@ -271,7 +276,9 @@ class ClusterLauncher:
         if not self.is_standalone:  # nodes use each other's private addresses
             first = Offer(**self.clusters[0].row.offer) if self.clusters else self.near
             resources = resources if first is None else near(resources, first)
-        return ClusterRequest(resources, name, self.lease, allocation=self.allocation)
+        return ClusterRequest(
+            resources, name, self.lease, allocation=self.allocation, burst=self.burst
+        )
 
     def _resources_of(self, nodes: int) -> Resources:
         """Return the requirements of more nodes, with the rest of the pool's price limit.

@@ -109,8 +109,8 @@ class PoolFleet:
             self._error = SkyError(f"{type(error).__name__}: {error}")
 
     def _bring_up(self, jobs: int) -> Pool:
-        options = parse_cell_line(self._settings.options)
-        resources = with_settings(options, Sky.load()).resources
+        options = with_settings(parse_cell_line(self._settings.options), Sky.load())
+        resources = options.resources
         self._is_local = is_local = _is_local(resources)
         count = self._count_machines(jobs, is_local)
         self._size = count
@@ -126,7 +126,11 @@ class PoolFleet:
         compute.check()
         resources = replace(resources, nodes=count)
         launcher = ClusterLauncher(
-            self._session.clusters, resources, None, is_standalone=not is_local
+            self._session.clusters,
+            resources,
+            None,
+            is_standalone=not is_local,
+            burst=options.burst,
         )
         launcher.check_wanted = self._check_wanted
         self._end_others()

@@ -47,11 +47,14 @@ def run_bag(code: str, options: CellOptions, namespace: MutableMapping[str, Any]
     outputs = tuple(output.name for output in options.outputs)
     app = CellApp(code, outputs, _evaluate_inputs(code, options, namespace))
     label = options.name or "sweep"
+    machines = options.resources.command_line()
+    if options.burst is not None:
+        machines = f"{machines} {options.burst.option()}"
     run = bag(
         app,
         make_sweep(options.ranges),
         name=f"{label}-{time.strftime('%m%d-%H%M%S')}",
-        resources=options.resources,
+        resources=machines,
         machines=options.at_once,
         budget=options.max_cost,
         timeout=options.timeout,

@@ -21,6 +21,14 @@ def show_catalog() -> Any:
     return show()
 
 
+@verb("catalog renewal", "catalog renewal")
+def show_renewal() -> Any:
+    """Show what is read from clouds in the background, and when."""
+    from ..renewal.report import renewal_table
+
+    return renewal_table()
+
+
 @verb(
     "catalog refresh",
     "catalog refresh aws",

@@ -119,7 +119,7 @@ def _plan_cell(
         return with_alternatives(up, need), (
             _("on cluster {name}, which is up").format(name=row.name),
         )
-    found, notes = preview_plan(need, **_data_settings(session, options, listed))
+    found, notes = preview_plan(need, options.burst, **_data_settings(session, options, listed))
     offer, second = found.tasks[0].offer, ""
     if clouds.is_ready(offer.cloud) and not clouds.launch_obstacle(offer):  # else nothing starts
         second = session.clusters.second_cluster_note(need, options.cluster)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..catalog.seen_prices import SEEN, SeenPrices, get_seen_prices
 from ..offers import Offer
 from ..preemption.priors import ON_DEMAND, spot_lifetimes
 from ..preemption.recomputation import Lives
@@ -236,7 +236,9 @@ class Market:
         return self._pools[needs]
 
     def _of_catalog(self, need: Resources, index: int) -> OfferPool:
-        found = self.catalog.filter(need)
+        # a price that was seen may keep a limit that the listed one does not
+        limit = None if self.prices and not need.service else need.max_hourly_cost
+        found = self.catalog.filter(replace(need, max_hourly_cost=limit))
         priced = np.flatnonzero(~np.isnan(found.price))
         rows, spot = found.rows[priced], found.spot[priced]
         tie = self.catalog.offers.tie
@@ -320,18 +322,13 @@ class Market:
 
     def _apply_observed_prices(self, pool: OfferPool) -> OfferPool:
         """Return spot prices last seen, where these are newer than the catalog's."""
-        table, price = self.catalog.offers, pool.price.copy()
-        types, dates = table.values("instance_type")[pool.row], table.values("spot_date")[pool.row]
-        words = table.categories("spot_date")
-        for place, seen in self.prices.items():
-            day = _format_date(seen.at)
-            site = self.at.get((place.cloud, place.region, place.zone), -1)
-            mine = pool.spot & (pool.site == site)
-            mine &= types == table.code("instance_type", place.instance_type)
-            for index in np.flatnonzero(mine).tolist():
-                if words[dates[index]] <= day:
-                    price[index] = seen.usd
-        return replace(pool, price=price)
+        usd, __ = self._seen.newer(pool.row, pool.spot)
+        return replace(pool, price=np.where(np.isnan(usd), pool.price, usd))
+
+    @cached_property
+    def _seen(self) -> SeenPrices:
+        """Spot prices that the tracker has seen, by rows of the catalog."""
+        return get_seen_prices(self.catalog, self.prices)
 
     # -- offers behind the numbers ----------------------------------------------------------------
 
@@ -367,13 +364,10 @@ class Market:
         found = self._offers(rows, spot, price, service, pool.services)
         if service >= 0 or not found.spot or not self.prices:
             return found
-        from ..tracker import Place
-
-        seen = self.prices.get(Place.of(found))
-        listed = self.catalog.offers.values("spot_usd_h")[row]
-        if seen is None or seen.usd != found.price or found.price == listed:
+        usd, day = (values[0] for values in self._seen.newer(rows, spot))
+        if np.isnan(usd) or usd != found.price:
             return found
-        return replace(found, source="seen by the tracker", date=_format_date(seen.at))
+        return replace(found, source=SEEN, date=str(day))
 
     def _offers(self, rows, spot, price=None, service: int = -1, services=()) -> Offer:
         from ..catalog import Selection
@@ -382,10 +376,6 @@ class Market:
             price = np.full(len(rows), np.nan)
         which = np.array([service], np.int16) if service >= 0 else None
         return Selection(self.catalog, rows, spot, price, "price", which, services).offers()[0]
-
-
-def _format_date(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
 def _join_pools(parts: list[OfferPool], several: bool) -> OfferPool:

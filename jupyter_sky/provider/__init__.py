@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from .classification import ProviderError, Refinement
     from .facts import CloudFacts
     from .protocol import Provider
+    from .quotas import AccountQuota
     from .values import CloudError, LaunchRequest, Machine, MachineConfig
 
 __all__ = [
+    "AccountQuota",
     "CloudError",
     "CloudFacts",
     "LaunchRequest",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AccountQuota": "quotas",
     "CloudError": "values",
     "CloudFacts": "facts",
     "LaunchRequest": "values",

@@ -18,6 +18,7 @@ from .classification import (
     status_meaning,
 )
 from .facts import CloudFacts
+from .quotas import AccountQuota
 from .values import CloudError, LaunchRequest, Machine, MachineConfig
 
 TRANSIENT_CAUSES = ("throttled", "transient")
@@ -203,6 +204,10 @@ class Provider(CloudFacts, ABC):
             Unix seconds at which it was sent.
         """
         return None
+
+    def quotas(self) -> list[AccountQuota]:
+        """Return the quotas of the account that machines count against."""
+        return []
 
     def console(self, id: str) -> str:
         """Return the end of a machine's console; empty if not known."""

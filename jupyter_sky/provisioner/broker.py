@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from ..cell_options.burst import BurstPolicy
 from ..errors import (
     SkyClusterLost,
     SkyError,
@@ -26,6 +27,7 @@ from ..resources import Resources, format_duration
 from ..tracker.blocks import block_seconds, make_scope
 from ..translation import _
 from . import Report, cause_of, refusal_scope
+from .own_queue import await_own_slots, clear_own_blocks
 from .placement import Decision, decide_placement
 
 RETRY_SECONDS = (5.0, 300.0)
@@ -93,6 +95,7 @@ def place(
     report: Report,
     until_up: bool = False,
     allocation: str | None = None,
+    burst: BurstPolicy | None = None,
     **settings: Any,
 ) -> PlacementResult[T]:
     """Launch at the best place that does not refuse.
@@ -108,6 +111,8 @@ def place(
         When every place has refused, wait and ask again, without end.
     allocation
         See `jupyter_sky.provisioner.placement.decide_placement`.
+    burst
+        How long machines of one's own are waited for, and what is rented then.
     **settings
         Settings of `jupyter_sky.optimizer.planner.plan`.
 
@@ -120,8 +125,12 @@ def place(
     """
     attempts: list[Attempt] = []
     report("placing", "")
-    decide = partial(decide_placement, need, allocation, **settings)
+    decide = partial(decide_placement, need, allocation, burst=burst, **settings)
+    if burst is not None:
+        clear_own_blocks(need)
     decision = decide()
+    if burst is not None:
+        decision = await_own_slots(decision, burst, report)
     while True:
         offer = decision.offer
         if attempts:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import clouds
+from ..cell_options.burst import BurstPolicy
 from ..config.spark_version import spark_version
 from ..errors import SkyNoOffer, SkyPermission
 from ..geography import OWN_SPARK
@@ -122,6 +123,8 @@ class Decision:
         Kinds of stages that had no offer, or refused.
     planned : Plan, optional
         Plan of the offer; None where there was nothing to decide.
+    burst : str
+        Why machines are rented though there are some of one's own; empty elsewhere.
     """
 
     need: Resources
@@ -130,6 +133,7 @@ class Decision:
     later: tuple[PlacementStage, ...] = ()
     passed: tuple[StageKind, ...] = ()
     planned: Plan | None = None
+    burst: str = ""
 
     @property
     def price(self) -> float | None:
@@ -139,7 +143,9 @@ class Decision:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on stages passed over, with the price, on what "off" costs, on live prices."""
-        sentences = [PASSED_OVER[kind] for kind in self.passed if kind in PASSED_OVER]
+        known = () if self.burst else PASSED_OVER  # which says it in its own words
+        sentences = [PASSED_OVER[kind] for kind in self.passed if kind in known]
+        sentences += [self.burst] if self.burst else []
         passed = f"{', and '.join(sentences)}, {format_rate(self.price)}" if sentences else ""
         return tuple(filter(None, (passed, clouds.power_off_note(self.offer.cloud), self._live)))
 
@@ -190,6 +196,7 @@ def decide_placement(
     need: Resources,
     allocation: str | None = None,
     without: Collection[str] = (),
+    burst: BurstPolicy | None = None,
     **settings: Any,
 ) -> Decision:
     """Decide on the place of a request.
@@ -203,6 +210,8 @@ def decide_placement(
         them first, ``cheapest`` weighs both markets and one's own machines by their cost alone.
     without
         Kinds of stages to leave out.
+    burst
+        What is rented when no machine of one's own can take it; `own_queue` says when.
     **settings
         Settings of `jupyter_sky.optimizer.planner.plan`.
 
@@ -221,7 +230,7 @@ def decide_placement(
     own, small = on_premises_candidates(need)
     if not own and not small and (why := clouds.permanent_obstacle(need)):
         raise SkyNoOffer(f"{need.command_line()}: {why}", hint=_placement_hint(need))
-    stages = [stage for stage in _stages(need, own, allocation) if stage.kind not in without]
+    stages = [stage for stage in _stages(need, own, allocation, burst) if stage.kind not in without]
     if not stages:
         raise (
             slot_shortage_error(need, small)
@@ -292,8 +301,12 @@ def wants_spot(need: Resources) -> bool:
     return bool(need.spot)
 
 
-def _stages(need: Resources, own: Sequence[Offer], allocation: str | None) -> list[PlacementStage]:
+def _stages(
+    need: Resources, own: Sequence[Offer], allocation: str | None, burst: BurstPolicy | None = None
+) -> list[PlacementStage]:
     """Return the stages for a request, the preferred first."""
+    if burst is not None:
+        return _burst_stages(need, own, burst)
     renting = usable_providers(need)
     if allocation == "cheapest" and need.spot is None:
         stage = combined_stage(need, own, renting, None)
@@ -307,6 +320,26 @@ def _stages(need: Resources, own: Sequence[Offer], allocation: str | None) -> li
             rented = replace(need, clouds=renting, spot=spot)
             stages.append(PlacementStage(kind, rented, tuple(clouds.external_offers(renting))))
     return stages
+
+
+def _burst_stages(
+    need: Resources, own: Sequence[Offer], burst: BurstPolicy
+) -> list[PlacementStage]:
+    """Return the stages of a policy: machines of one's own, then what it allows to rent."""
+    stages = [PlacementStage("own", need, tuple(own))] if own else []
+    asked = need
+    if burst.is_of_cell and set(need.clouds) <= set(clouds.ON_PREMISES):
+        asked = replace(need, clouds=())
+    renting = usable_providers(asked)
+    if not renting:
+        return stages
+    limits = [limit for limit in (need.max_hourly_cost, burst.max_usd_h) if limit is not None]
+    rented = replace(
+        need, clouds=renting, spot=burst.spot, max_hourly_cost=min(limits, default=None)
+    )
+    kinds: dict[bool | None, StageKind] = {True: "spot", False: "on demand", None: "any market"}
+    offers = tuple(clouds.external_offers(renting))
+    return [*stages, PlacementStage(kinds[burst.spot], rented, offers)]
 
 
 def combined_stage(

@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .. import clouds
+from ..cell_options.burst import BurstPolicy
 from ..errors import SkyError, SkyNoOffer, SkyPermission
 from ..resources import Resources
 from ..translation import _
+from .own_queue import decide_now, rent_instead
 from .placement import (
     combined_stage,
     decide_placement,
@@ -27,28 +29,41 @@ if TYPE_CHECKING:
 _NEXT = 3  # places beside the one that would be taken
 
 
-def preview_plan(need: Resources, **settings: Any) -> tuple[Plan, tuple[str, ...]]:
+def preview_plan(
+    need: Resources, burst: BurstPolicy | None = None, **settings: Any
+) -> tuple[Plan, tuple[str, ...]]:
     """Return the plan of a launch, and notes about it.
 
     Where nothing can be launched, it is a plan for the best on sale, and the notes say why.
 
     Parameters
     ----------
+    burst
+        How long machines of one's own are waited for, and what is rented then.
     **settings
         Of `jupyter_sky.optimizer.planner.plan`. With an aim or limits of its own, a plan weighs
         one's own machines and those that can be rented against each other.
     """
-    plan, notes = _preview_plan(need, settings)
+    plan, notes = _preview_plan(need, burst, settings)
     return replace(plan, name=need.command_line()), notes  # as it was written
 
 
-def _preview_plan(need: Resources, settings: dict[str, Any]) -> tuple[Plan, tuple[str, ...]]:
+def _preview_plan(
+    need: Resources, burst: BurstPolicy | None, settings: dict[str, Any]
+) -> tuple[Plan, tuple[str, ...]]:
     from ..optimizer.objectives import OBJECTIVE_SETTINGS
 
     try:
         if not settings.keys() & OBJECTIVE_SETTINGS:
-            decision = decide_placement(need, **settings)
-            return decision.plan(), decision.notes
+            decision = decide_placement(need, burst=burst, **settings)
+            if burst is None or decision.stage.kind != "own":
+                return decision.plan(), decision.notes
+            decision, verdict = decide_now(decision, burst)
+            if verdict.action == "rent":
+                decision = rent_instead(decision, verdict) or decision
+            waiting = verdict.text if verdict.action == "wait" else ""
+            texts = (_("burst: {policy}").format(policy=burst.describe()), waiting)
+            return decision.plan(), (*filter(None, texts), *decision.notes)
         own, small = on_premises_candidates(need)
         stage = combined_stage(need, own, usable_providers(need), wants_spot(need))
         if stage is None:

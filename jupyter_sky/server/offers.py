@@ -101,7 +101,7 @@ def _describe_offer(line: OfferLine, tier: LaunchTier) -> dict[str, Any]:
         "obstacle": launch_obstacle(offer),
         "place": offer.region if origin.publishers else f"{offer.cloud} {offer.region}".strip(),
         "origin": origin.short,
-        "origin_detail": origin.detail,
+        "origin_detail": origin.tooltip,
     }
 
 

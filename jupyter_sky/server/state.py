@@ -245,7 +245,7 @@ def _cluster(
         **{key: row[key] for key in taken.split()},
         **{key: row[key] for key in ("created", "idle", "resources")},
         "price_origin": origin.short,
-        "price_detail": origin.detail,
+        "price_detail": origin.tooltip,
         "state": state,
         "where": _place_text(row["offer"], row["nodes"]),
         "spot": bool(row["spot"]),

@@ -33,6 +33,10 @@ _COLUMNS = "kind, cause, cloud, region, zone, instance_type, spot, at, seconds, 
 _INSERT = f"INSERT INTO observations ({_COLUMNS}) SELECT {', '.join('?' * 12)}"
 _PRICE = "INSERT OR REPLACE INTO spot_prices VALUES (?, ?, ?, ?, ?, ?)"
 _PRICES = "cloud, region, zone, instance_type, max(at) AS at, usd FROM spot_prices WHERE at <= ?"
+_SAME_PRICE = "cloud = ? AND region = ? AND zone = ? AND instance_type = ? AND at = ?"
+_BATCH = 500
+"""Prices in one transaction: a cell that writes meanwhile waits for no more than these."""
+_MARK = "count(*), max(at), total(at), total(usd)"
 _BY_PLACE = "GROUP BY cloud, region, instance_type, zone"
 
 
@@ -67,6 +71,7 @@ class Tracker:
         self._lock = threading.RLock()
         self._read: tuple[tuple[int, int], tuple[Observation, ...]] | None = None
         self._known: Knowledge | None = None
+        self._prices: tuple[tuple[Any, ...], dict[Place, Price]] | None = None
         self._writes = 0
         self._compact_at = 0.0
 
@@ -85,6 +90,44 @@ class Tracker:
             with self._lock:
                 self._writes += 1
                 self._db.write(*statements)
+
+    def record_prices(self, prices: Mapping[Place, float], now: float) -> int:
+        """Keep the spot prices of a whole list; return how many are new or have changed.
+
+        A price that is as it was is only seen later: its history keeps the changes alone.
+
+        Parameters
+        ----------
+        prices
+            USD/h of one machine by place.
+        now
+            When they were seen, unix seconds.
+
+        Raises
+        ------
+        SkyUsageError
+            One of them is invalid, see `check_observation`. None is kept.
+        """
+        seen = [
+            check_observation(Observation("price", place, now, usd=usd))
+            for place, usd in prices.items()
+        ]
+        before, statements, changed = self.prices(now), list[Statement](), 0
+        for each in seen:
+            known = before.get(each.place)
+            if known is not None and known.usd == each.usd:
+                place = each.place
+                where = (place.cloud, place.region, place.zone, place.instance_type, known.at)
+                statements.append((f"DELETE FROM spot_prices WHERE {_SAME_PRICE}", where))
+            else:
+                changed += 1
+            statements.append(_statement(each))
+            if len(statements) >= _BATCH:
+                self._db.write(*statements)
+                statements = []
+        if statements:
+            self._db.write(*statements)
+        return changed
 
     def record_transfer(self, seen: TransferObservation) -> None:
         """Keep the rate of a transfer, if it tells one; forget those of long ago."""
@@ -173,7 +216,8 @@ class Tracker:
         """Return the last spot price seen at a place.
 
         Of a place that names no zone it is the mean over the last prices of the region's zones,
-        unless one was seen for the region as a whole; its time is that of the oldest of them.
+        unless one was seen for the region as a whole; its time is that of the oldest of them. Of a
+        zone where none was seen, it is that of the region as a whole.
         """
         place = Place.of(where)
         sql = f"SELECT {_PRICES} AND cloud = ? AND region = ? AND instance_type = ? {_BY_PLACE}"
@@ -181,9 +225,20 @@ class Tracker:
         return _find_price(place, {_place(row): _price(row) for row in self._db.read(sql, values)})
 
     def prices(self, now: float) -> dict[Place, Price]:
-        """Return the last spot price of every place where one was seen."""
-        rows = self._db.read(f"SELECT {_PRICES} {_BY_PLACE}", (now,))
-        return {_place(row): _price(row) for row in rows}
+        """Return the last spot price of every place where one was seen.
+
+        The same object as long as none is added; there may be tens of thousands.
+        """
+        with self._lock:
+            mark = tuple(self._db.read(f"SELECT {_MARK} FROM spot_prices")[0])
+            is_all = (mark[1] or 0.0) <= now
+            if is_all and self._prices is not None and self._prices[0] == mark:
+                return self._prices[1]
+            rows = self._db.read(f"SELECT {_PRICES} {_BY_PLACE}", (now,))
+            found = {_place(row): _price(row) for row in rows}
+            if is_all:
+                self._prices = mark, found
+            return found
 
     def priced(self, offers: Iterable[Offer], now: float) -> list[Offer]:
         """Return offers with the spot prices last seen, where these are newer than their own."""
@@ -207,8 +262,10 @@ def _price(row: Row) -> Price:
 
 def _find_price(place: Place, zones: Mapping[Place, Price]) -> Price | None:
     """Return the price of a place by the last ones of its region, see `Tracker.price`."""
-    if not place.spot or place.zone or place in zones or not zones:
+    if not place.spot or place in zones or not zones:
         return zones.get(place)
+    if place.zone:
+        return zones.get(replace(place, zone=""))
     prices = zones.values()
     return Price(
         sum(price.usd for price in prices) / len(prices), min(price.at for price in prices)

@@ -230,8 +230,9 @@ def _columns(lines: Sequence[OfferLine]) -> list[_Column]:
         _Column(
             _("price from"),
             lambda line: _origin(line).short,
-            tooltip=lambda line: _origin(line).detail,
+            tooltip=lambda line: _origin(line).tooltip,
         ),
+        _Column(_("days old"), _days, _days_number),
         _Column("GPUs", lambda line: _gpus(line.offer)),
         _Column("vCPUs", lambda line: _plain(line.offer.vcpus), lambda line: line.offer.vcpus),
         _Column("GiB", lambda line: _plain(line.offer.memory), lambda line: line.offer.memory),
@@ -254,6 +255,15 @@ def _row(line: OfferLine, columns: Sequence[_Column], styles: Sequence[str]) -> 
         whole = f' title="{escape(said)}"' if said else ""
         cells.append(f'<td style="{style}"{number}{whole}>{escape(short)}</td>')
     return f'<tr style="background: none">{"".join(cells)}</tr>'
+
+
+def _days_number(line: OfferLine) -> int | None:
+    return days_since(line.offer.date)
+
+
+def _days(line: OfferLine) -> str:
+    days = _days_number(line)
+    return "" if days is None else str(days)
 
 
 def _origin(line: OfferLine) -> PriceOrigin:

@@ -236,9 +236,9 @@ def old_prices(plan: Plan, today: date | None = None) -> str:
 
 
 def prices_from(offers: Iterable[Offer]) -> str:
-    """Return publisher and dates of the prices; this machine has none, as it is free."""
+    """Return publisher, dates and ages of the prices; this machine has none, as it is free."""
     found = dict.fromkeys(
-        describe_origin(offer.source, offer.date).short or _("not known")
+        describe_origin(offer.source, offer.date).aged or _("not known")
         for offer in offers
         if offer.cloud != "local"
     )

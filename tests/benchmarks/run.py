@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import importlib
 import json
+import os
 import sys
 
 
@@ -23,6 +24,7 @@ def run(name: str, **options: object) -> dict:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("SKY_RENEW", "false")  # emulated accounts have no price lists
     parser = argparse.ArgumentParser(description="Measure one benchmark of this folder.")
     parser.add_argument("name", help="a module beside this file, such as cells")
     parser.add_argument("--quick", action="store_true", help="small numbers, to see that it runs")

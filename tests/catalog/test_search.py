@@ -50,8 +50,8 @@ def test_text_of_a_terminal():
     assert (
         columns.split()
         == (
-            "cloud region instance type USD/h USD/h per GPU market price from GPUs vCPUs GiB "
-            "zones country"
+            "cloud region instance type USD/h USD/h per GPU market price from days old GPUs vCPUs "
+            "GiB zones country"
         ).split()
     )
     assert "Standard_ND96asr_v4" in first and "3.8893" in first and "0.4862" in first

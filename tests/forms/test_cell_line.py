@@ -40,6 +40,7 @@ VALUES: dict[str, st.SearchStrategy] = {
     "timeout": st.sampled_from(["2h", "1h30m", "90s"]),
     "idle": st.sampled_from(["20m", "0"]),
     "checkpoint": st.sampled_from(["10m", "auto"]),
+    "burst": st.sampled_from(["spot<=2/h after 10m", "on-demand", "<= 5"]),
     "on": st.sampled_from(["all", "0", "0:4", "1,2"]),
     "input": st.sampled_from(
         ["x", "x, y", "df.test->test", "-x->y", "f(a, 'b c')->z", 'd["a, b"]->c, n', "it's->q"][:-1]
@@ -47,7 +48,7 @@ VALUES: dict[str, st.SearchStrategy] = {
     "output": st.sampled_from(["m", "m!, score", "a,b,c"]),
     "pip": st.sampled_from(["torch>=2,<3", "numpy, pandas", "torch==2.*"]),
     "env": NAMES.map(str.upper),
-    "map": st.sampled_from(["lr=[0.1, 0.01]", "n=range(3), kind=[a, b]"]),
+    "map": st.sampled_from(["lr=[0.1, 0.01]", "q=range(3), kind=[a, b]"]),
     "allow_failures": st.sampled_from(["1", "20%"]),
     "sweep": st.sampled_from(["lr=0.1,0.01,n=0:5", "kind=adam"]),
     "seed": st.sampled_from(["0:5", "1,2"]),
@@ -72,6 +73,7 @@ def fields(draw) -> Fields:
     exclusive = (("spot", "on_demand"), ("auto", "no_auto"), ("bg", "name"))
     assume(not any(set(pair) <= set(keys) for pair in exclusive))
     assume("allow_failures" not in keys or "map" in keys)
+    assume(not {"service", "engine"} <= set(keys))  # a service is Spark's, whatever is drawn
     values = {}
     for key in keys:
         kind = BY_DEST[key].kind

@@ -14,7 +14,11 @@ from .entries import InvalidEntry, expect, usd
 
 _SPOT = re.compile(r"^(?:Spot )?Preemptible ")
 _ON_SPOT = re.compile(r" attached to (?:Spot )?Preemptible VMs")
-_PLACE = re.compile(r" running in .*$")
+_PLACE = re.compile(r" running in (?P<name>.*)$")
+_TRANSFER = re.compile(
+    r"Network Inter Region (?:Data Transfer Out|Egress) from (?P<source>.+) to (?P<target>.+)"
+)
+_PLACED = ("e2/core", "n1/core", "n2/core")  # sold in all regions, each under the name of its place
 _PART = re.compile(
     r"(?P<series>[A-Z]\d+[A-Za-z0-9]*) (?:AMD |Arm |Predefined |Memory-optimized )*"
     r"Instance (?P<part>Core|Ram)"
@@ -127,6 +131,82 @@ def _hourly(sku: Mapping[str, Any], what: str) -> float:
         return price / (_HOURS_A_MONTH if unit == "GiBy.mo" else 1)
     expect(unit, "GiBy.h" if what.endswith("/ram") else "h", "unit is not an hour")
     return price
+
+
+def place(sku: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the name that SKUs give a place, with its regions; None for other SKUs.
+
+    Examples
+    --------
+    >>> category = {"usageType": "OnDemand", "resourceFamily": "Compute"}
+    >>> words = "N2 Instance Core running in Virginia"
+    >>> place({"description": words, "category": category, "serviceRegions": ["us-east4"]})
+    {'place': 'Virginia', 'regions': ['us-east4']}
+    """
+    found = _PLACE.search(sku["description"])
+    if found is None or sku["category"]["usageType"] != "OnDemand":
+        return None
+    if part(sku["description"]) not in _PLACED:
+        return None
+    return {"place": found["name"], "regions": list(sku["serviceRegions"])}
+
+
+def transfer(sku: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the price of moving data from one place to another; None for other SKUs."""
+    found = _TRANSFER.fullmatch(sku["description"])
+    if found is None:
+        return None
+    expression = sku["pricingInfo"][-1]["pricingExpression"]
+    expect(expression["usageUnit"], ("GiBy", "GBy"), "unit is not a gigabyte")
+    tiers = []
+    for rate in expression["tieredRates"]:
+        money = rate["unitPrice"]
+        expect(money.get("currencyCode", "USD"), "USD", "currency is not USD")
+        price = usd(int(money.get("units") or 0) + (money.get("nanos") or 0) / 1e9, free=True)
+        tiers.append([float(rate.get("startUsageAmount") or 0), price])
+    if not any(price for __, price in tiers):
+        return None
+    return {"source": found["source"], "target": found["target"], "tiers": tiers}
+
+
+def egress_rows(records: Iterable[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
+    """Return rows of egress between regions, for each pair whose price is listed.
+
+    Parameters
+    ----------
+    records
+        From `place` and `transfer`.
+    source
+        Name of the source of the rows.
+    """
+    names: dict[str, tuple[int, str]] = {}
+    transfers = []
+    for record in records:
+        if "tiers" in record:
+            transfers.append(record)
+        for region in record.get("regions", ()) if "place" in record else ():
+            # of several names the one of the fewest regions: "Americas" may be all of them
+            named = len(record["regions"]), record["place"]
+            names[region] = min(named, names.get(region, named))
+    regions: dict[str, list[str]] = {}
+    for region, (__, name) in sorted(names.items()):
+        regions.setdefault(name, []).append(region)
+    rows: dict[tuple[str, str, float], dict[str, Any]] = {}
+    for one in transfers:
+        for here in regions.get(one["source"], ()):
+            for there in regions.get(one["target"], ()):
+                pair = "<->".join(sorted((here, there)))
+                for begin, price in one["tiers"] if here != there else ():
+                    rows[here, pair, begin] = {
+                        "cloud": "gcp",
+                        "source_region": here,
+                        "destination": f"cross-region:{pair}",
+                        "tier_from_gb": begin,
+                        "usd_per_gb": price,
+                        "source": source,
+                        "note": f"from {one['source']} to {one['target']}",
+                    }
+    return list(rows.values())
 
 
 def index(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], float]:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from ...store.atomic_file import write_atomically
 
-_FORMAT = 1  # raised when what the sources keep changes its meaning
+_FORMAT = 2  # raised when what the sources keep changes its meaning
 KEEP_HOURS = 6.0
 
 

@@ -16,9 +16,10 @@ from ...provider.classification import ErrorTable, ProviderError
 from ...provider.facts import AzureFacts
 from ...provider.naming import TOKEN, group_ids, split_id
 from ...provider.parallel_requests import pause, send_parallel
+from ...provider.quotas import AccountQuota
 from ...provider.values import LaunchRequest, Machine, MachineConfig
 from ..catalog_provider import CatalogProvider
-from . import clients, errors, machine_roles, queries, requests
+from . import clients, errors, machine_roles, queries, quotas, requests
 from .clients import AzureClients
 from .errors import error_code
 from .group_launch import GroupLaunch, ProvisioningFailed
@@ -68,6 +69,10 @@ class Azure(AzureFacts, CatalogProvider):
     def identify(self) -> str:
         """Prove the credentials by one request; return the subscription."""
         return self._current_account().identify()
+
+    def quotas(self) -> list[AccountQuota]:
+        """Return how many vCPUs of each family the subscription may have in its regions."""
+        return quotas.read_quotas(self._current_account())
 
     def read_error(self, error: Exception) -> ProviderError | None:
         """Read code, HTTP status and message out of an error of Azure's SDK."""

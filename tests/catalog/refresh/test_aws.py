@@ -10,6 +10,8 @@ import pytest
 
 from jupyter_sky.catalog.refresh.aws import AwsPrices
 from jupyter_sky.catalog.refresh.runner import RefreshOutcome, refresh
+from jupyter_sky.catalog.refresh.spot_prices import read_spot_prices
+from jupyter_sky.errors import SkyError, SkyUsageError
 from tests.catalog.refresh.conftest import rows_of
 from tests.emulators.aws import AwsEmulator, product, transfer
 
@@ -340,3 +342,24 @@ def test_missing_credentials_error_names_the_remedy(cloud, source, data, base, m
     outcome = run(source, data, base)
     assert "aws configure" in str(outcome.error)
     assert cloud.requests == []
+
+
+def test_spot_prices_alone_take_few_requests(cloud, data, base):
+    found = read_spot_prices("aws", data, base=base, source=at(cloud), pause=0)
+    prices = {(price.zone, price.instance_type): price.usd for price in found}
+    assert prices["us-east-1a", "m5.large"] == 0.036, "the latest"
+    assert prices["us-east-1b", "p3dn.24xlarge"] == 33.0
+    kinds = {request.partition(" ")[0] for request in cloud.requests}
+    assert kinds == {"DescribeRegions", "DescribeSpotPriceHistory"}
+
+
+def test_spot_prices_that_no_region_tells_are_an_error(cloud, data, base):
+    cloud.trouble("DescribeSpotPriceHistory", "refuse", times=99)
+    with pytest.raises(SkyError, match="not authorized") as refused:
+        read_spot_prices("aws", data, base=base, source=at(cloud), pause=0)
+    assert "ec2:DescribeSpotPriceHistory" in refused.value.hint
+
+
+def test_clouds_without_spot_prices_are_refused(data):
+    with pytest.raises(SkyUsageError, match="no source"):
+        read_spot_prices("lambda", data)

@@ -11,6 +11,8 @@ import pytest
 
 from jupyter_sky.catalog.refresh.azure import AzurePrices
 from jupyter_sky.catalog.refresh.runner import RefreshOutcome, refresh
+from jupyter_sky.catalog.refresh.source import SpotPrice
+from jupyter_sky.catalog.refresh.spot_prices import read_spot_prices
 from tests.emulators.azure import AzureEmulator, meter, size
 
 D2 = {"vCPUs": "2", "MemoryGB": "8", "CpuArchitectureType": "x64"}
@@ -184,3 +186,26 @@ def test_a_link_to_another_host_is_not_followed(cloud, source, data, base):
     cloud.next_host = "https://elsewhere.example"
     outcome = run(source, data, base)
     assert "elsewhere.example" in str(outcome.error)
+
+
+def test_spot_prices_alone_need_no_account(cloud, data, base, ship):
+    ship(
+        offers=[
+            {"cloud": "azure", "region": region, "instance_type": "Standard_D2s_v5", "kind": "vm"}
+            for region in ("westeurope", "westus")
+        ]
+    )
+    spot = {"skuName": "D2s v5 Spot", "meterName": "D2s v5 Spot"}
+    cloud.meters += [
+        meter("Standard_D2s_v5", "westeurope", 0.021, **spot),
+        meter("Standard_D2s_v5", "westus", 0.031, **spot),
+        meter("Standard_D2s_v5", "westus", 0.05, **spot, productName="Virtual Machines Windows"),
+    ]
+    cloud.page, source = 1, AzurePrices(f"{cloud.url}/api/retail/prices")
+    found = read_spot_prices("azure", data, base=base, source=source, pause=0)
+    assert found == [
+        SpotPrice("westeurope", "", "Standard_D2s_v5", 0.021),
+        SpotPrice("westus", "", "Standard_D2s_v5", 0.031),
+    ]
+    assert cloud.count("skus") == 0
+    assert cloud.count("contains(meterName, 'Spot')") == len(cloud.requests) == 3, "one page, two"

@@ -11,6 +11,7 @@ import pytest
 from jupyter_sky.catalog.refresh import gcp_skus as skus
 from jupyter_sky.catalog.refresh.gcp import GcpPrices
 from jupyter_sky.catalog.refresh.runner import RefreshOutcome, refresh
+from jupyter_sky.catalog.refresh.spot_prices import read_spot_prices
 from tests.emulators.gcp import GcpEmulator, machine, sku
 
 ZONE = "us-central1-a"
@@ -236,3 +237,50 @@ def test_missing_credentials_error_names_the_remedy(cloud, data, base, tmp_path,
     outcome = run(GcpPrices(cloud.url, cloud.url), data, base)
     assert "gcloud auth application-default login" in str(outcome.error)
     assert cloud.requests == []
+
+
+def test_prices_between_regions_are_read_for_each_pair(cloud, source, data, base, ship, stored):
+    old = {"cloud": "gcp", "tier_from_gb": 0.0, "usd_per_gb": 0.12, "source": "a list", "note": ""}
+    ship(
+        offers=[],
+        egress=[
+            old | {"source_region": "us-central1", "destination": "internet"},
+            old | {"source_region": "*", "destination": "cross-region:same-continent-na-eu"},
+        ],
+    )
+    core = "Spot Preemptible N2 Instance Core"
+    network = {"family": "Network", "group": "InterregionEgress", "unit": "GiBy"}
+    out = "Network Inter Region Data Transfer Out from"
+    cloud.skus += [
+        sku("N2 Instance Core running in Netherlands", 0.04, ("europe-west4",)),
+        sku(f"{core} running in Finland", 0.01, ("europe-north1",), **SPOT),
+        sku("E2 Instance Core running in EMEA", 0.04, ("europe-west1", "europe-west4")),
+        sku(f"{out} Americas to Netherlands", 0.05, **network),
+        sku(f"{out} Netherlands to Americas", 0.06, ("europe-west4",), **network),
+        sku(f"{out} Americas to EMEA", 0.055, **network),
+        sku(f"{out} Americas to Atlantis", 0.5, **network),
+        sku(f"{out} Americas to Finland", 0.0, **network),
+        sku(f"{out} EMEA to Netherlands", 0.02, ("europe-west1",), **{**network, "unit": "h"}),
+        sku("Network Internet Data Transfer Out from Americas to EMEA", 0.12, **network),
+    ]
+    outcome = run(source, data, base)
+    assert outcome.state == "refreshed", outcome.error
+    assert outcome.skipped["unit is not a gigabyte"] == 1
+    rows = {(row["source_region"], row["destination"]): row for row in stored("gcp", "egress")}
+    pair = "cross-region:europe-west4<->us-central1"
+    assert rows["us-central1", pair]["usd_per_gb"] == 0.05, "the name of the fewest regions"
+    assert rows["europe-west4", pair]["usd_per_gb"] == 0.06
+    emea = rows["us-central1", "cross-region:europe-west1<->us-central1"]
+    assert (emea["usd_per_gb"], emea["source"]) == (0.055, "gcp-billing-catalog")
+    assert emea["note"] == "from Americas to EMEA"
+    assert len(rows) == 5, "what is not listed stays as it was"
+    assert rows["us-central1", "internet"]["usd_per_gb"] == 0.12
+
+
+def test_spot_prices_alone(cloud, source, data, base):
+    found = read_spot_prices("gcp", data, base=base, source=source, pause=0)
+    prices = {(price.region, price.zone, price.instance_type): price.usd for price in found}
+    assert prices["us-central1", "", "n2-standard-8"] == pytest.approx(8 * 0.00765 + 32 * 0.001025)
+    assert ("us-central1", "", "e2-micro") not in prices, "it has no spot price"
+    assert len(prices) == len(found)
+    assert not list((data / "catalog-fetched").rglob("*.gz")), "nothing is kept for the next hour"
