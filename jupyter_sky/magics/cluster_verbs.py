@@ -218,13 +218,42 @@ def get(
     "setup",
     "setup aws",
     word("[CLOUD]", "All that can launch machines unless given.", "cloud"),
-    needs_session=False,
+    option("--policy", "", "Print the least rights of its user, as JSON to paste."),
+    option("--list", "", "List the steps, also in a terminal."),
 )
-def setup(cloud: str | None) -> Any:
-    """List the steps after which cells can rent machines of a cloud."""
-    from ..api import clusters
+def setup(cloud: str | None, policy: bool, list: bool) -> Any:
+    """List the steps after which cells can rent machines of a cloud; a shell walks through them."""
+    import sys
 
-    return clusters.setup(cloud)
+    from ..api import clusters
+    from ..clouds import is_rented
+    from ..executor import session as sessions
+
+    clusters.check_setup_name(cloud)
+    if policy:
+        return _print_policy(cloud)
+    is_walked = sessions.current().everywhere and sys.stdin.isatty() and not list
+    if cloud is None or not is_walked or not is_rented(cloud):
+        return clusters.setup(cloud)
+    from ..api.guided_setup import GuidedSetup
+    from .confirmation import ask
+
+    GuidedSetup(cloud, ask, lambda text: print(text, flush=True)).run()
+    return None
+
+
+def _print_policy(cloud: str | None) -> None:
+    from ..api.guided_setup import policy_text
+
+    if cloud is None:
+        raise SkyUsageError(_("setup --policy: of which cloud?"), hint="setup aws --policy")
+    text = policy_text(cloud)
+    if not text:
+        raise SkyUsageError(
+            _("setup {cloud} --policy: its keys have no rights of their own").format(cloud=cloud),
+            hint=f"setup {cloud} --list",
+        )
+    print(text)
 
 
 @verb("check", "check")

@@ -44,6 +44,8 @@ class Provider(CloudFacts, ABC):
         process is `MachineConfig.script`, ``scancel $SLURM_JOB_ID`` of a job.
     variables : tuple of str
         Environment variables that hold the credentials.
+    policy_use : str
+        Where the text of `policy` is put, with the command.
     errors : mapping
         What a refusal means, by the cloud's code or an HTTP status: cause, scope and fix, as in
         `CloudError`.
@@ -66,6 +68,7 @@ class Provider(CloudFacts, ABC):
     login: ClassVar[str] = ""
     power_off: ClassVar[str] = "shutdown -P now"
     variables: ClassVar[tuple[str, ...]] = ()
+    policy_use: ClassVar[str] = ""
     errors: ClassVar[ErrorTable] = {}
     refinements: ClassVar[Sequence[Refinement]] = ()
     on_created: Callable[[str, Sequence[Machine]], None] = staticmethod(ignore_machines)
@@ -185,6 +188,13 @@ class Provider(CloudFacts, ABC):
         """Prove the credentials by one request; return the account."""
         self.machines(owner="nobody")
         return "the credentials are accepted"
+
+    def policy(self) -> str:
+        """Return the least rights of a user that launches machines, as the cloud takes them.
+
+        Empty where credentials have no rights of their own.
+        """
+        return ""
 
     def describe(self, ids: Sequence[str]) -> list[Machine]:
         """Return the machines of these ids; those that the cloud no longer knows are left out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -17,8 +18,9 @@ from ...provider.facts import AzureFacts
 from ...provider.naming import TOKEN, group_ids, split_id
 from ...provider.parallel_requests import pause, send_parallel
 from ...provider.values import LaunchRequest, Machine, MachineConfig
+from ...translation import N_
 from ..catalog_provider import CatalogProvider
-from . import clients, errors, machine_roles, queries, requests
+from . import clients, errors, machine_roles, policy, queries, requests
 from .clients import AzureClients
 from .errors import error_code
 from .group_launch import GroupLaunch, ProvisioningFailed
@@ -50,6 +52,10 @@ class Azure(AzureFacts, CatalogProvider):
     """
 
     login = "az login, and set AZURE_SUBSCRIPTION_ID"
+    policy_use = N_(
+        "as role.json: az role definition create --role-definition @role.json; "
+        "az role assignment create --role jupyter_sky --assignee USER --scope /subscriptions/ID"
+    )
     refinements = errors.REFINEMENTS
     errors: ClassVar[ErrorTable] = {**errors.TABLE, **errors.OTHERS}
 
@@ -68,6 +74,11 @@ class Azure(AzureFacts, CatalogProvider):
     def identify(self) -> str:
         """Prove the credentials by one request; return the subscription."""
         return self._current_account().identify()
+
+    def policy(self) -> str:
+        """Return the role of a user that launches machines, as JSON."""
+        subscription = os.environ.get("AZURE_SUBSCRIPTION_ID", "")
+        return json.dumps(policy.role_definition(subscription), indent=2)
 
     def read_error(self, error: Exception) -> ProviderError | None:
         """Read code, HTTP status and message out of an error of Azure's SDK."""
