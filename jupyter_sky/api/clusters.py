@@ -184,6 +184,11 @@ def status(cluster: str | None = None) -> Table:
         notebook = short_path(row.notebook)
         place = describe_place(row)
         rows.append((row.name, place, price, spent, age, users, idle, cells, notebook))
+    for row in session.clusters.records.reconcile_stopped():
+        if cluster in (None, row.name):
+            from .suspension import stopped_row  # which imports much
+
+            rows.append(stopped_row(row))
     for name, machines in session.clusters.records.find_orphans().items():
         if cluster in (None, name):
             where = _("{cloud}, not in the store").format(cloud=machines[0].cloud)

@@ -14,7 +14,7 @@ from ..errors import SkyError, SkyPermission, SkyStoreError
 from ..offers import Offer
 from ..provider.protocol import Provider
 from ..translation import _
-from . import cloud_init, lease_watch, machine_lease
+from . import cloud_init, lease_watch, machine_lease, suspension
 from .base import Credentials, LaunchRequest, Machine, StatusCallback, Tick, no_tick
 from .launch_records import installation_id, is_launching, translate_write_errors
 from .launch_support import launcher_name
@@ -204,13 +204,26 @@ class CloudProvider:
         with suppress(SkyError):  # what cannot be deleted yet, the reaper does
             self.delete_unused_resources({record["region"] for record in mine.values()})
 
+    def stop(self, token: str, say: StatusCallback = no_tick) -> None:
+        """Power the machines of an order off and keep them: see `suspension.stop_machines`."""
+        suspension.stop_machines(self.call, token, say)
+
+    def start(self, token: str, say: StatusCallback = no_tick) -> list[Machine]:
+        """Start the machines of an order again: see `suspension.start_machines`."""
+        return suspension.start_machines(self.call, token, say)
+
+    def stop_again(self, ids: Sequence[str]) -> None:
+        """Power machines off on which no cluster could be started again."""
+        self.call(lambda: self.driver.stop(ids))
+        suspension.await_stopped(self.call, ids)
+
     def _list_ended_ids(self, ids: Sequence[str]) -> set[str]:
-        """Return the IDs of machines that have ended already; empty if the cloud cannot say."""
+        """Return the IDs of machines that do not answer: ended or off; empty if unknown."""
         try:
             found = merge_with_records(self.name, ids, self.driver.describe(ids))
         except Exception:  # of any SDK: the request that ends them says why
             return set()
-        return {machine.id for machine in found if machine.state == "ended"}
+        return {machine.id for machine in found if machine.state == "ended" or machine.stopped}
 
     def list_mine(self, everywhere: bool = False) -> list[Machine]:
         """List machines of this user of this installation that have not ended.

@@ -113,6 +113,31 @@ def _no_clusters_text(everything: bool) -> str:
 
 
 @verb(
+    "stop",
+    "stop train",
+    word("CLUSTER", "Cluster whose machines power off; their disks are kept.", "cluster"),
+    option("--yes", "", "Do not ask."),
+)
+def stop(cluster: str, yes: bool) -> None:
+    """Stop a cluster: files on it stay, and its disk goes on costing."""
+    from ..api import suspension
+
+    print(suspension.stop(cluster, yes=yes))
+
+
+@verb(
+    "start",
+    "start train",
+    word("CLUSTER", "Cluster that was stopped.", "cluster"),
+)
+def start(cluster: str) -> Any:
+    """Start a stopped cluster, with its files and without its variables."""
+    from ..api import suspension
+
+    return suspension.start(cluster)
+
+
+@verb(
     "extend",
     "extend train 1h",
     word("[CLUSTER]", "Cluster to keep; the only one of this notebook unless given.", "cluster"),

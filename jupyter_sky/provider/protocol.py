@@ -214,6 +214,23 @@ class Provider(CloudFacts, ABC):
         """
         return None
 
+    def stop(self, ids: Sequence[str]) -> None:
+        """Ask machines to power off and to be kept; of clouds that say `can_stop` alone.
+
+        One that is off already is no error. `Machine.stopped` tells when it is done.
+        """
+        raise NotImplementedError(f"{self.name}: machines cannot be stopped")
+
+    def start(self, ids: Sequence[str]) -> None:
+        """Ask for the start of machines that were stopped; one that runs is no error.
+
+        Raises
+        ------
+        ProviderError
+            The cloud refuses, for want of capacity say.
+        """
+        raise NotImplementedError(f"{self.name}: machines cannot be started")
+
     def console(self, id: str) -> str:
         """Return the end of a machine's console; empty if not known."""
         return ""
