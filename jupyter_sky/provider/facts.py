@@ -244,6 +244,7 @@ class AzureFacts(CloudFacts):
     account = N_("a subscription: https://portal.azure.com")
     permissions = N_("the role Contributor in this subscription")
     billing, launchable = (1.0, 0.0), True
+    can_stop, stop_extra_usd = True, 0.005  # its public address is kept, and billed
     pue, colour = 1.185, "#1f77c9"
     storage_region, storage_class = "eastus", "Blob Hot LRS"
     schemes, storage_hosts = ("az", "abfs", "abfss"), (".blob.core.windows.net",)
@@ -287,7 +288,7 @@ class GcpFacts(CloudFacts):
         "a project with billing and the Compute Engine API: https://console.cloud.google.com"
     )
     permissions = N_("the roles compute.instanceAdmin.v1 and compute.networkAdmin in this project")
-    billing, launchable = (1.0, 60.0), True
+    billing, launchable, can_stop = (1.0, 60.0), True, True
     pue, colour = 1.10, "#2e8b57"
     storage_region, storage_class, schemes = "us-central1", "GCS Standard", ("gs",)
     price_source = "gcp:GcpPrices"

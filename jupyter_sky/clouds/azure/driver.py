@@ -20,7 +20,7 @@ from ...provider.parallel_requests import pause, send_parallel
 from ...provider.values import LaunchRequest, Machine, MachineConfig
 from ...translation import N_
 from ..catalog_provider import CatalogProvider
-from . import clients, errors, machine_roles, policy, queries, requests
+from . import clients, errors, machine_roles, policy, power, queries, requests
 from .clients import AzureClients
 from .errors import error_code
 from .group_launch import GroupLaunch, ProvisioningFailed
@@ -197,6 +197,14 @@ class Azure(AzureFacts, CatalogProvider):
             for group, names in group_ids(ids).items()
         ]
         send_parallel(calls, self.is_transient)
+
+    def stop(self, ids: Sequence[str]) -> None:
+        """Ask machines to be deallocated; their disks and addresses are kept."""
+        power.deallocate(self._current_account(), ids, self.is_transient)
+
+    def start(self, ids: Sequence[str]) -> None:
+        """Start machines that were deallocated."""
+        power.start(self._current_account(), ids, self.is_transient, self.poll)
 
     def sweep(
         self, owner: str, alive: Collection[str], regions: Collection[str] | None = None
