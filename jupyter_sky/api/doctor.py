@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from ..tables import Table
 from ..translation import _
 
 if TYPE_CHECKING:
+    from packaging.markers import Marker
+
+    from ..store.store import ClusterRow
     from ..tracker.blocks import Block
 
 State = Literal["ok", "look", "wrong"]
@@ -118,6 +122,8 @@ def examine_versions() -> Iterator[Finding]:
 def find_version_problems(requirements: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield packages that are missing or of another version, each with the command.
 
+    Packages of an extra may be missing; those that are here have to fit as well.
+
     Examples
     --------
     >>> list(find_version_problems(["numpy>=1", "no-such-package>=2; python_version > '3'"]))
@@ -129,17 +135,25 @@ def find_version_problems(requirements: Iterable[str]) -> Iterator[tuple[str, st
 
     for text in requirements:
         need = Requirement(text)
-        if need.marker and not need.marker.evaluate({"extra": ""}):
-            continue
+        is_needed = need.marker is None or need.marker.evaluate({"extra": ""})
         command = f"pip install '{need.name}{need.specifier}'"
         try:
             found = version(need.name)
         except PackageNotFoundError:
-            yield _("{name} is missing").format(name=need.name), command
+            if is_needed:
+                yield _("{name} is missing").format(name=need.name), command
+            continue
+        if not is_needed and not _is_for_here(need.marker):
             continue
         if not need.specifier.contains(found, prereleases=True):
             told = _("{name} is {found}, and {needed} is needed")
             yield told.format(name=need.name, found=found, needed=need.specifier), command
+
+
+def _is_for_here(marker: Marker) -> bool:
+    """Return whether a package is for this machine and Python, with any extra."""
+    names = re.findall(r"""extra\s*==\s*["']([^"']+)["']""", str(marker))
+    return any(marker.evaluate({"extra": name}) for name in names)
 
 
 def examine_panel() -> Iterator[Finding]:
@@ -158,11 +172,13 @@ def examine_panel() -> Iterator[Finding]:
 
 
 def examine_ssh() -> Iterator[Finding]:
-    """Look for OpenSSH, by which machines are reached."""
+    """Look for OpenSSH, by which machines are reached, and for what makes its keys."""
     path = shutil.which("ssh")
-    if path is None:
+    missing = [name for name in ("ssh", "ssh-keygen") if shutil.which(name) is None]
+    if path is None or missing:
         fix = _("install OpenSSH: apt install openssh-client, brew install openssh")
-        yield Finding("SSH", "wrong", _("there is no ssh: no machine can be reached"), fix)
+        told = _("there is no {name}: no machine can be reached").format(name=missing[0])
+        yield Finding("SSH", "wrong", told, fix)
         return
     shown = subprocess.run([path, "-V"], capture_output=True, text=True, timeout=10)
     text = (shown.stderr or shown.stdout).strip().partition(",")[0]
@@ -182,8 +198,6 @@ def read_openssh_version(text: str) -> tuple[int, int] | None:
     >>> read_openssh_version("OpenSSH_9.2p1 Debian-2")
     (9, 2)
     """
-    import re
-
     found = re.match(r"OpenSSH\w*_(\d+)\.(\d+)", text)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -308,16 +322,46 @@ def describe_block(block: Block) -> Finding:
 
 
 def examine_leftovers() -> Iterator[Finding]:
-    """Look for machines without a cluster, and for launches that have not ended in the records."""
+    """Look for machines without a cluster, those that nobody can ask about, and stopped ones."""
     session = _sessions.current()
     orphans = session.clusters.records.find_orphans()
+    unknown = list(_find_unknown_machines())
+    yield from unknown
+    for row in session.clusters.records.reconcile_stopped():
+        yield describe_stopped(row)
     for name, machines in orphans.items():
         age = max(0.0, time.time() - min(machine.started for machine in machines)) / 3600
         text = _("{count} machines of {name} on {cloud} belong to no cluster, for {age:.1f} h")
         told = text.format(count=len(machines), name=name, cloud=machines[0].cloud, age=age)
         yield Finding(_("leftovers"), "wrong", told, "jupyter sky reap")
-    if not orphans:
+    if not orphans and not unknown:
         yield Finding(_("leftovers"), "ok", _("no machine without a cluster"))
+
+
+def _find_unknown_machines() -> Iterator[Finding]:
+    """Yield the clouds where something was launched and that cannot be asked now."""
+    from .. import clouds
+
+    for name in clouds.reachable_names():
+        if clouds.is_rented(name) and not clouds.is_ready(name):
+            try:
+                clouds.get(name).list_mine()
+            except SkyError as error:
+                yield Finding(_("leftovers"), "wrong", error.message, error.hint or "")
+
+
+def describe_stopped(row: ClusterRow) -> Finding:
+    """Return the finding about a stopped cluster, whose disk goes on costing."""
+    from ..executor.suspension import stop_cost
+    from ..ledger.ledger import format_rate
+
+    cost = stop_cost(row)
+    ends = time.strftime("%Y-%m-%d %H:%M", time.localtime(cost.ends))
+    text = _("{name} is stopped, and its disk costs {price} until {ends}").format(
+        name=row.name, price=format_rate(cost.price), ends=ends
+    )
+    fix = _("jupyter sky start {name}, or jupyter sky down {name}").format(name=row.name)
+    return Finding(_("leftovers"), "look", text, fix)
 
 
 def examine_prices() -> Iterator[Finding]:

@@ -113,11 +113,11 @@ def test_no_stock_at_a_start_keeps_the_cluster_stopped(sky: Shell, cloud: Loopba
 
 
 def test_stopped_cluster_ends_with_its_lease(sky: Shell, cloud: Loopback) -> None:
-    up = sky("up", "-c", "one", "--cloud", "aws", "--cpus", "2", SKY_LEASE="40s")
+    up = sky("up", "-c", "one", "--cloud", "aws", "--cpus", "2", SKY_LEASE="75s")
     assert up.returncode == 0, up.stderr
     assert sky("stop", "one", "--yes").returncode == 0
     assert states(cloud) == ["stopped"]
-    wait_until(lambda: not cloud.machines(), "the watch has ended it", 90)
+    wait_until(lambda: not cloud.machines(), "the watch has ended it")
     assert "no cluster is up" in sky("status").stdout
     started = sky("start", "one")
     assert started.returncode == 2 and "ended while it was stopped" in started.stderr
