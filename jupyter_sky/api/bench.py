@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..cell_options.parsing import parse_cell_line, written_options
+from ..config.settings import Sky
 from ..errors import SkyNoOffer, SkyUsageError
 from ..executor import session as _sessions
 from ..executor.request import apply_settings
@@ -181,8 +182,7 @@ def plan_bench(
             _("bench: candidate {text} is given twice").format(text=twice), hint=_("give it once")
         )
     base = command.options.resources
-    config = _sessions.current().config
-    needs = [apply_settings(read_candidate(text, base, aliases), config) for text in texts]
+    needs = [apply_settings(read_candidate(text, base, aliases), Sky.load()) for text in texts]
     planned = [plan_candidate(text, need) for text, need in zip(texts, needs, strict=True)]
     return Bench(command, tuple(planned), budget)
 

@@ -33,10 +33,15 @@ lease=${JUPYTER_SKY_KEEPALIVE:-/run/jupyter-sky}
 : >"$lease/stopping" || exit 1
 begun=${lease%/run/jupyter-sky}/var/lib/jupyter-sky/begun left=50
 while [ -e "$begun" ] && [ "$left" -gt 0 ]; do left=$((left - 1)); sleep 0.2; done
+[ ! -d "$1/work" ] || mv "$1/work" "$2/kept-$3" || exit 1
 sync
 """
-"""Tells a machine that it is stopped and will be started: see lease.sh."""
-_WITHDRAW_SCRIPT = 'rm -f "${JUPYTER_SKY_KEEPALIVE:-/run/jupyter-sky}/stopping"'
+"""Tells a machine that it is stopped and will be started: see lease.sh. The files of its cluster
+are put where its end does not remove them."""
+_WITHDRAW_SCRIPT = """
+rm -f "${JUPYTER_SKY_KEEPALIVE:-/run/jupyter-sky}/stopping"
+[ ! -d "$2/kept-$3" ] || mv "$2/kept-$3" "$1/work"
+"""
 TOOL_CHECK_SCRIPT = """
 for tool in flock mkfifo setsid stat timeout; do
   command -v "$tool" >/dev/null || { echo "there is no $tool" >&2; exit 69; }
@@ -297,7 +302,7 @@ def announce_stop(nodes: Sequence[Slot]) -> None:
     """
 
     def one(node: Slot) -> None:
-        answer = ssh.run(node.address, _STOP_SCRIPT, timeout=30)
+        answer = ssh.run(node.address, _STOP_SCRIPT, *_places(node), timeout=30)
         if answer.code:
             raise SkyUnreachable(
                 _("{host} cannot be told that it is to be kept: {error}").format(
@@ -310,4 +315,13 @@ def announce_stop(nodes: Sequence[Slot]) -> None:
 
 def withdraw_stop(nodes: Sequence[Slot]) -> None:
     """Tell machines that they are not stopped after all."""
-    run_parallel([partial(ssh.run, node.address, _WITHDRAW_SCRIPT, timeout=20) for node in nodes])
+
+    def one(node: Slot) -> None:
+        ssh.run(node.address, _WITHDRAW_SCRIPT, *_places(node), timeout=20)
+
+    run_parallel([partial(one, node) for node in nodes])
+
+
+def _places(node: Slot) -> tuple[str, str, str]:
+    """Return the folder of a cluster on a node, the one that outlasts it, and its token."""
+    return node.directory, node.base, node.token

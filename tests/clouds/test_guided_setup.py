@@ -112,7 +112,7 @@ def test_first_machine_proves_the_account_and_ends(
     done = walk()
     assert "it works: a cell ran on aws " in done.stdout, done.stdout + done.stderr
     assert "about $0.0" in done.stdout and not cloud.machines()
-    cloud.api.refuse("UnauthorizedOperation", "RunInstances", times=99)
+    cloud.api.refuse("UnauthorizedOperation", times=99)
     failed = walk()
     assert "the first machine has failed" in failed.stderr, failed.stdout + failed.stderr
     assert "not authorized" in failed.stderr and not cloud.machines()

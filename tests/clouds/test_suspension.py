@@ -84,7 +84,7 @@ def test_instance_of_aws_is_stopped_and_started(ec2: Ec2, driver: Aws) -> None:
 def test_start_is_refused_for_want_of_capacity(ec2: Ec2, driver: Aws) -> None:
     (machine,) = running(driver, create(driver, order()))
     stop(driver, machine)
-    ec2.refuse("InsufficientInstanceCapacity", "StartInstances")
+    ec2.refuse("InsufficientInstanceCapacity", action="start")
     found = trouble(driver, lambda: driver.start([machine.id]))
     assert found.cause == "capacity" and seen(driver, machine).stopped
 
@@ -107,7 +107,7 @@ def test_machine_of_gcp_is_stopped_and_started(compute: Compute) -> None:
     assert seen(driver, machine).address and not seen(driver, machine).stopped
     assert costs(compute) == {"": True, "disk_": True}
     stop(driver, machine)
-    compute.refuse("ZONE_RESOURCE_POOL_EXHAUSTED", "start")
+    compute.refuse("ZONE_RESOURCE_POOL_EXHAUSTED", action="start")
     assert gcp_requests.trouble_of(lambda: driver.start([machine.id])).cause == "capacity"
     driver.terminate([machine.id])
     wait_until(lambda: not compute.machines())
@@ -131,7 +131,7 @@ def test_clouds_that_cannot_stop_say_why() -> None:
         if facts.launchable:
             assert bool(stop_obstacle(name)) != facts.can_stop, name
     assert "in full" in stop_obstacle("lambda") and "to others" in stop_obstacle("runpod")
-    assert "only ended" in stop_obstacle("dataproc")
+    assert "only ended" in stop_obstacle("dataproc-serverless")
 
 
 # -- the end of a lease ------------------------------------------------------------------------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from jupyter_sky.store.store import Store
@@ -24,7 +26,7 @@ Shell = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def cloud() -> Iterator[Loopback]:
-    with loopback("aws", minute=1.0) as opened:
+    with loopback("aws") as opened:
         yield opened
 
 
@@ -48,9 +50,20 @@ def sky(tmp_path: Path, sky_env: dict[str, str], cloud: Loopback) -> Iterator[Sh
     run.data = data  # type: ignore[attr-defined]
     yield run
     clean(data)
+    end_watches(data)
     cloud.api.scripts.clear()
     for machine in cloud.machines():
         cloud.api.power_off(machine["id"])
+
+
+def end_watches(data: Path) -> None:
+    """End the process that watches leases, which looks twice a minute whether it is needed."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            is_watch = "jupyter_sky.clouds.lease_watcher" in process.cmdline()
+            if is_watch and process.environ().get("SKY_DATA_DIR") == str(data):
+                process.kill()
+                process.wait(10)
 
 
 def intervals(sky: Shell) -> list[float | None]:
@@ -101,7 +114,7 @@ def test_stopped_cluster_costs_its_disk_and_is_started_with_its_files(
 def test_no_stock_at_a_start_keeps_the_cluster_stopped(sky: Shell, cloud: Loopback) -> None:
     sky("up", "-c", "one", "--cloud", "aws", "--cpus", "2")
     assert sky("stop", "one", "--yes").returncode == 0
-    cloud.api.refuse("InsufficientInstanceCapacity", "StartInstances")
+    cloud.api.refuse("InsufficientInstanceCapacity", action="start")
     refused = sky("start", "one")
     assert refused.returncode == 1 and "capacity" in refused.stderr, refused.stderr
     assert "stopped" in sky("status").stdout and states(cloud) == ["stopped"]

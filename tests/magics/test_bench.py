@@ -37,10 +37,11 @@ def test_candidates_are_separated_by_commas_or_semicolons() -> None:
 
 
 def test_candidate_overrides_the_resources_of_the_command() -> None:
-    planned = plan_bench(command("--cpus", "1+", "--spot"), ["--cpus 2 --on-demand", "local"])
+    planned = plan_bench(command("--cpus", "2+"), ["--cpus 1", "local", "t3.small --spot"])
     needs = [each.need.command_line() for each in planned.candidates]
-    assert needs[0] == "--cpus 2 --on-demand" and "--cloud local" in needs[1]
-    assert [each.offer is not None for each in planned.candidates] == [True, True]
+    assert needs[:2] == ["--cpus 1", "--cpus 2+ --cloud local"]
+    assert needs[2] == "--cpus 2+ --instance-type t3.small --spot"
+    assert [each.offer is not None for each in planned.candidates] == [True, True, False]
     assert planned.usd == 0.0 and "it costs nothing" in str(planned.table())
 
 
