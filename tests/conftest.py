@@ -27,6 +27,7 @@ from jupyter_sky.store.store import Store
 from tests.emulators import service_descriptions
 from tests.leaks import nothing_left as nothing_left_of
 
+os.environ["SKY_RENEW"] = "false"  # clouds are asked by the tests of it alone
 os.environ["LANGUAGE"] = "en"  # the texts that tests expect, whoever runs them
 # Tests start hundreds of processes: without compiled modules each compiles the package anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -13,6 +13,7 @@ from ..config.settings import Sky
 from ..errors import SkyError, SkyPermission, SkyStoreError
 from ..offers import Offer
 from ..provider.protocol import Provider
+from ..provider.quotas import AccountQuota
 from ..translation import _
 from . import cloud_init, lease_watch, machine_lease, suspension
 from .base import Credentials, LaunchRequest, Machine, StatusCallback, Tick, no_tick
@@ -68,6 +69,14 @@ class CloudProvider:
     def list_offers(self) -> list[Offer]:
         """Return what the cloud sells."""
         return self.call(lambda: list(self.driver.offers()))
+
+    def has_quotas(self) -> bool:
+        """Whether the quotas of an account can be read."""
+        return type(self.driver).quotas is not Provider.quotas
+
+    def list_quotas(self) -> list[AccountQuota]:
+        """Return the quotas of the account."""
+        return self.call(self.driver.quotas)
 
     # -- launching ---------------------------------------------------------------------------
 

@@ -176,6 +176,11 @@ class Sky(SingletonConfigurable):
         help="Bring to machines elsewhere what a cell imports and they lack, in the versions "
         "that are here: public packages from their index, private ones from here.",
     ).tag(config=True)
+    renew = Bool(
+        True,
+        help="Read from clouds with an account here, in the background: spot prices hourly, quotas "
+        "daily, and the catalog when it is older than a week.",
+    ).tag(config=True)
     keep_clusters = Bool(
         False, help="Keep clusters that a headless run would stop at its end."
     ).tag(config=True)

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from ..cell_options.values import CellOptions
 from ..errors import SkyError
 from ..ledger import budget
+from ..renewal.background import BackgroundRenewal
 from .display import Display, NoDisplay
 from .request import CellPosition, with_settings
 from .session_state import SessionState
@@ -41,6 +42,9 @@ class Session(SessionState):
         super().__init__(namespace, notebook, is_persistent, everywhere)
         self._shown_notices = 0
         self._share_budget()
+        self._renewal = BackgroundRenewal(self.store.notices.append)
+        if self.store.durable:
+            self._renewal.start()
         # a run holds its value: only the latest are kept of those that have no other reference
         self.named: WeakValueDictionary[str, SkyRun] = WeakValueDictionary()
         self._latest: deque[SkyRun] = deque(maxlen=KEPT_RUNS)
@@ -125,6 +129,7 @@ class Session(SessionState):
 
     def close(self) -> None:
         """Close all connections; end the clusters that no later session would use."""
+        self._renewal.close()
         self.clusters.budget_monitor.close()
         self.config.on_budget = self.config._ask
         keep = self.lasting or (self.config.keep_clusters and self.store.durable)

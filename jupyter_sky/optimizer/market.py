@@ -6,6 +6,7 @@ offers (this machine, clusters that are up, those of a test) stand beside them i
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from ..preemption.recomputation import Lives
 from ..resources import Resources
 from ..tracker.estimates import preempted_share
 from ..tracker.observations import quota_family
+from ..tracker.records import SEEN
 from .solver.problem import Flags, Floats, Ints
 from .transfers import Site, site_of
 
@@ -320,18 +322,40 @@ class Market:
 
     def _apply_observed_prices(self, pool: OfferPool) -> OfferPool:
         """Return spot prices last seen, where these are newer than the catalog's."""
-        table, price = self.catalog.offers, pool.price.copy()
-        types, dates = table.values("instance_type")[pool.row], table.values("spot_date")[pool.row]
-        words = table.categories("spot_date")
-        for place, seen in self.prices.items():
-            day = _format_date(seen.at)
-            site = self.at.get((place.cloud, place.region, place.zone), -1)
-            mine = pool.spot & (pool.site == site)
-            mine &= types == table.code("instance_type", place.instance_type)
-            for index in np.flatnonzero(mine).tolist():
-                if words[dates[index]] <= day:
-                    price[index] = seen.usd
-        return replace(pool, price=price)
+        table, (known, usd, days) = self.catalog.offers, self._seen_prices
+        if not len(known):
+            return pool
+        types = len(table.categories("instance_type")) + 1
+        key = pool.site * types + table.values("instance_type")[pool.row]
+        at = np.minimum(np.searchsorted(known, key), len(known) - 1)
+        dates = np.array(table.categories("spot_date"))[table.values("spot_date")[pool.row]]
+        newer = pool.spot & (known[at] == key) & (dates <= days[at])
+        return replace(pool, price=np.where(newer, usd[at], pool.price))
+
+    @cached_property
+    def _seen_prices(self) -> tuple[Ints, Floats, np.ndarray]:
+        """Spot prices that were seen: sorted keys of site and type, USD/h, and dates."""
+        table, found = self.catalog.offers, dict[int, tuple[float, str]]()
+        types = len(table.categories("instance_type")) + 1
+        in_region: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for index, (cloud, region, __) in enumerate(self.sites):
+            in_region[cloud, region].append(index)
+        # the price of a region holds in its zones, unless one was seen there
+        for place, seen in sorted(self.prices.items(), key=lambda item: item[0].zone):
+            kind = table.code("instance_type", place.instance_type)
+            site = self.at.get((place.cloud, place.region, place.zone))
+            sites = [] if site is None else [site]
+            if not place.zone:
+                sites = in_region.get((place.cloud, place.region), [])
+            for each in sites if kind >= 0 else ():
+                found[each * types + kind] = seen.usd, _format_date(seen.at)
+        keys = sorted(found)
+        values = [found[key] for key in keys]
+        return (
+            np.array(keys, np.int64),
+            np.array([usd for usd, __ in values]),
+            np.array([day for __, day in values], dtype=str),
+        )
 
     # -- offers behind the numbers ----------------------------------------------------------------
 
@@ -369,11 +393,11 @@ class Market:
             return found
         from ..tracker import Place
 
-        seen = self.prices.get(Place.of(found))
-        listed = self.catalog.offers.values("spot_usd_h")[row]
-        if seen is None or seen.usd != found.price or found.price == listed:
+        place = Place.of(found)
+        seen = self.prices.get(place) or self.prices.get(replace(place, zone=""))
+        if seen is None or seen.usd != found.price or _format_date(seen.at) < found.date:
             return found
-        return replace(found, source="seen by the tracker", date=_format_date(seen.at))
+        return replace(found, source=SEEN, date=_format_date(seen.at))
 
     def _offers(self, rows, spot, price=None, service: int = -1, services=()) -> Offer:
         from ..catalog import Selection

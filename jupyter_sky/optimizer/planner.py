@@ -42,6 +42,7 @@ from .plan_values import (
     Reason,
 )
 from .problem_builder import BuiltProblem, ProblemBuilder
+from .quota_limits import quota_demands, quota_notes
 from .scopes import parse_scope
 from .service_requests import check_service
 from .solver.problem import LabelMask, Objective, Problem, Solution, Solver, require_difference
@@ -50,6 +51,7 @@ from .transfers import site_of
 
 if TYPE_CHECKING:
     from ..catalog import Catalog
+    from ..provider.quotas import QuotaTable
 
 
 def plan(
@@ -137,7 +139,8 @@ def plan(
     first = len(market.own) - len(warm)
     free = tuple(spec.name for spec in graph.tasks if spec.name not in begun)
     avoided = [Avoid(blocks, tasks=free if begun else ())] if blocks and free else []
-    demands = (*constraints, *avoided)
+    limits = quota_demands(graph, _read_quotas(), free) if tracked and market.listed else []
+    demands = (*constraints, *avoided, *limits)
     indices = frozenset(range(first, len(market.own)))
     builder = ProblemBuilder(graph, market, demands, recompute, indices)
     settings = {"solver": solver, "presolve": presolve, "time_limit": time_limit, "gap": gap}
@@ -172,6 +175,14 @@ def _build_market(
     own = (*(offers or ()), *dict.fromkeys(serverless), *beside)
     market = Market(shelf, own, offers is None, known, beliefs, prices, rates)
     return market, tuple(block.scope for block in known.blocks) if known else ()
+
+
+def _read_quotas() -> QuotaTable:
+    """Return the quotas of this user's accounts that were read lately."""
+    from ..config import paths
+    from ..tracker.account_quotas import read_quotas
+
+    return read_quotas(paths.data_dir(), time.time()).table
 
 
 @dataclass(eq=False)
@@ -441,4 +452,6 @@ class Planner:
                 + (", with nothing saved in between" if plain else "")
             )
         notes += sorted({one.offer.note for one in placed if one.offer.note})
+        priced = [self.builder.pricer.price_task(spec) for spec in self.builder.graph.tasks]
+        notes += quota_notes(self.builder, priced, [one.usd for one in placed])
         return tuple(dict.fromkeys(notes))

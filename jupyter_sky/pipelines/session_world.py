@@ -55,7 +55,6 @@ from ..runs.outlook import Residual
 from ..storage.places import place_of
 from ..storage.stores import open_store
 from ..storage.uri import StorageUri
-from ..tracker.observations import Place
 from .batches import Batches
 from .cell_body import CellBody
 from .cell_outputs import output_text
@@ -437,7 +436,7 @@ def _place_of(result: TaskResult) -> str:
 def _price_now(offer: Offer) -> float | None:
     """Return the last price of a spot machine that the tracker has seen, USD/h."""
     with suppress(SkyStoreError):  # what is remembered helps; it is not needed
-        found = tracker.current().prices(time.time()).get(Place.of(offer))
+        found = tracker.current().price(offer, time.time())
         return found.usd if found else None
     return None
 

@@ -18,6 +18,7 @@ from .classification import (
     status_meaning,
 )
 from .facts import CloudFacts
+from .quotas import AccountQuota
 from .values import CloudError, LaunchRequest, Machine, MachineConfig
 
 TRANSIENT_CAUSES = ("throttled", "transient")
@@ -230,6 +231,10 @@ class Provider(CloudFacts, ABC):
             The cloud refuses, for want of capacity say.
         """
         raise NotImplementedError(f"{self.name}: machines cannot be started")
+
+    def quotas(self) -> list[AccountQuota]:
+        """Return the quotas of the account that machines count against."""
+        return []
 
     def console(self, id: str) -> str:
         """Return the end of a machine's console; empty if not known."""

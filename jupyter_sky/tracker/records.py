@@ -25,6 +25,8 @@ from .knowledge import Bands, Knowledge, no_bands
 from .observations import Observation, Place, check_observation
 from .transfer_rates import KEPT_SECONDS, TransferObservation, TransferRates
 
+SEEN = "seen by the tracker"
+"""Source of an offer whose price the tracker has seen."""
 FRESH_SECONDS = 1.0
 """Time for which knowledge is reused when nothing new was seen."""
 
@@ -33,6 +35,9 @@ _COLUMNS = "kind, cause, cloud, region, zone, instance_type, spot, at, seconds, 
 _INSERT = f"INSERT INTO observations ({_COLUMNS}) SELECT {', '.join('?' * 12)}"
 _PRICE = "INSERT OR REPLACE INTO spot_prices VALUES (?, ?, ?, ?, ?, ?)"
 _PRICES = "cloud, region, zone, instance_type, max(at) AS at, usd FROM spot_prices WHERE at <= ?"
+_SAME_PRICE = "cloud = ? AND region = ? AND zone = ? AND instance_type = ? AND at = ?"
+_BATCH = 500
+"""Prices in one transaction: a cell that writes meanwhile waits for no more than these."""
 _BY_PLACE = "GROUP BY cloud, region, instance_type, zone"
 
 
@@ -85,6 +90,44 @@ class Tracker:
             with self._lock:
                 self._writes += 1
                 self._db.write(*statements)
+
+    def record_prices(self, prices: Mapping[Place, float], now: float) -> int:
+        """Keep the spot prices of a whole list; return how many are new or have changed.
+
+        A price that is as it was is only seen later: its history keeps the changes alone.
+
+        Parameters
+        ----------
+        prices
+            USD/h of one machine by place.
+        now
+            When they were seen, unix seconds.
+
+        Raises
+        ------
+        SkyUsageError
+            One of them is invalid, see `check_observation`. None is kept.
+        """
+        seen = [
+            check_observation(Observation("price", place, now, usd=usd))
+            for place, usd in prices.items()
+        ]
+        before, statements, changed = self.prices(now), list[Statement](), 0
+        for each in seen:
+            known = before.get(each.place)
+            if known is not None and known.usd == each.usd:
+                place = each.place
+                where = (place.cloud, place.region, place.zone, place.instance_type, known.at)
+                statements.append((f"DELETE FROM spot_prices WHERE {_SAME_PRICE}", where))
+            else:
+                changed += 1
+            statements.append(_statement(each))
+            if len(statements) >= _BATCH:
+                self._db.write(*statements)
+                statements = []
+        if statements:
+            self._db.write(*statements)
+        return changed
 
     def record_transfer(self, seen: TransferObservation) -> None:
         """Keep the rate of a transfer, if it tells one; forget those of long ago."""
@@ -173,7 +216,8 @@ class Tracker:
         """Return the last spot price seen at a place.
 
         Of a place that names no zone it is the mean over the last prices of the region's zones,
-        unless one was seen for the region as a whole; its time is that of the oldest of them.
+        unless one was seen for the region as a whole; its time is that of the oldest of them. Of a
+        zone where none was seen, it is that of the region as a whole.
         """
         place = Place.of(where)
         sql = f"SELECT {_PRICES} AND cloud = ? AND region = ? AND instance_type = ? {_BY_PLACE}"
@@ -207,8 +251,10 @@ def _price(row: Row) -> Price:
 
 def _find_price(place: Place, zones: Mapping[Place, Price]) -> Price | None:
     """Return the price of a place by the last ones of its region, see `Tracker.price`."""
-    if not place.spot or place.zone or place in zones or not zones:
+    if not place.spot or place in zones or not zones:
         return zones.get(place)
+    if place.zone:
+        return zones.get(replace(place, zone=""))
     prices = zones.values()
     return Price(
         sum(price.usd for price in prices) / len(prices), min(price.at for price in prices)
@@ -221,7 +267,7 @@ def _with_price(offer: Offer, seen: Price | None) -> Offer:
     day = datetime.fromtimestamp(seen.at, UTC).date().isoformat()
     if offer.price is not None and offer.date > day:
         return offer
-    return replace(offer, price=seen.usd, source="seen by the tracker", date=day)
+    return replace(offer, price=seen.usd, source=SEEN, date=day)
 
 
 def _statement(seen: Observation) -> Statement:

@@ -147,7 +147,7 @@ def test_bad_application_configuration():
 
 def test_every_setting_explains_itself():
     traits = Sky.class_own_traits(config=True)
-    assert len(traits) == 27
+    assert len(traits) == 28
     assert SimpleNamespace(**traits).idle.help
     assert all(trait.help.endswith(".") for trait in traits.values())
 

@@ -21,6 +21,11 @@ class Words(NamedTuple):
 
 _MORE = "Please read more about improving likelihood of allocation success at https://aka.ms/allocation-guidance"
 WORDS = {
+    "NoRegisteredProviderFound": Words(
+        400,
+        "No registered resource provider found for location '{region}' and API version "
+        "'2024-11-01' for type 'locations/usages'.",
+    ),
     "SkuNotAvailable": Words(
         409,
         "The requested VM size for resource 'Following SKUs have failed for Capacity Restrictions: "

@@ -16,6 +16,7 @@ from .arm_validation import Refused, check
 from .server import Request, Response
 
 SLOW = {"virtualnetworks", "networksecuritygroups", "virtualmachines"}
+_USAGES = re.compile(r"/subscriptions/[^/]+/providers/microsoft.compute/locations/(\w+)/usages")
 _TAG = re.compile(r"tagName eq '((?:[^']|'')*)'(?: and tagValue eq '((?:[^']|'')*)')?")
 _CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 
@@ -59,6 +60,8 @@ class State(PowerCycle, Machines):
     def __init__(self, subscription: str, *rest: Any) -> None:
         super().__init__(subscription, *rest)
         self.subscriptions = {subscription: "Emulated"}
+        self.usages: dict[str, list[tuple[str, str, int, int]]] = {}
+        """Name, title, use and limit of the quotas of each region."""
         self.roles_lag = False
 
     def may(self, who: str, path: str, action: str) -> bool:
@@ -91,6 +94,8 @@ class State(PowerCycle, Machines):
         path, key, kind = request.path, request.path.lower(), kind_of(request.path).lower()
         if key.endswith("/virtualmachinessubmitdeallocate"):
             return self._submit_deallocate(request)
+        if request.method == "GET" and (place := _USAGES.fullmatch(key)):
+            return self._list_usages(place[1])
         if kind == "operations":
             return self._operation(path, retry_after)
         with self._lock:
@@ -106,6 +111,24 @@ class State(PowerCycle, Machines):
             if request.method == "POST":
                 return self._act(key)
         raise Refused("MethodNotAllowed", request.method, 405)
+
+    def _list_usages(self, region: str) -> Response:
+        """Return what the subscription uses of its quotas in a region, and their limits."""
+        if region not in self.usages:
+            raise refused("NoRegisteredProviderFound", region=region)
+        return Response.json(
+            {
+                "value": [
+                    {
+                        "unit": "Count",
+                        "currentValue": used,
+                        "limit": limit,
+                        "name": {"value": name, "localizedValue": title},
+                    }
+                    for name, title, used, limit in self.usages[region]
+                ]
+            }
+        )
 
     def _get(self, request: Request, key: str, kind: str, page: int) -> Response:
         expanded = request.query.get("$expand", "") == "instanceView"

@@ -13,7 +13,8 @@ from typing import Any
 from .server import Emulator, Request, Response
 
 _TERM = re.compile(r"(\w+) eq '([^']*)'")
-_FIELDS = {"serviceName", "priceType", "armRegionName", "armSkuName"}
+_CONTAINS = re.compile(r"contains\((\w+), ?'([^']*)'\)")
+_FIELDS = {"serviceName", "priceType", "armRegionName", "armSkuName", "meterName"}
 _SKUS = re.compile(r"/subscriptions/([^/]+)/providers/Microsoft.Compute/skus")
 
 
@@ -117,13 +118,19 @@ class AzureEmulator(Emulator):
     def _prices(self, request: Request) -> Response:
         wanted = request.query.get("$filter", "")
         terms = dict(_TERM.findall(wanted))
-        rest = _TERM.sub("", wanted).replace("and", "").strip()
-        if rest or set(terms) - _FIELDS:
+        parts = dict(_CONTAINS.findall(wanted))
+        rest = _CONTAINS.sub("", _TERM.sub("", wanted)).replace("and", "").strip()
+        if rest or {*terms, *parts} - _FIELDS:
             return Response.json(
                 {"error": {"code": "BadRequest", "message": "Invalid filter"}}, 400
             )
         terms["type"] = terms.pop("priceType", "Consumption")
-        listed = [m for m in self.meters if all(m.get(k, v) == v for k, v in terms.items())]
+        listed = [
+            m
+            for m in self.meters
+            if all(m.get(k, v) == v for k, v in terms.items())
+            and all(part in m.get(k, "") for k, part in parts.items())
+        ]
         start = int(request.query.get("$skip", "0"))
         items = listed[start : start + self.page]
         end = start + len(items)

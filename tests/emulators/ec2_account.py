@@ -15,6 +15,7 @@ from typing import Any
 from .ec2_errors import error, parameter
 from .ec2_moto import IMAGES, moto
 from .ec2_power import ENDED, PowerCycle
+from .ec2_quotas import default_quotas, list_quotas
 from .provider_billing import Bills
 from .server import Request, Response
 
@@ -56,6 +57,10 @@ class Account(PowerCycle):
         """Regions that the account has not enabled."""
         self.page = 1000
         """Most reservations on one page of DescribeInstances."""
+        self.quota_page = 3
+        """Most quotas on one page of ListServiceQuotas."""
+        self.quotas = {region: default_quotas() for region in REGIONS}
+        """Limits of each region by the name of the quota; see `list_quotas`."""
         self.moto, self.fleet, self.boot, self.minute = moto(), fleet, boot, minute
         self.number = str(next(_NUMBERS))
         self._lock = threading.RLock()
@@ -88,6 +93,9 @@ class Account(PowerCycle):
             response = self.moto.answer(request, form, self.number)
             after = getattr(self, f"_after_{action}", None)
             return after(response, region, form) if after and response.status == 200 else response
+
+    def _before_ListServiceQuotas(self, request: Request, region: str, form: Any) -> Response:
+        return list_quotas(request, region, self.quotas[region], self.number, self.quota_page)
 
     def machines(self) -> list[dict[str, Any]]:
         """Machines that cost money now, and so have not ended."""

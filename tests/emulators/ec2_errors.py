@@ -97,7 +97,7 @@ def error(service: str, code: str, message: str = "", status: int = 0, **words: 
     known, told = WORDS.get(code, (400, f"{code} was asked for by a test"))
     told = message or told.format_map({"type": "", "zone": "", **words})
     status = status or known
-    if service == "ssm":
+    if service in ("ssm", "servicequotas"):
         return Response.json({"__type": code, "message": told}, status)
     if service == "scheduler":
         return Response.json({"Message": told}, status, **{"x-amzn-ErrorType": code})

@@ -68,6 +68,8 @@ class Compute(Scripted):
         Seconds that the token server's clock is ahead of this machine's.
     accounts : Accounts
         Service accounts that machines can have.
+    quotas : dict of str to list
+        Quotas of each region as they are on the wire; of the project under an empty name.
 
     A code that is one of operations is told late, by the operation; ``QUOTA_EXCEEDED:N2_CPUS``
     names the quota; ``page:503`` is a page of HTML.
@@ -98,6 +100,7 @@ class Compute(Scripted):
         self.accounts = Accounts(PROJECT, self.tokens)
         self.world = World(PROJECT, accounts=self.accounts, **self._kept)
         self.page, self.skew = 500, 0.0
+        self.quotas: dict[str, list[dict[str, Any]]] = {}
         self.scripts.clear()
         self._dark = 0.0
 
@@ -290,7 +293,15 @@ class Compute(Scripted):
         parts = path.split("/") if path else []
         match request.method, parts:
             case "GET", []:
-                return {"kind": "compute#project", "id": "1", "name": PROJECT}
+                quotas = self.quotas.get("", [])
+                return {"kind": "compute#project", "id": "1", "name": PROJECT, "quotas": quotas}
+            case "GET", ["regions"]:
+                regions = [
+                    {"kind": "compute#region", "name": name, "status": "UP", "quotas": quotas}
+                    for name, quotas in self.quotas.items()
+                    if name
+                ]
+                return listed("region", regions, query, self.page)
             case "GET", ["aggregated", kind]:
                 return aggregated(world, kind, query, self.page)
             case "POST", ["zones", zone, "instances"]:

@@ -19,7 +19,7 @@ from . import http
 from .entries import make_offer, make_table, read_entries
 from .fetcher import TRY_LATER_HINT, Fetcher, Recovery, today
 from .page_cache import Page
-from .source import KnownOffers, SourceData, missing_sdk
+from .source import KnownOffers, SourceData, SpotPrice, missing_sdk
 
 _ADVISOR = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
 _PRICES = "us-east-1"  # one of the few regions that have an endpoint of the price list
@@ -127,6 +127,26 @@ class AwsPrices:
         sources = {"aws-price-list": today(), "ec2-offerings": today(), "ec2-spot": today()}
         self._fetch_extras(pricing, fetch, tables, sources, notes)
         return SourceData(tables, sources, tuple(notes))
+
+    def spot_prices(self, fetch: Fetcher, known: KnownOffers) -> list[SpotPrice]:
+        """Read the spot prices of all enabled regions; a few requests for each."""
+        client = self._clients()
+        regions = _regions(client("ec2", _PRICES), fetch)
+        denied: list[SkyError] = []
+
+        def read_region(name: str) -> list[SpotPrice]:
+            try:
+                found = _spot_prices(client("ec2", name), fetch, name)
+            except _RegionDenied as error:
+                denied.append(error)
+                return []
+            return [SpotPrice(name, zone, kind, usd) for (kind, zone), usd in found.items()]
+
+        enabled = [name for name, is_enabled in sorted(regions.items()) if is_enabled]
+        prices = [price for found in fetch.map(enabled, read_region) for price in found]
+        if denied and not prices:
+            raise denied[0]
+        return prices
 
     def _fetch_extras(
         self,
@@ -258,24 +278,30 @@ def _region(client: Any, pricing: Any, fetch: Fetcher, name: str, enabled: bool)
                 MaxResults=1000,
             ),
         )
-        spot = fetch.pages(
-            f"{name}/spot",
-            _make_page_reader(
-                ec2.describe_spot_price_history,
-                "SpotPriceHistory",
-                read.spot_price,
-                ProductDescriptions=["Linux/UNIX"],
-                StartTime=datetime.now(UTC),  # from now: the price that holds, no history
-                MaxResults=1000,
-            ),
-        )
+        spot = _spot_prices(ec2, fetch, name)
     except _RegionDenied as error:
         return _RegionData(name, prices, {}, {}, {}, error.message)
     zones: dict[str, list[str]] = {}
     for machine, zone in offerings:
         zones.setdefault(machine, []).append(zone)
-    latest = {(e["type"], e["zone"]): e["usd"] for e in sorted(spot, key=lambda e: e["at"])}
-    return _RegionData(name, prices, {m["type"]: m for m in machines}, zones, latest)
+    return _RegionData(name, prices, {m["type"]: m for m in machines}, zones, spot)
+
+
+def _spot_prices(ec2: Any, fetch: Fetcher, name: str) -> dict[tuple[str, str], float]:
+    """Return the spot prices that hold now in a region, by instance type and zone."""
+    entries = fetch.pages(
+        f"{name}/spot",
+        _make_page_reader(
+            ec2.describe_spot_price_history,
+            "SpotPriceHistory",
+            read.spot_price,
+            ProductDescriptions=["Linux/UNIX"],
+            StartTime=datetime.now(UTC),  # from now: the price that holds, no history
+            MaxResults=1000,
+        ),
+    )
+    by_time = sorted(entries, key=lambda entry: entry["at"])
+    return {(entry["type"], entry["zone"]): entry["usd"] for entry in by_time}
 
 
 def _prices(pricing: Any, fetch: Fetcher, where: str) -> list[dict[str, Any]]:

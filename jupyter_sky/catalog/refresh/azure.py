@@ -27,7 +27,7 @@ from .entries import (
 )
 from .fetcher import TRY_LATER_HINT, Fetcher, Recovery, today
 from .page_cache import Page
-from .source import KnownOffers, SourceData, missing_sdk
+from .source import KnownOffers, SourceData, SpotPrice, missing_sdk
 
 _PRICES = "https://prices.azure.com/api/retail/prices"
 _VERSION = "2023-01-01-preview"
@@ -108,13 +108,32 @@ class AzurePrices:
         rows = list(_rows(prices, sizes, known))
         return SourceData({"offers": make_table("offers", rows)}, sources, tuple(notes))
 
+    def spot_prices(self, fetch: Fetcher, known: KnownOffers) -> list[SpotPrice]:
+        """Read the spot prices of all regions that are known, without an account."""
+        session = http.HttpSession()
+        read = partial(self._prices, session, fetch, spot_only=True)
+        lists = fetch.map(known.regions, read)
+        prices = _by_machine(entry for entries in lists for entry in entries)
+        return [
+            SpotPrice(region, "", machine, usd)
+            for (region, machine, is_spot), usd in prices.items()
+            if is_spot
+        ]
+
     def _prices(
-        self, session: http.HttpSession, fetch: Fetcher, region: str
+        self,
+        session: http.HttpSession,
+        fetch: Fetcher,
+        region: str,
+        *,
+        spot_only: bool = False,
     ) -> list[dict[str, Any]]:
         wanted = (
             "serviceName eq 'Virtual Machines' and priceType eq 'Consumption' "
             f"and armRegionName eq '{region}'"
         )
+        if spot_only:
+            wanted += " and contains(meterName, 'Spot')"
         first = {"api-version": _VERSION, "currencyCode": "USD", "$filter": wanted}
 
         def get(link: str | None) -> Page:
@@ -127,7 +146,7 @@ class AzurePrices:
                 )
             return Page(records, following, skipped)
 
-        return fetch.pages(f"{region}/prices", get)
+        return fetch.pages(f"{region}/{'spot' if spot_only else 'prices'}", get)
 
     def _sizes(self, fetch: Fetcher) -> list[dict[str, Any]]:
         client = self._client()

@@ -19,7 +19,7 @@ from . import http
 from .entries import canonical_accelerator, make_offer, make_table, nominal_memory, read_entries
 from .fetcher import TRY_LATER_HINT, Fetcher, Recovery, today
 from .page_cache import Page
-from .source import KnownOffers, SourceData, missing_sdk
+from .source import KnownOffers, SourceData, SpotPrice, missing_sdk
 
 _COMPUTE_ENGINE = "services/6F81-5844-456A"
 _TIMEOUT_SECONDS = 300.0  # seconds that one page may take with its retries
@@ -98,18 +98,31 @@ class GcpPrices:
 
     def fetch(self, fetch: Fetcher, known: KnownOffers) -> SourceData:
         """Read the four lists and add up what each machine costs."""
-        lists = fetch.map(("SKUs", "machine types", "accelerators", "zones"), self._reader(fetch))
-        priced, machines, gpus, zones = lists
-        prices = skus.index(priced)
-        up = {zone["name"] for zone in zones}
-        rows = list(_rows(prices, [m for m in machines if m["zone"] in up], known))
-        rows += _attached(prices, (gpu for gpu in gpus if gpu["zone"] in up), rows)
+        rows = self._read_rows(fetch, known)
         unpriced = sum(row["on_demand_usd_h"] is None for row in rows)
         notes = ["TPU slices as they were known"]
         if unpriced:
             notes.append(f"{unpriced} rows without a price: a part of the machine has no SKU")
         dates: dict[str, str] = {name: today() for name in _SOURCES}
         return SourceData({"offers": make_table("offers", rows)}, dates, tuple(notes))
+
+    def spot_prices(self, fetch: Fetcher, known: KnownOffers) -> list[SpotPrice]:
+        """Read the same lists, as prices are of parts of machines; return one for each region."""
+        found = {
+            (row["region"], row["instance_type"]): row["spot_usd_h"]
+            for row in self._read_rows(fetch, known)
+            if row["spot_usd_h"] is not None and row["kind"] == "vm"
+        }
+        return [SpotPrice(region, "", machine, usd) for (region, machine), usd in found.items()]
+
+    def _read_rows(self, fetch: Fetcher, known: KnownOffers) -> list[dict[str, Any]]:
+        """Return rows of offers by SKUs, machine types, accelerators and zones."""
+        lists = fetch.map(("SKUs", "machine types", "accelerators", "zones"), self._reader(fetch))
+        priced, machines, gpus, zones = lists
+        prices = skus.index(priced)
+        up = {zone["name"] for zone in zones}
+        rows = list(_rows(prices, [m for m in machines if m["zone"] in up], known))
+        return [*rows, *_attached(prices, (gpu for gpu in gpus if gpu["zone"] in up), rows)]
 
     def _reader(self, fetch: Fetcher) -> Any:
         from google.cloud import billing_v1, compute_v1  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ...errors import SkyError, SkyRefreshError
 from ...provider.register import find_facts
@@ -107,6 +107,33 @@ class PriceSource(Protocol):
 
     def explain(self, error: Exception) -> Recovery | SkyError:
         """Classify a failed request, once the SDK itself has given up retrying."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SpotPrice:
+    """Spot price that holds now.
+
+    Attributes
+    ----------
+    region, zone, instance_type : str
+        Place; the zone is empty where a cloud has one price for a region.
+    usd : float
+        USD/h of one machine.
+    """
+
+    region: str
+    zone: str
+    instance_type: str
+    usd: float
+
+
+@runtime_checkable
+class SpotPriceSource(PriceSource, Protocol):
+    """A price source that can read spot prices alone, which takes less than a refresh."""
+
+    def spot_prices(self, fetch: Fetcher, known: KnownOffers) -> list[SpotPrice]:
+        """Read the spot prices that hold now."""
         ...
 
 

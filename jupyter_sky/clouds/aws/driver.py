@@ -21,9 +21,10 @@ from ...offers import Offer
 from ...provider.facts import AwsFacts
 from ...provider.naming import group_ids, split_id, tagged_machine
 from ...provider.parallel_requests import StopRequested, pause
+from ...provider.quotas import AccountQuota
 from ...provider.values import LaunchRequest, Machine, MachineConfig, MachineState
 from ..catalog_provider import CatalogProvider
-from . import images, network, schedules
+from . import images, network, quotas, schedules
 from .account import AwsAccount
 from .network import error_code, make_filter
 
@@ -65,6 +66,10 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
         """Ask AWS who we are."""
         answer = self._client("sts", self._access.home_region()).get_caller_identity()
         return f"account {answer['Account']}, {answer['Arn']}"
+
+    def quotas(self) -> list[AccountQuota]:
+        """Return how many vCPUs of each series the account may run in its regions."""
+        return quotas.read_quotas(self._access)
 
     # -- launching ---------------------------------------------------------------------------
 

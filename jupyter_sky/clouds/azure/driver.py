@@ -17,10 +17,11 @@ from ...provider.classification import ErrorTable, ProviderError
 from ...provider.facts import AzureFacts
 from ...provider.naming import TOKEN, group_ids, split_id
 from ...provider.parallel_requests import pause, send_parallel
+from ...provider.quotas import AccountQuota
 from ...provider.values import LaunchRequest, Machine, MachineConfig
 from ...translation import N_
 from ..catalog_provider import CatalogProvider
-from . import clients, errors, machine_roles, policy, power, queries, requests
+from . import clients, errors, machine_roles, policy, power, queries, quotas, requests
 from .clients import AzureClients
 from .errors import error_code
 from .group_launch import GroupLaunch, ProvisioningFailed
@@ -79,6 +80,10 @@ class Azure(AzureFacts, CatalogProvider):
         """Return the role of a user that launches machines, as JSON."""
         subscription = os.environ.get("AZURE_SUBSCRIPTION_ID", "")
         return json.dumps(policy.role_definition(subscription), indent=2)
+
+    def quotas(self) -> list[AccountQuota]:
+        """Return how many vCPUs of each family the subscription may have in its regions."""
+        return quotas.read_quotas(self._current_account())
 
     def read_error(self, error: Exception) -> ProviderError | None:
         """Read code, HTTP status and message out of an error of Azure's SDK."""

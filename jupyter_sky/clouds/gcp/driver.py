@@ -17,9 +17,10 @@ from ...provider.classification import ProviderError
 from ...provider.facts import GcpFacts
 from ...provider.naming import OWNER, TOKEN, group_ids, split_id
 from ...provider.parallel_requests import send_parallel
+from ...provider.quotas import AccountQuota
 from ...provider.values import LaunchRequest, Machine, MachineConfig
 from ..catalog_provider import CatalogProvider
-from . import errors, network, power, service_account
+from . import errors, network, power, quotas, service_account
 from . import instances as machine
 from .account import GcpAccount
 from .clients import GcpClients, connect, match_any
@@ -57,6 +58,10 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         access = connect()
         found = access.call("Projects", "get")
         return f"{access.identity} in project {found.name}"
+
+    def quotas(self) -> list[AccountQuota]:
+        """Return how many vCPUs and GPUs the project may have in its regions."""
+        return quotas.read_quotas(connect())
 
     # -- creation ----------------------------------------------------------------------------
 

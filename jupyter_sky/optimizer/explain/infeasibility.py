@@ -17,6 +17,7 @@ from ..candidates import no_offer
 from ..constraints import Residency
 from ..pricing import PricedTask
 from ..problem_builder import ProblemBuilder
+from ..quota_limits import WithinQuotas
 from ..solver.problem import Objective, Problem, Solution
 from .conflict import find_conflict
 
@@ -92,6 +93,16 @@ def _explain_refused(
             for area in _areas(builder, site)
         }
     )
+    nearest = builder.market.offer(one.pool, best)
+    hints = [
+        text
+        for demand in gone
+        if isinstance(demand, WithinQuotas)
+        for text in demand.explain(nearest)
+        if text
+    ]
+    if lives and regions:
+        hints.append(_("it is on sale in {regions}").format(regions=", ".join(regions)))
     return SkyNoPlan(
         _(
             "task {name}: {asked} and {names} cannot hold together: {sum:,} offers "
@@ -102,11 +113,9 @@ def _explain_refused(
             asked=asked,
             names=" and ".join(names),
             sum=int(possible.sum()),
-            place=builder.market.offer(one.pool, best).place,
+            place=nearest.place,
         ),
-        hint=_("it is on sale in {regions}").format(regions=", ".join(regions))
-        if lives and regions
-        else None,
+        hint="\n".join(hints) or None,
     )
 
 

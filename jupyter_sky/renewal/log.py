@@ -1,0 +1,50 @@
+"""Log of what was read when: a small file in the data directory, written by one process."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from ..store.atomic_file import write_atomically
+from .schedule import Reading, Subject
+
+_NAME, _LOCK = "renewal.json", "renewal.lock"
+
+
+def read_log(folder: Path) -> dict[Subject, Reading]:
+    """Return the last attempts; none where the file is missing or damaged: all is read again."""
+    try:
+        rows = json.loads((folder / _NAME).read_text(encoding="utf-8"))
+        return {Subject(row.pop("kind"), row.pop("cloud")): Reading(**row) for row in rows}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def write_log(folder: Path, readings: Mapping[Subject, Reading]) -> None:
+    """Write all attempts; only for the process that holds `only_reader`."""
+    rows = [asdict(subject) | asdict(reading) for subject, reading in readings.items()]
+    write_atomically(folder / _NAME, json.dumps(rows).encode(), mode=0o600, durable=False)
+
+
+@contextmanager
+def only_reader(folder: Path) -> Iterator[bool]:
+    """Yield whether no other process of this user reads from the clouds now."""
+    try:
+        import fcntl
+    except ImportError:
+        yield True
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(handle)

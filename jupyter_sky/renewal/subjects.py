@@ -1,0 +1,150 @@
+"""Knowledge that can be read from here, and how each kind of it is read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from .. import clouds
+from ..catalog.refresh import coverage
+from ..catalog.refresh.runner import refresh, sources
+from ..catalog.refresh.source import PriceSource, SpotPriceSource
+from ..catalog.refresh.spot_prices import read_spot_prices
+from ..config.settings import Sky
+from ..errors import SkyError, SkyRefreshError
+from ..resources import parse_clouds
+from ..store.store import Store
+from ..tracker import Place, Tracker
+from ..tracker.account_quotas import write_quotas
+from ..translation import _
+from .schedule import CATALOG, PERIODS, QUOTAS, SPOT_PRICES, Reading, Subject
+
+
+def find_subjects(known: Mapping[str, PriceSource] | None = None) -> list[Subject]:
+    """Return what can be read with the accounts of this user; asks nobody.
+
+    Of a cloud that the settings name and whose price list is public, spot prices are read without.
+
+    Parameters
+    ----------
+    known
+        Price sources by cloud, all unless given.
+    """
+    found: list[Subject] = []
+    for name, source in (sources() if known is None else known).items():
+        if not clouds.is_rented(name):
+            continue
+        has_account = clouds.is_ready(name)
+        if isinstance(source, SpotPriceSource) and (has_account or _is_public(source)):
+            found.append(Subject(SPOT_PRICES, name))
+        if not has_account:
+            continue
+        if clouds.cloud_provider(name).has_quotas():
+            found.append(Subject(QUOTAS, name))
+        found.append(Subject(CATALOG, name))
+    return found
+
+
+def _is_public(source: PriceSource) -> bool:
+    """Whether the settings name a cloud whose prices are read without an account."""
+    named = Sky.load().cloud
+    if not named or source.cloud not in parse_clouds(named, "Sky.cloud"):
+        return False
+    try:
+        source.check()
+    except SkyError:
+        return False
+    return True
+
+
+def add_catalog_ages(readings: Mapping[Subject, Reading], folder: Path) -> dict[Subject, Reading]:
+    """Return the readings with refreshes of the catalog that the user has asked for.
+
+    Parameters
+    ----------
+    folder
+        The data directory.
+    """
+    found = dict(readings)
+    for meta in coverage.read_refreshed(folder / "catalog"):
+        subject = Subject(CATALOG, meta.part)
+        built = _unix_seconds(meta.built)
+        last = found.get(subject, Reading())
+        if built > last.done:
+            failures = last.failures if last.tried > built else 0
+            found[subject] = replace(last, done=built, failures=failures)
+    return found
+
+
+def read_subject(
+    subject: Subject, folder: Path, known: Mapping[str, PriceSource] | None = None
+) -> str:
+    """Read something from its cloud and keep it; return what has come in a sentence.
+
+    Parameters
+    ----------
+    folder
+        The data directory.
+    known
+        Price sources by cloud, all unless given.
+
+    Raises
+    ------
+    SkyError
+        The cloud refuses, or cannot be reached.
+    """
+    assert subject.kind in PERIODS
+    all_sources = sources() if known is None else dict(known)
+    if subject.kind == SPOT_PRICES:
+        return _read_spot_prices(subject.cloud, folder, all_sources[subject.cloud])
+    if subject.kind == QUOTAS:
+        quotas = clouds.cloud_provider(subject.cloud).list_quotas()
+        write_quotas(folder, subject.cloud, quotas, time.time())
+        return _("{cloud}: {count} quotas").format(cloud=subject.cloud, count=len(quotas))
+    return _refresh_catalog(subject.cloud, folder, all_sources)
+
+
+def _read_spot_prices(cloud: str, folder: Path, source: PriceSource) -> str:
+    prices = read_spot_prices(cloud, folder, source=source)
+    if not prices:
+        raise SkyRefreshError(_("{cloud}: not one spot price came back").format(cloud=cloud))
+    places = {
+        Place(cloud, price.region, price.zone, price.instance_type, spot=True): price.usd
+        for price in prices
+    }
+    now = time.time()
+    tracker = Tracker(Store.open(folder).database)
+    changed = tracker.record_prices(places, now)
+    tracker.compact(now)
+    return _("{cloud}: {count:,} spot prices, {changed:,} of them new").format(
+        cloud=cloud, count=len(places), changed=changed
+    )
+
+
+def _refresh_catalog(cloud: str, folder: Path, known: Mapping[str, PriceSource]) -> str:
+    (outcome,) = refresh([cloud], directory=folder, known=known, quiet=True)
+    if outcome.error is not None:
+        raise outcome.error
+    changes = outcome.diff
+    assert changes is not None
+    return _(
+        "catalog refreshed: {cloud} has {count:,} priced offers, {new:,} new, {gone:,} gone, "
+        "{repriced:,} at another price"
+    ).format(
+        cloud=cloud,
+        count=changes.after,
+        new=changes.new,
+        gone=changes.gone,
+        repriced=changes.repriced,
+    )
+
+
+def _unix_seconds(stamp: str) -> float:
+    """Return the time of a part of the catalog; 0 for one that has none."""
+    try:
+        return datetime.fromisoformat(stamp).astimezone(UTC).timestamp()
+    except ValueError:
+        return 0.0

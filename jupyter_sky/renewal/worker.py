@@ -1,0 +1,73 @@
+"""Process that reads what is due from the clouds, and ends.
+
+Run it as ``python -m jupyter_sky.renewal.worker``. It is started by sessions, goes on when they
+end, and does nothing while another one of this user runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from ..catalog.refresh.source import PriceSource
+from ..config.settings import Sky
+from ..errors import SkyError
+from .log import only_reader, read_log, write_log
+from .schedule import Reading, Subject, find_due
+from .subjects import add_catalog_ages, find_subjects, read_subject
+
+_NICENESS = 10
+
+
+def renew(folder: Path, known: Mapping[str, PriceSource] | None = None) -> dict[Subject, Reading]:
+    """Read what is due, unless another process does; return the attempts made.
+
+    Parameters
+    ----------
+    folder
+        The data directory.
+    known
+        Price sources by cloud, all unless given.
+    """
+    made: dict[Subject, Reading] = {}
+    with only_reader(folder) as is_only:
+        if not is_only:
+            return made
+        readings = add_catalog_ages(read_log(folder), folder)
+        for subject in find_due(find_subjects(known), readings, time.time()):
+            made[subject] = _attempt(subject, readings.get(subject, Reading()), folder, known)
+            readings[subject] = made[subject]
+            write_log(folder, readings)
+    return made
+
+
+def _attempt(
+    subject: Subject, last: Reading, folder: Path, known: Mapping[str, PriceSource] | None
+) -> Reading:
+    """Read one subject; whatever goes wrong is noted, and the others are read all the same."""
+    try:
+        text = read_subject(subject, folder, known)
+    except SkyError as error:
+        return Reading(time.time(), last.done, last.failures + 1, error.message.splitlines()[0])
+    except Exception as error:
+        text = f"{subject.cloud}: {type(error).__name__}: {error}"
+        return Reading(time.time(), last.done, last.failures + 1, text.splitlines()[0])
+    now = time.time()
+    return Reading(now, now, 0, text)
+
+
+def main() -> None:
+    """Read what is due with the settings of the environment."""
+    settings = Sky.load()
+    if not settings.renew:
+        return
+    with suppress(AttributeError, OSError):
+        os.nice(_NICENESS)
+    renew(Path(settings.data_dir))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""The process that reads what is due: spot prices into the tracker, and what may go wrong."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import jupyter_sky as sky
+from jupyter_sky.catalog.refresh.aws import AwsPrices
+from jupyter_sky.config.settings import Sky
+from jupyter_sky.renewal.background import BackgroundRenewal
+from jupyter_sky.renewal.log import only_reader, read_log, write_log
+from jupyter_sky.renewal.schedule import CATALOG, QUOTAS, SPOT_PRICES, Reading, Subject
+from jupyter_sky.renewal.subjects import find_subjects
+from jupyter_sky.renewal.worker import main, renew
+from jupyter_sky.tracker import Place
+from tests.emulators.aws import AwsEmulator
+from tests.renewal.conftest import spot
+
+PRICES = Subject(SPOT_PRICES, "aws")
+EAST = Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", spot=True)
+
+
+def only_prices(data: Path, age: float = 0.0) -> None:
+    """Let all but the spot prices have been read just now."""
+    now = time.time()
+    log = {Subject(kind, "aws"): Reading(now, now) for kind in (QUOTAS, CATALOG)}
+    if age:
+        log[PRICES] = Reading(now - age, now - age)
+    data.mkdir(exist_ok=True)
+    write_log(data, log)
+
+
+def test_only_clouds_with_an_account_are_read(
+    source: AwsPrices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = [SPOT_PRICES, QUOTAS, CATALOG]
+    assert find_subjects() == [Subject(kind, "aws") for kind in kinds]
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    assert find_subjects() == []
+    assert find_subjects({"aws": source}) == []
+
+
+def test_spot_prices_of_a_cloud_whose_list_is_public_need_no_account(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("SKY_CLOUD", "azure,aws")
+    Sky.clear_instance()
+    assert find_subjects() == [Subject(SPOT_PRICES, "azure")]
+
+
+def test_spot_prices_flow_into_the_tracker(aws: AwsEmulator, source: AwsPrices, data: Path) -> None:
+    only_prices(data)
+    made = renew(data, {"aws": source})
+    assert made[PRICES].text == "aws: 3 spot prices, 3 of them new"
+    assert made[PRICES].failures == 0
+    found = sky.tracker.price(EAST)
+    assert found is not None and found.usd == 0.4012 and time.time() - found.at < 60
+    assert sky.tracker.price(Place("aws", "eu-west-1", "", "g5.xlarge", spot=True)).usd == 0.51
+    assert aws.count("ap-east-1") == 0, "a region that is not enabled"
+
+
+def test_prices_are_read_once_an_hour(aws: AwsEmulator, source: AwsPrices, data: Path) -> None:
+    only_prices(data)
+    renew(data, {"aws": source})
+    asked = len(aws.requests)
+    assert renew(data, {"aws": source}) == {}
+    assert len(aws.requests) == asked
+    only_prices(data, age=3700.0)
+    aws.spot["us-east-1"][0] = spot("g5.xlarge", "us-east-1a", "0.3900")
+    again = renew(data, {"aws": source})
+    assert again[PRICES].text == "aws: 3 spot prices, 1 of them new"
+    assert sky.tracker.price(EAST).usd == 0.39
+
+
+def test_another_process_that_reads_is_left_alone(
+    aws: AwsEmulator, source: AwsPrices, data: Path
+) -> None:
+    only_prices(data)
+    with only_reader(data):
+        assert renew(data, {"aws": source}) == {}
+    assert aws.requests == []
+
+
+@pytest.mark.parametrize("kind", ["refuse"])
+def test_refusals_are_noted_and_tried_later(
+    aws: AwsEmulator, source: AwsPrices, data: Path, kind: str
+) -> None:
+    only_prices(data)
+    aws.trouble("DescribeSpotPriceHistory", kind, times=99)
+    made = renew(data, {"aws": source})[PRICES]
+    assert made.failures == 1 and made.done == 0.0 and "not authorized" in made.text
+    assert renew(data, {"aws": source}) == {}, "not again at once"
+    assert sky.tracker.price(EAST) is None
+
+
+def test_prices_of_before_stay_where_a_list_is_empty(
+    aws: AwsEmulator, source: AwsPrices, data: Path
+) -> None:
+    only_prices(data)
+    renew(data, {"aws": source})
+    aws.spot = {}
+    only_prices(data, age=3700.0)
+    assert renew(data, {"aws": source})[PRICES].failures == 1
+    assert sky.tracker.price(EAST).usd == 0.4012
+
+
+def test_nothing_is_read_when_it_is_switched_off(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKY_RENEW", "false")
+    Sky.clear_instance()
+    main()
+    assert read_log(data) == {}
+    assert BackgroundRenewal(print).check() is False
+
+
+def test_session_tells_of_a_refresh_once(data: Path) -> None:
+    told: list[str] = []
+    watch = BackgroundRenewal(told.append)
+    now = time.time()
+    data.mkdir()
+    before = Reading(now - 60, now - 60, 0, "catalog refreshed: before this session")
+    write_log(data, {Subject(CATALOG, "gcp"): before, Subject(QUOTAS, "aws"): Reading(now, now)})
+    Sky.load().renew = False
+    watch.check()
+    assert told == []
+    fresh = Reading(now + 60, now + 60, 0, "catalog refreshed: aws")
+    write_log(data, {Subject(CATALOG, "aws"): fresh})
+    watch.check()
+    watch.check()
+    assert told == ["catalog refreshed: aws"]
+
+
+@pytest.mark.slow
+def test_worker_is_a_process_of_its_own(
+    data: Path, monkeypatch: pytest.MonkeyPatch, aws: AwsEmulator
+) -> None:
+    """It reads what is due and ends; here the account has no rights in EC2."""
+    only_prices(data)
+    aws.trouble("", "refuse", times=99)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", aws.url)
+    watch = BackgroundRenewal(print)
+    assert watch.check() is True
+    assert watch._worker is not None and watch._worker.wait(60) == 0
+    assert watch.check() is False, "what failed is tried later"
+    assert read_log(data)[PRICES].failures == 1
