@@ -23,6 +23,7 @@ from ..translation import _
 if TYPE_CHECKING:
     from packaging.markers import Marker
 
+    from ..provider.quotas import AccountQuota
     from ..store.store import ClusterRow
     from ..tracker.blocks import Block
 
@@ -84,6 +85,7 @@ def examine() -> list[Finding]:
         examine_ssh,
         examine_folder,
         examine_clouds,
+        examine_quotas,
         examine_refusals,
         examine_leftovers,
         examine_prices,
@@ -297,6 +299,67 @@ def judge_clock(date: str, now: float) -> Iterator[Finding]:
     )
     fix = "sudo timedatectl set-ntp true"
     yield Finding(_("clock"), "wrong", told.format(seconds=abs(difference)), fix)
+
+
+def examine_quotas() -> Iterator[Finding]:
+    """Ask each account what it may have at once, and tell what it may not have at all."""
+    from .. import clouds
+    from ..concurrency import run_parallel
+
+    names = [
+        name
+        for name in clouds.reachable_names()
+        if clouds.is_rented(name) and clouds.is_ready(name) and _has_quotas(name)
+    ]
+    for findings in run_parallel([partial(_examine_quotas, name) for name in names]):
+        yield from findings
+
+
+def _has_quotas(name: str) -> bool:
+    from .. import clouds
+
+    return clouds.cloud_provider(name).has_quotas()
+
+
+def _examine_quotas(name: str) -> list[Finding]:
+    from .. import clouds
+
+    try:
+        return list(judge_quotas(name, clouds.cloud_provider(name).list_quotas()))
+    except SkyError as error:
+        return [Finding(_("quota"), "look", error.message, error.hint or "")]
+
+
+def judge_quotas(cloud: str, quotas: Sequence[AccountQuota]) -> Iterator[Finding]:
+    """Yield the findings about the quotas of an account.
+
+    Examples
+    --------
+    >>> from ..provider.quotas import AccountQuota
+    >>> none = AccountQuota("aws", "G and VT", 0, "vcpus", "us-east-1", page="https://q")
+    >>> some = AccountQuota("aws", "Standard", 32, "vcpus", "us-east-1")
+    >>> [(one.state, one.text, one.fix) for one in judge_quotas("aws", [none, some])]
+    [('look', 'aws: none allowed of G and VT (us-east-1)', 'ask for more: https://q')]
+    >>> [one.text for one in judge_quotas("aws", [some])]
+    ['aws: none of 1 quotas is 0']
+    """
+    empty: dict[str, list[AccountQuota]] = {}
+    for quota in quotas:
+        if quota.limit == 0:
+            empty.setdefault(quota.name, []).append(quota)
+    if not empty:
+        text = _("{cloud}: none of {count} quotas is 0").format(cloud=cloud, count=len(quotas))
+        yield Finding(_("quota"), "ok", text)
+        return
+    where = [
+        f"{name} ({group[0].region or _('everywhere')})"
+        if len(group) == 1
+        else _("{name} ({count} regions)").format(name=name, count=len(group))
+        for name, group in sorted(empty.items())
+    ]
+    text = _("{cloud}: none allowed of {names}").format(cloud=cloud, names=", ".join(where))
+    page = next(iter(empty.values()))[0].page
+    yield Finding(_("quota"), "look", text, _("ask for more: {page}").format(page=page))
 
 
 def examine_refusals() -> Iterator[Finding]:

@@ -105,6 +105,21 @@ class GuidedSetup:
                 hint=_("jupyter sky setup {cloud} goes on").format(cloud=self.cloud),
             )
 
+    def _show_quotas(self, region: str) -> None:
+        """Tell what the account may have at once in a region; 0 is where to ask for more."""
+        provider = clouds.cloud_provider(self.cloud)
+        if not provider.has_quotas():
+            return
+        try:
+            quotas = [each for each in provider.list_quotas() if each.region in ("", region)]
+        except SkyError as error:
+            self._say(_("quotas were not read: {error}").format(error=error.message))
+            return
+        self._say(_("\nquotas:"))
+        for quota in sorted(quotas, key=lambda each: (each.limit == 0, each.name)):
+            more = _("; more: {page}").format(page=quota.page) if quota.limit == 0 else ""
+            self._say(f"  {quota.describe()}{more}")
+
     # -- the first machine ---------------------------------------------------------------------
 
     def _prove(self) -> None:
@@ -115,6 +130,7 @@ class GuidedSetup:
             candidate = plan_candidate(self.cloud, Resources.parse(cloud=self.cloud))
         if candidate.offer is None:
             raise SkyUsageError(candidate.obstacle, hint=_("jupyter sky doctor says more"))
+        self._show_quotas(candidate.offer.region)
         question = _(
             "Launch {place} for a moment ({price}, about {usd}), to prove it? [y/N] "
         ).format(
