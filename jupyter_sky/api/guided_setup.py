@@ -115,7 +115,7 @@ class GuidedSetup:
         except SkyError as error:
             self._say(_("quotas were not read: {error}").format(error=error.message))
             return
-        self._say(_("\nquotas:"))
+        self._say("\n" + _("quotas:"))
         for quota in sorted(quotas, key=lambda each: (each.limit == 0, each.name)):
             more = _("; more: {page}").format(page=quota.page) if quota.limit == 0 else ""
             self._say(f"  {quota.describe()}{more}")

@@ -104,10 +104,17 @@ class CloudProvider:
             except SkyError as trouble:  # the note stays, for the reaper
                 with suppress(SkyStoreError):
                     update_record(order.token, launching=None)
-                if isinstance(error, SkyError):
+                if isinstance(error, SkyError) and not self._was_refused(
+                    order.token, error, trouble
+                ):
                     left = f"machines may be up there ({trouble.message}): %sky reap"
                     error.hint = f"{error.hint}\n{left}" if error.hint else left
             raise
+
+    def _was_refused(self, token: str, error: BaseException, trouble: SkyError) -> bool:
+        """Whether a launch has made nothing, as far as is known: its credentials were refused."""
+        are_refused = isinstance(error, SkyPermission) and isinstance(trouble, SkyPermission)
+        return are_refused and not self.recorded_machines(token)
 
     def _roll_back(self, token: str, region: str) -> None:
         """End all that an order has made, whatever was heard of it, and see that it is gone."""

@@ -315,9 +315,15 @@ def failed_run(seconds: float, error: BaseException) -> Measurement:
     --------
     >>> failed_run(2.0, MemoryError("array")).failure, failed_run(2.0, ValueError()).failure
     ('memory', 'crash')
+    >>> from subprocess import CalledProcessError
+    >>> failed_run(2.0, CalledProcessError(7, "fit")).error
+    'exit code 7'
     >>> failed_run(2.0, SkyEngineLost("it used 3.1 GiB of the 2 GiB asked for")).failure
     'memory'
     """
+    code = getattr(error, "returncode", None)
+    if type(error).__name__ == "CalledProcessError" and code is not None:
+        return Measurement(seconds, error=_("exit code {code}").format(code=code))
     words = f"{type(error).__name__}: {error}".strip(": ")
     if isinstance(error, MemoryError) or (isinstance(error, SkyEngineLost) and _is_full(words)):
         return Measurement(seconds, error=words, failure="memory")
