@@ -31,6 +31,7 @@ from ..trials.workload import Step, Workload, find_effects
 if TYPE_CHECKING:
     from .launches import Command
 
+_SHOWN = 160  # characters of a reason
 EXAMPLE = '--candidates T4,L4,"--cpus 8"'
 
 
@@ -300,7 +301,7 @@ def _rate(candidate: Candidate) -> str:
 
 
 def _clip(text: str) -> str:
-    return text if len(text) <= 100 else f"{text[:99]}…"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 def _describe_limit(bench: Bench) -> str:

@@ -87,7 +87,9 @@ class CandidateResult:
     @property
     def failure(self) -> str:
         """Reason why the run has failed, in a line; empty where it has not."""
-        first = self.run.error.strip().partition("\n")[0]
+        first, *more = self.run.error.strip().splitlines() or [""]
+        if first.endswith(":") and more:  # the reasons stand below
+            first = f"{first} {more[0].strip()}"
         return _ERROR_CLASS.sub("", first)
 
 

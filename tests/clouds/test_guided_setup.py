@@ -57,12 +57,15 @@ def test_new_user_is_shown_each_step(ec2: Ec2, monkeypatch: pytest.MonkeyPatch) 
         use(monkeypatch, ec2.env())
         return ""
 
+    for limits in ec2.account.quotas.values():
+        limits["Running On-Demand G and VT instances"] = 0.0
     user = User("", "", "", log_in, "n")
     GuidedSetup("aws", user.ask, user.say).run()
     steps = ["1. account:", '"Sid": "ChangeOwn"', "2. rights:", "3. log in:", "aws configure"]
     places = [user.text.index(step) for step in steps]
     assert places == sorted(places), user.text
     assert "credentials: environment variable" in user.text
+    assert "G and VT instances in " in user.text and "is 0 vCPUs; more: https://" in user.text
     assert "Launch aws " in user.text and "nothing was launched" in user.text
     assert not ec2.machines() and not user.answers
 
