@@ -30,6 +30,12 @@ def cloud() -> Iterator[Loopback]:
         yield opened
 
 
+@pytest.fixture(params=["gcp", "azure"])
+def other(request: pytest.FixtureRequest) -> Iterator[tuple[str, Loopback]]:
+    with loopback(request.param) as opened:
+        yield request.param, opened
+
+
 @pytest.fixture
 def sky(tmp_path: Path, sky_env: dict[str, str], cloud: Loopback) -> Iterator[Shell]:
     """Run a command of the shell."""
@@ -108,6 +114,24 @@ def test_stopped_cluster_costs_its_disk_and_is_started_with_its_files(
     assert len(prices) == 3 and prices[0] == prices[2] and (prices[1] or 1) < 0.01, prices
     down = sky("down", "one")
     assert down.returncode == 0 and "ended: one" in down.stdout, down.stderr
+    wait_until(lambda: not cloud.machines())
+
+
+def test_other_clouds_stop_and_start(sky: Shell, other: tuple[str, Loopback]) -> None:
+    name, cloud = other
+    words = ["launch", "-c", "one", "--cloud", name, "--cpus", "2", "--"]
+    ran = sky(*words, "echo kept >kept.txt", **cloud.env)
+    assert ran.returncode == 0, ran.stderr
+    stopped = sky("stop", "one", "--yes", **cloud.env)
+    assert stopped.returncode == 0, stopped.stderr
+    assert states(cloud) == [{"gcp": "TERMINATED", "azure": "deallocated"}[name]]
+    assert "stopped: jupyter sky start one" in sky("status", **cloud.env).stdout
+    assert "nothing to reap" in sky("reap", **cloud.env).stdout
+    started = sky("start", "one", **cloud.env)
+    assert started.returncode == 0, started.stderr
+    read = sky("exec", "one", "--", "cat kept.txt", **cloud.env)
+    assert read.returncode == 0 and read.stdout == "kept\n", read.stderr
+    assert "ended: one" in sky("down", "one", **cloud.env).stdout
     wait_until(lambda: not cloud.machines())
 
 
