@@ -154,6 +154,19 @@ def test_lost_answers_leave_one_machine_or_none(
     assert list(launch_records().list_unfinished()) == [], "and the note says that it is gone"
 
 
+def test_refused_key_says_nothing_of_machines(
+    aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account, cloud = aws
+    offer = preview_plan(NEED)[0].tasks[0].offer
+    for name, value in account.wrong_env("wrong").items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SkyPermission) as caught:
+        cloud.launch(order(offer, NEED))
+    assert "aws configure" in (caught.value.hint or "")
+    assert "machines may be up" not in str(caught.value)
+
+
 def test_each_place_is_named_after_all_refused(aws: tuple[Ec2, CloudProvider]) -> None:
     account, _ = aws
     account.refuse("InsufficientInstanceCapacity", times=1000)
