@@ -137,7 +137,8 @@ def find_version_problems(requirements: Iterable[str]) -> Iterator[tuple[str, st
 
     for text in requirements:
         need = Requirement(text)
-        is_needed = need.marker is None or need.marker.evaluate({"extra": ""})
+        marker = need.marker
+        is_needed = marker is None or marker.evaluate({"extra": ""})
         command = f"pip install '{need.name}{need.specifier}'"
         try:
             found = version(need.name)
@@ -145,7 +146,7 @@ def find_version_problems(requirements: Iterable[str]) -> Iterator[tuple[str, st
             if is_needed:
                 yield _("{name} is missing").format(name=need.name), command
             continue
-        if not is_needed and not _is_for_here(need.marker):
+        if marker is not None and not is_needed and not _is_for_here(marker):
             continue
         if not need.specifier.contains(found, prereleases=True):
             told = _("{name} is {found}, and {needed} is needed")

@@ -71,7 +71,8 @@ class ClusterRecords:
 
     def terminate_unless_ended(self, row: ClusterRow) -> bool:
         """Terminate a cluster; one that has ended already is only recorded, and False returned."""
-        if gone := self.ended_machines(row):
+        is_stopped = row.state == "stopped"  # its machines are off and there, whatever is said
+        if not is_stopped and (gone := self.ended_machines(row)):
             self.record_end(row, gone[0])
             return False
         self.terminate_row(row)

@@ -119,6 +119,8 @@ def stop_cluster(
                 store.save_cluster(row)  # it was not asked for
             raise
         store.change_price(row.id, stop_cost(row).price, time.time())
+    if row.name in clusters.started:  # a headless run ends at its end what it has started
+        clusters.started.remove(row.name)
     return stopped
 
 
@@ -178,9 +180,12 @@ def _connect(
     up = replace(row, state="up", note="", machines=machines, connection=connection)
     clusters.store.save_cluster(up)
     live = clusters.connect(up)
-    live.connection.wait_ranks(
-        range(up.nodes), ENGINES_SECONDS, lambda: (report("booting", ""), live.check_alive())
-    )
+
+    def check_alive() -> None:
+        report("booting", "")
+        live.check_alive()
+
+    live.connection.wait_ranks(range(up.nodes), ENGINES_SECONDS, check_alive)
     live.send_heartbeat()
     note_started(up.connection["token"])
     return live

@@ -131,7 +131,8 @@ def test_other_clouds_stop_and_start(sky: Shell, other: tuple[str, Loopback]) ->
     assert started.returncode == 0, started.stderr
     read = sky("exec", "one", "--", "cat kept.txt", **cloud.env)
     assert read.returncode == 0 and read.stdout == "kept\n", read.stderr
-    assert "ended: one" in sky("down", "one", **cloud.env).stdout
+    assert sky("stop", "one", "--yes", **cloud.env).returncode == 0
+    assert "ended: one" in sky("down", "--all", "--yes", **cloud.env).stdout
     wait_until(lambda: not cloud.machines())
 
 
