@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..executor import session as _sessions
@@ -76,13 +77,15 @@ def _describe_stop(row: ClusterRow) -> str:
     ).format(gib=cost.disk_gib, price=format_rate(cost.price), ends=ends)
 
 
-def start(name: str) -> Table:
+def start(name: str, report: Callable[[str, str], None] = lambda stage, detail: None) -> Table:
     """Start a cluster that was stopped, with its files and without its variables.
 
     Parameters
     ----------
     name
         Its name.
+    report
+        Called with a stage and a detail, again and again while it comes up.
 
     Returns
     -------
@@ -104,7 +107,7 @@ def start(name: str) -> Table:
 
     session = _sessions.current()
     row = find_startable(session.clusters, name)
-    start_cluster(session.clusters, row, lambda stage, detail: None)
+    start_cluster(session.clusters, row, report)
     return status(name)
 
 

@@ -132,9 +132,18 @@ def stop(cluster: str, yes: bool) -> None:
 )
 def start(cluster: str) -> Any:
     """Start a stopped cluster, with its files and without its variables."""
+    import sys
+
     from ..api import suspension
 
-    return suspension.start(cluster)
+    shown: list[str] = []
+
+    def show(stage: str, detail: str) -> None:
+        if (text := f"☁ {stage} {detail}".rstrip()) not in shown:
+            shown.append(text)
+            print(text, file=sys.stderr, flush=True)
+
+    return suspension.start(cluster, show)
 
 
 @verb(
