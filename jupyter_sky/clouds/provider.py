@@ -210,7 +210,9 @@ class CloudProvider:
         }
         missing: dict[str, str] = {}
         try:
-            missing = collect_journals(mine, self._list_ended_ids(ids))
+            # those of stopped machines were copied before their stop
+            asked = {token: each for token, each in mine.items() if not each.get("stopped")}
+            missing = collect_journals(asked, self._list_ended_ids(ids))
         finally:  # whatever is in the way of a log, an interrupt too, the machine is ended
             terminate_or_request_shutdown(self.call, ids, mine)
         for token, record in mine.items():
@@ -228,18 +230,17 @@ class CloudProvider:
         """Start the machines of an order again: see `suspension.start_machines`."""
         return suspension.start_machines(self.call, token, say)
 
-    def stop_again(self, ids: Sequence[str]) -> None:
-        """Power machines off on which no cluster could be started again."""
-        self.call(lambda: self.driver.stop(ids))
-        suspension.await_stopped(self.call, ids)
+    def stop_again(self, token: str) -> None:
+        """Power the machines of an order off on which no cluster could be started again."""
+        suspension.stop_machines_again(self.call, token)
 
     def _list_ended_ids(self, ids: Sequence[str]) -> set[str]:
-        """Return the IDs of machines that do not answer: ended or off; empty if unknown."""
+        """Return the IDs of machines that have ended already; empty if the cloud cannot say."""
         try:
             found = merge_with_records(self.name, ids, self.driver.describe(ids))
         except Exception:  # of any SDK: the request that ends them says why
             return set()
-        return {machine.id for machine in found if machine.state == "ended" or machine.stopped}
+        return {machine.id for machine in found if machine.state == "ended"}
 
     def list_mine(self, everywhere: bool = False) -> list[Machine]:
         """List machines of this user of this installation that have not ended.

@@ -57,10 +57,24 @@ def stop_machines(call: RetryingCaller, token: str, say: StatusCallback = no_tic
             ssh_slot.withdraw_stop(nodes)
         raise
     lease_watch.start_watch_process()
-    await_stopped(call, ids, say)
+    _await_stopped(call, ids, say)
 
 
-def await_stopped(call: RetryingCaller, ids: Sequence[str], say: StatusCallback = no_tick) -> None:
+def stop_machines_again(call: RetryingCaller, token: str) -> None:
+    """Power the machines of an order off on which no cluster could be started again.
+
+    Those that answer put the files of their cluster aside, as at the first time.
+    """
+    record = launch_records().read(token)
+    nodes = [Slot.load(node) for node in record.get("nodes", ())]
+    with suppress(SkyError):
+        ssh_slot.announce_stop(nodes)
+    ids = [machine["id"] for machine in record["machines"]]
+    call(partial(call.driver.stop, ids))
+    _await_stopped(call, ids)
+
+
+def _await_stopped(call: RetryingCaller, ids: Sequence[str], say: StatusCallback = no_tick) -> None:
     """Wait until machines are off."""
     found = _await_machines(
         call, ids, lambda machines: all(each.stopped for each in machines), STOP_SECONDS, say

@@ -138,6 +138,7 @@ def find_startable(clusters: ClusterRegistry, name: str) -> ClusterRow:
             _("cluster {name} is up already").format(name=name), hint="jupyter sky status"
         )
     if row.state != "stopped" or row not in clusters.records.reconcile_stopped():
+        row = clusters.store.find_cluster(row.id) or row
         text = _("cluster {name} cannot be started: it has ended {note}")
         raise SkyUsageError(
             text.format(name=name, note=f"({row.note})" if row.note else "").rstrip(),
@@ -196,8 +197,8 @@ def _stop_again(clusters: ClusterRegistry, row: ClusterRow) -> None:
     clusters.disconnect(row.id)
     clusters.store.save_cluster(row)
     with suppress(SkyError):  # then their own lease ends them
-        ids = [machine["id"] for machine in row.machines]
-        uninterruptible(partial(clouds.cloud_provider(row.cloud).stop_again, ids))
+        provider = clouds.cloud_provider(row.cloud)
+        uninterruptible(partial(provider.stop_again, row.connection["token"]))
     clusters.store.change_price(row.id, stop_cost(row).price, time.time())
 
 

@@ -145,6 +145,7 @@ def test_no_stock_at_a_start_keeps_the_cluster_stopped(sky: Shell, cloud: Loopba
     assert "stopped" in sky("status").stdout and states(cloud) == ["stopped"]
     ended = sky("down", "one")
     assert ended.returncode == 0 and "ended: one" in ended.stdout, ended.stderr
+    assert "not complete" not in ended.stderr, "its log was copied before"
     wait_until(lambda: not cloud.machines())
     late = sky("start", "one")
     assert late.returncode == 2 and "has ended" in late.stderr
