@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .api.pipelines import pipeline, read_dag, resume, write_dag
     from .api.planning import form, offers, plan, search
     from .api.settings import alias, config
+    from .api.stopped_clusters import start, stop
     from .api.storage import copy, scratch
-    from .api.suspension import start, stop
     from .api.variables import get, put, vars
     from .checkpoints import callbacks
     from .checkpoints.leaving import leaving
@@ -90,7 +90,7 @@ _VERBS = {
     **dict.fromkeys("bag sweep".split(), "api.jobs"),
     "examples": "api.examples",
     **dict.fromkeys("copy scratch".split(), "api.storage"),
-    **dict.fromkeys("start stop".split(), "api.suspension"),
+    **dict.fromkeys("start stop".split(), "api.stopped_clusters"),
     **dict.fromkeys("pipeline read_dag resume write_dag".split(), "api.pipelines"),
 }
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")

@@ -186,7 +186,7 @@ def status(cluster: str | None = None) -> Table:
         rows.append((row.name, place, price, spent, age, users, idle, cells, notebook))
     for row in session.clusters.records.reconcile_stopped():
         if cluster in (None, row.name):
-            from .suspension import stopped_row  # which imports much
+            from .stopped_clusters import stopped_row  # which imports much
 
             rows.append(stopped_row(row))
     for name, machines in session.clusters.records.find_orphans().items():

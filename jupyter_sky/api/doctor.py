@@ -416,7 +416,7 @@ def _find_unknown_machines() -> Iterator[Finding]:
 
 def describe_stopped(row: ClusterRow) -> Finding:
     """Return the finding about a stopped cluster, whose disk goes on costing."""
-    from ..executor.suspension import stop_cost
+    from ..executor.stopped_clusters import stop_cost
     from ..ledger.ledger import format_rate
 
     cost = stop_cost(row)

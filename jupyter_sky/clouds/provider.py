@@ -15,7 +15,7 @@ from ..offers import Offer
 from ..provider.protocol import Provider
 from ..provider.quotas import AccountQuota
 from ..translation import _
-from . import cloud_init, lease_watch, machine_lease, suspension
+from . import cloud_init, lease_watch, machine_lease, stopped_machines
 from .base import Credentials, LaunchRequest, Machine, StatusCallback, Tick, no_tick
 from .launch_records import installation_id, is_launching, translate_write_errors
 from .launch_support import launcher_name
@@ -223,16 +223,16 @@ class CloudProvider:
             self.delete_unused_resources({record["region"] for record in mine.values()})
 
     def stop(self, token: str, say: StatusCallback = no_tick) -> None:
-        """Power the machines of an order off and keep them: see `suspension.stop_machines`."""
-        suspension.stop_machines(self.call, token, say)
+        """Power the machines of an order off and keep them; see `stopped_machines`."""
+        stopped_machines.stop_machines(self.call, token, say)
 
     def start(self, token: str, say: StatusCallback = no_tick) -> list[Machine]:
-        """Start the machines of an order again: see `suspension.start_machines`."""
-        return suspension.start_machines(self.call, token, say)
+        """Start the machines of an order again; see `stopped_machines`."""
+        return stopped_machines.start_machines(self.call, token, say)
 
     def stop_again(self, token: str) -> None:
         """Power the machines of an order off on which no cluster could be started again."""
-        suspension.stop_machines_again(self.call, token)
+        stopped_machines.stop_machines_again(self.call, token)
 
     def _list_ended_ids(self, ids: Sequence[str]) -> set[str]:
         """Return the IDs of machines that have ended already; empty if the cloud cannot say."""

@@ -120,9 +120,9 @@ def _no_clusters_text(everything: bool) -> str:
 )
 def stop(cluster: str, yes: bool) -> None:
     """Stop a cluster: files on it stay, and its disk goes on costing."""
-    from ..api import suspension
+    from ..api import stopped_clusters
 
-    print(suspension.stop(cluster, yes=yes))
+    print(stopped_clusters.stop(cluster, yes=yes))
 
 
 @verb(
@@ -134,7 +134,7 @@ def start(cluster: str) -> Any:
     """Start a stopped cluster, with its files and without its variables."""
     import sys
 
-    from ..api import suspension
+    from ..api import stopped_clusters
 
     shown: list[str] = []
 
@@ -143,7 +143,7 @@ def start(cluster: str) -> Any:
             shown.append(text)
             print(text, file=sys.stderr, flush=True)
 
-    return suspension.start(cluster, show)
+    return stopped_clusters.start(cluster, show)
 
 
 @verb(

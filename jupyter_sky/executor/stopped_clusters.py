@@ -18,7 +18,7 @@ from ..cell_options.parsing import parse_cell_line
 from ..clouds import LaunchRequest
 from ..clouds.cloud_init import DISK_GIB
 from ..clouds.machine_records import launch_records
-from ..clouds.suspension import note_started
+from ..clouds.stopped_machines import note_started
 from ..errors import SkyError, SkyUsageError, suggest
 from ..ledger.billing import disk_usd_h
 from ..offers import Offer
@@ -32,7 +32,7 @@ from .cluster_launch import ENGINES_SECONDS
 from .cluster_records import latest_end
 from .clusters import ClusterRegistry
 
-_LOCK = "suspension.lock"
+_LOCK = "stop.lock"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..executor import session as _sessions
 from ..executor.cluster_records import describe_place
-from ..executor.suspension import (
+from ..executor.stopped_clusters import (
     find_startable,
     find_stoppable,
     start_cluster,
