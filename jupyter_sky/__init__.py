@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .api.pipelines import pipeline, read_dag, resume, write_dag
     from .api.planning import form, offers, plan, search
     from .api.settings import alias, config
+    from .api.stopped_clusters import start, stop
     from .api.storage import copy, scratch
     from .api.variables import get, put, vars
     from .checkpoints import callbacks
@@ -89,6 +90,7 @@ _VERBS = {
     **dict.fromkeys("bag sweep".split(), "api.jobs"),
     "examples": "api.examples",
     **dict.fromkeys("copy scratch".split(), "api.storage"),
+    **dict.fromkeys("start stop".split(), "api.stopped_clusters"),
     **dict.fromkeys("pipeline read_dag resume write_dag".split(), "api.pipelines"),
 }
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
@@ -230,9 +232,11 @@ __all__ = [
     "shard",
     "silent",
     "spark",
+    "start",
     "status",
     "stderr",
     "stdout",
+    "stop",
     "sweep",
     "tracker",
     "up",

@@ -269,6 +269,21 @@ class Resources:
         """Whether an offer meets every label."""
         return not self.unmet_labels(offer)
 
+    def override(self, given: Resources) -> Resources:
+        """Return the request with the labels of another above its own.
+
+        Examples
+        --------
+        >>> base = Resources.parse(cpus="4", spot=True)
+        >>> base.override(Resources.parse(gpus="T4", on_demand=True)).command_line()
+        '--cpus 4 --gpus T4:1 --on-demand'
+        """
+        own, others = self.labels(), given.labels()
+        for flag, other in (("spot", "on_demand"), ("on_demand", "spot")):
+            if flag in others:
+                own.pop(other, None)
+        return Resources.parse(**{**own, **others})
+
     def as_minimum(self) -> Resources:
         """Return the request with every amount as the least that will do.
 

@@ -184,6 +184,11 @@ def status(cluster: str | None = None) -> Table:
         notebook = short_path(row.notebook)
         place = describe_place(row)
         rows.append((row.name, place, price, spent, age, users, idle, cells, notebook))
+    for row in session.clusters.records.reconcile_stopped():
+        if cluster in (None, row.name):
+            from .stopped_clusters import stopped_row  # which imports much
+
+            rows.append(stopped_row(row))
     for name, machines in session.clusters.records.find_orphans().items():
         if cluster in (None, name):
             where = _("{cloud}, not in the store").format(cloud=machines[0].cloud)
@@ -326,14 +331,21 @@ def setup(cloud: str | None = None) -> Table:
     from ..clouds.account_setup import DONE, setup_names, setup_steps
     from ..concurrency import run_parallel
 
-    names = setup_names()
-    if cloud and cloud not in names:
-        raise SkyUsageError(
-            _("setup: machines of {cloud} cannot be launched").format(cloud=cloud),
-            hint=suggest(cloud, names),
-        )
-    found = run_parallel([partial(setup_steps, name) for name in ([cloud] if cloud else names)])
+    check_setup_name(cloud)
+    names = [cloud] if cloud else setup_names()
+    found = run_parallel([partial(setup_steps, name) for name in names])
     rows = tuple((one.cloud, _(one.state), _(one.text)) for steps in found for one in steps)
     is_all_done = all(one.state == DONE for steps in found for one in steps)
     note = _("cells can rent there: %%sky --cloud NAME") if is_all_done else _("then: %sky check")
     return Table(_("Setup of clouds"), ("cloud", _("state"), _("step")), rows, note)
+
+
+def check_setup_name(cloud: str | None) -> None:
+    """Raise SkyUsageError for a cloud that has no setup, with the nearest as hint."""
+    from ..clouds.account_setup import setup_names
+
+    if cloud and cloud not in (names := setup_names()):
+        raise SkyUsageError(
+            _("setup: machines of {cloud} cannot be launched").format(cloud=cloud),
+            hint=suggest(cloud, names),
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,10 @@ from ..tables import Table
 from ..translation import _
 
 if TYPE_CHECKING:
+    from packaging.markers import Marker
+
+    from ..provider.quotas import AccountQuota
+    from ..store.store import ClusterRow
     from ..tracker.blocks import Block
 
 State = Literal["ok", "look", "wrong"]
@@ -80,6 +85,7 @@ def examine() -> list[Finding]:
         examine_ssh,
         examine_folder,
         examine_clouds,
+        examine_quotas,
         examine_refusals,
         examine_leftovers,
         examine_prices,
@@ -118,6 +124,8 @@ def examine_versions() -> Iterator[Finding]:
 def find_version_problems(requirements: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield packages that are missing or of another version, each with the command.
 
+    Packages of an extra may be missing; those that are here have to fit as well.
+
     Examples
     --------
     >>> list(find_version_problems(["numpy>=1", "no-such-package>=2; python_version > '3'"]))
@@ -129,17 +137,26 @@ def find_version_problems(requirements: Iterable[str]) -> Iterator[tuple[str, st
 
     for text in requirements:
         need = Requirement(text)
-        if need.marker and not need.marker.evaluate({"extra": ""}):
-            continue
+        marker = need.marker
+        is_needed = marker is None or marker.evaluate({"extra": ""})
         command = f"pip install '{need.name}{need.specifier}'"
         try:
             found = version(need.name)
         except PackageNotFoundError:
-            yield _("{name} is missing").format(name=need.name), command
+            if is_needed:
+                yield _("{name} is missing").format(name=need.name), command
+            continue
+        if marker is not None and not is_needed and not _is_for_here(marker):
             continue
         if not need.specifier.contains(found, prereleases=True):
             told = _("{name} is {found}, and {needed} is needed")
             yield told.format(name=need.name, found=found, needed=need.specifier), command
+
+
+def _is_for_here(marker: Marker) -> bool:
+    """Return whether a package is for this machine and Python, with any extra."""
+    names = re.findall(r"""extra\s*==\s*["']([^"']+)["']""", str(marker))
+    return any(marker.evaluate({"extra": name}) for name in names)
 
 
 def examine_panel() -> Iterator[Finding]:
@@ -158,11 +175,13 @@ def examine_panel() -> Iterator[Finding]:
 
 
 def examine_ssh() -> Iterator[Finding]:
-    """Look for OpenSSH, by which machines are reached."""
+    """Look for OpenSSH, by which machines are reached, and for what makes its keys."""
     path = shutil.which("ssh")
-    if path is None:
+    missing = [name for name in ("ssh", "ssh-keygen") if shutil.which(name) is None]
+    if path is None or missing:
         fix = _("install OpenSSH: apt install openssh-client, brew install openssh")
-        yield Finding("SSH", "wrong", _("there is no ssh: no machine can be reached"), fix)
+        told = _("there is no {name}: no machine can be reached").format(name=missing[0])
+        yield Finding("SSH", "wrong", told, fix)
         return
     shown = subprocess.run([path, "-V"], capture_output=True, text=True, timeout=10)
     text = (shown.stderr or shown.stdout).strip().partition(",")[0]
@@ -182,8 +201,6 @@ def read_openssh_version(text: str) -> tuple[int, int] | None:
     >>> read_openssh_version("OpenSSH_9.2p1 Debian-2")
     (9, 2)
     """
-    import re
-
     found = re.match(r"OpenSSH\w*_(\d+)\.(\d+)", text)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -285,6 +302,67 @@ def judge_clock(date: str, now: float) -> Iterator[Finding]:
     yield Finding(_("clock"), "wrong", told.format(seconds=abs(difference)), fix)
 
 
+def examine_quotas() -> Iterator[Finding]:
+    """Ask each account what it may have at once, and tell what it may not have at all."""
+    from .. import clouds
+    from ..concurrency import run_parallel
+
+    names = [
+        name
+        for name in clouds.reachable_names()
+        if clouds.is_rented(name) and clouds.is_ready(name) and _has_quotas(name)
+    ]
+    for findings in run_parallel([partial(_examine_quotas, name) for name in names]):
+        yield from findings
+
+
+def _has_quotas(name: str) -> bool:
+    from .. import clouds
+
+    return clouds.cloud_provider(name).has_quotas()
+
+
+def _examine_quotas(name: str) -> list[Finding]:
+    from .. import clouds
+
+    try:
+        return list(judge_quotas(name, clouds.cloud_provider(name).list_quotas()))
+    except SkyError as error:
+        return [Finding(_("quota"), "look", error.message, error.hint or "")]
+
+
+def judge_quotas(cloud: str, quotas: Sequence[AccountQuota]) -> Iterator[Finding]:
+    """Yield the findings about the quotas of an account.
+
+    Examples
+    --------
+    >>> from ..provider.quotas import AccountQuota
+    >>> none = AccountQuota("aws", "G and VT", 0, "vcpus", "us-east-1", page="https://q")
+    >>> some = AccountQuota("aws", "Standard", 32, "vcpus", "us-east-1")
+    >>> [(one.state, one.text, one.fix) for one in judge_quotas("aws", [none, some])]
+    [('look', 'aws: none allowed of G and VT (us-east-1)', 'ask for more: https://q')]
+    >>> [one.text for one in judge_quotas("aws", [some])]
+    ['aws: none of 1 quotas is 0']
+    """
+    empty: dict[str, list[AccountQuota]] = {}
+    for quota in quotas:
+        if quota.limit == 0:
+            empty.setdefault(quota.name, []).append(quota)
+    if not empty:
+        text = _("{cloud}: none of {count} quotas is 0").format(cloud=cloud, count=len(quotas))
+        yield Finding(_("quota"), "ok", text)
+        return
+    where = [
+        f"{name} ({group[0].region or _('everywhere')})"
+        if len(group) == 1
+        else _("{name} ({count} regions)").format(name=name, count=len(group))
+        for name, group in sorted(empty.items())
+    ]
+    text = _("{cloud}: none allowed of {names}").format(cloud=cloud, names=", ".join(where))
+    page = next(iter(empty.values()))[0].page
+    yield Finding(_("quota"), "look", text, _("ask for more: {page}").format(page=page))
+
+
 def examine_refusals() -> Iterator[Finding]:
     """Return the places that refuse for want of a quota or a permission."""
     from .. import tracker
@@ -308,16 +386,46 @@ def describe_block(block: Block) -> Finding:
 
 
 def examine_leftovers() -> Iterator[Finding]:
-    """Look for machines without a cluster, and for launches that have not ended in the records."""
+    """Look for machines without a cluster, those that nobody can ask about, and stopped ones."""
     session = _sessions.current()
     orphans = session.clusters.records.find_orphans()
+    unknown = list(_find_unknown_machines())
+    yield from unknown
+    for row in session.clusters.records.reconcile_stopped():
+        yield describe_stopped(row)
     for name, machines in orphans.items():
         age = max(0.0, time.time() - min(machine.started for machine in machines)) / 3600
         text = _("{count} machines of {name} on {cloud} belong to no cluster, for {age:.1f} h")
         told = text.format(count=len(machines), name=name, cloud=machines[0].cloud, age=age)
         yield Finding(_("leftovers"), "wrong", told, "jupyter sky reap")
-    if not orphans:
+    if not orphans and not unknown:
         yield Finding(_("leftovers"), "ok", _("no machine without a cluster"))
+
+
+def _find_unknown_machines() -> Iterator[Finding]:
+    """Yield the clouds where something was launched and that cannot be asked now."""
+    from .. import clouds
+
+    for name in clouds.reachable_names():
+        if clouds.is_rented(name) and not clouds.is_ready(name):
+            try:
+                clouds.get(name).list_mine()
+            except SkyError as error:
+                yield Finding(_("leftovers"), "wrong", error.message, error.hint or "")
+
+
+def describe_stopped(row: ClusterRow) -> Finding:
+    """Return the finding about a stopped cluster, whose disk goes on costing."""
+    from ..executor.stopped_clusters import stop_cost
+    from ..ledger.ledger import format_rate
+
+    cost = stop_cost(row)
+    ends = time.strftime("%Y-%m-%d %H:%M", time.localtime(cost.ends))
+    text = _("{name} is stopped, and its disk costs {price} until {ends}").format(
+        name=row.name, price=format_rate(cost.price), ends=ends
+    )
+    fix = _("jupyter sky start {name}, or jupyter sky down {name}").format(name=row.name)
+    return Finding(_("leftovers"), "look", text, fix)
 
 
 def examine_prices() -> Iterator[Finding]:

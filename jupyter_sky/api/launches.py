@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from keyword import iskeyword
 from pathlib import Path
 from types import MappingProxyType
@@ -313,15 +314,11 @@ def _no_file(file: str) -> SkyUsageError:
 
 def _merge(own: CellOptions, given: CellOptions, need: Resources, nodes: int) -> CellOptions:
     """Return the options of the command line above those of a task."""
-    labels = {**need.labels(), **given.resources.labels()}
-    for flag, other in (("spot", "on_demand"), ("on_demand", "spot")):
-        if flag in given.resources.labels():
-            labels.pop(other, None)
     if nodes > 1:
-        labels.setdefault("nodes", str(nodes))
+        need = Resources.parse(**{"nodes": str(nodes), **need.labels()})
     return replace(
         given,
-        resources=Resources.parse(**labels),
+        resources=need.override(given.resources),
         env=tuple(dict.fromkeys((*own.env, *given.env))),
         sync=tuple(dict.fromkeys((*own.sync, *given.sync))),
         data=(*own.data, *given.data),
@@ -373,7 +370,12 @@ def print_status(log: Path, start: int) -> int:
 
 
 def free_name(title: str) -> str:
-    """Return a name for a run, from the first word of its command that tells something.
+    """Return a name for a run, from the first word of its command that tells something."""
+    return free_names(title, 1)[0]
+
+
+def free_names(title: str, count: int) -> list[str]:
+    """Return names for several runs of a command, which no run has.
 
     Examples
     --------
@@ -383,7 +385,8 @@ def free_name(title: str) -> str:
     stem = _stem(title)
     taken = {row.name for row in _sessions.current().store.runs(limit=1000, unsent=True)}
     numbered = (f"{stem}_{number}" for number in range(2, 2000))
-    return next(name for name in (stem, *numbered) if name not in taken)
+    free = (name for name in chain([stem], numbered) if name not in taken)
+    return list(islice(free, count))
 
 
 def _stem(title: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ..tracker.transfer_rates import TransferRate
 
 _ENDED = ("ok", "error", "lost")
+_NUMBER = re.compile(r"_\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +66,13 @@ def measure(runs: Iterable[RunRow], places: Mapping[str, tuple[str, str]]) -> li
         Cloud and instance type of each cluster, by name.
     """
     from ..ledger.lines import run_usd
-    from .run_queue import title
 
     groups: dict[tuple[str, str, str], list[RunRow]] = defaultdict(list)
-    for run in runs:
-        if run.nodes and run.status in _ENDED:
-            cloud, machine = places.get(run.cluster, ("", ""))
-            groups[run.name or title(run), cloud, machine].append(run)
+    ended = [run for run in runs if run.nodes and run.status in _ENDED]
+    names = {run.name for run in ended if run.name}
+    for run in ended:
+        cloud, machine = places.get(run.cluster, ("", ""))
+        groups[find_application(run, names), cloud, machine].append(run)
     found = []
     for (application, cloud, machine), group in groups.items():
         good = [run for run in group if run.status == "ok" and run.ended is not None]
@@ -90,6 +92,26 @@ def measure(runs: Iterable[RunRow], places: Mapping[str, tuple[str, str]]) -> li
             )
         )
     return sorted(found, key=lambda one: (-one.runs, one.application, one.cloud))
+
+
+def find_application(run: RunRow, names: Collection[str]) -> str:
+    """Return the application of a run: ``train`` for ``train_2``, where there is a ``train``.
+
+    ``launch`` and ``bench`` number runs of the same name.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> runs = [SimpleNamespace(name=name) for name in ("train", "train_2", "phase_2")]
+    >>> [find_application(run, {"train", "train_2", "phase_2"}) for run in runs]
+    ['train', 'train', 'phase_2']
+    """
+    from .run_queue import title
+
+    if not run.name:
+        return title(run)
+    stem = _NUMBER.sub("", run.name)
+    return stem if stem in names else run.name
 
 
 def measurements(application: str | None = None) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import date
 from functools import cached_property
@@ -110,11 +110,11 @@ class Catalog(CatalogTables):
                     words=_("an") if key[0] in "iz" else "a",
                     key2=key.replace("_", " "),
                 ),
-                hint=self._nearest(key, name),
+                hint=self._nearest(key, name, need.clouds),
             )
 
-    def _nearest(self, key: str, name: str) -> str:
-        """Hint for a name that nothing bears."""
+    def _nearest(self, key: str, name: str, clouds: Collection[str]) -> str:
+        """Hint for a name that nothing bears; of clouds where some are named."""
         from ..geography import parse_area
         from ..resources import format_option
 
@@ -126,6 +126,8 @@ class Catalog(CatalogTables):
             with suppress(SkyUsageError):
                 return f"a country: {format_option('country')} {parse_area(word, '').lower()}"
         words = [known for known in self.offers.categories(key) if known]
+        if key == "region" and clouds:
+            words = sorted({region for cloud, region in self.regions if cloud in clouds}) or words
         hint = suggest(name, words)
         return hint if hint.startswith("did") else f"such as {', '.join(words[:5])}"
 

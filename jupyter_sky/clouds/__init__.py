@@ -28,6 +28,7 @@ from .launch_support import (
     permanent_obstacle,
     power_off_note,
     runs_here,
+    stop_obstacle,
 )
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ __all__ = [
     "power_off_note",
     "reachable_names",
     "runs_here",
+    "stop_obstacle",
 ]
 
 

@@ -151,6 +151,29 @@ def pinned_address(
     return found
 
 
+def move_pinned_key(folder: Path, old: str, new: str) -> None:
+    """Expect the key of a machine at another address, and no longer at the old one.
+
+    Parameters
+    ----------
+    folder
+        Of the launch, with its keys.
+    old, new
+        Addresses of the machine.
+    """
+    if old == new:
+        return
+    path, port = folder / "known_hosts", Sky.load().ssh_port
+    names = [Address("", host, port, "", "").known_as for host in (old, new)]
+    with _known_hosts_lock:
+        lines = path.read_text().splitlines(keepends=True)
+        moved = [
+            f"{names[1]} {line.partition(' ')[2]}" if line.split(" ")[0] == names[0] else line
+            for line in lines
+        ]
+        path.write_text("".join(moved))
+
+
 def _known_hosts_line(address: Address, key: Path) -> str:
     """Return the line of a file of known hosts for a key; empty if there is none."""
     public = key.with_name(f"{key.name}.pub")

@@ -141,6 +141,32 @@ def power_off_note(cloud: str) -> str:
     return text.format(cloud=facts.title)
 
 
+def stop_obstacle(cloud: str, spot: bool = False) -> str:
+    """Say why machines of a cloud cannot be stopped and started again; empty where they can.
+
+    Examples
+    --------
+    >>> stop_obstacle("aws"), stop_obstacle("local")
+    ('', 'a cluster on a machine of your own costs nothing')
+    >>> stop_obstacle("lambda")
+    'Lambda bills a machine in full until it is terminated, also one that is off'
+    """
+    facts = find_facts(cloud)
+    if facts.on_premises:
+        return _("a cluster on a machine of your own costs nothing")
+    if facts.host:
+        return _("a session of {title} cannot be stopped, only ended").format(title=facts.title)
+    if facts.power_off_cost == "full":
+        text = _("{title} bills a machine in full until it is terminated, also one that is off")
+        return text.format(title=facts.title)
+    if not facts.can_stop:
+        text = _("{title} may give the place of a stopped machine to others, and bills its disk")
+        return text.format(title=facts.title)
+    if spot:
+        return _("a spot machine that is stopped loses its place, and cannot always be started")
+    return ""
+
+
 def connects_nodes(name: str) -> bool:
     """Whether machines of a launch reach each other."""
     return find_facts(name).has_private_network

@@ -85,10 +85,12 @@ while sleep "$pause"; do
   [ "$now" -ge "$last" ] && break
   [ -n "$guarded" ] && relay_notices
   [ -s "$handed" ] && change_host_key
+  stopping='' # by a request, and to be started again: its cluster's end is not that of the machine
+  [ -e "$lease/stopping" ] && stopping=1 && rm -f "$kept/begun"
   renewed=$(head -c 20 "$lease/renewed" 2>/dev/null)
   if number "$renewed" && [ "$renewed" -le "$now" ]; then
     heard=$renewed
-    [ -e "$kept/begun" ] || : >"$kept/begun"
+    [ -n "$stopping" ] || [ -e "$kept/begun" ] || : >"$kept/begun"
   fi
   if [ -n "$heard" ]; then
     [ $((now - heard)) -gt "$heartbeat_timeout" ] && break
@@ -97,7 +99,7 @@ while sleep "$pause"; do
   elif [ $((now - boot_time)) -gt "$boot_seconds" ]; then
     break
   fi
-  [ -e "$lease/end" ] && break
+  [ -z "$stopping" ] && [ -e "$lease/end" ] && break
 done
 log=/dev/null
 (: >/dev/console) 2>/dev/null && log=/dev/console

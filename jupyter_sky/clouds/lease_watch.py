@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ..config.background_process import start_background_process
 from ..config.settings import Sky
 from ..provider.register import find_facts
@@ -14,7 +17,25 @@ def needs_watch(cloud: str) -> bool:
     return facts.power_off_cost == "full" or not facts.deletes_itself
 
 
+def is_watched(record: Mapping[str, Any]) -> bool:
+    """Whether the machines of a launch record end by a request alone: by their cloud, or stopped.
+
+    Examples
+    --------
+    >>> is_watched({"cloud": "lambda"}), is_watched({"cloud": "aws"})
+    (True, False)
+    >>> is_watched({"cloud": "aws", "stopped": 1795809600.0})
+    True
+    """
+    return bool(record.get("stopped")) or needs_watch(record["cloud"])
+
+
 def start_watch(order: LaunchRequest) -> None:
     """Watch the machines of an order in a process of its own, if its cloud needs that."""
     if needs_watch(order.offer.cloud):
-        start_background_process(["-P", "-m", f"{__package__}.lease_watcher"], Sky.load())
+        start_watch_process()
+
+
+def start_watch_process() -> None:
+    """Start the process that watches, which ends at once where another one does."""
+    start_background_process(["-P", "-m", f"{__package__}.lease_watcher"], Sky.load())

@@ -3,7 +3,8 @@
 On some clouds only a request ends a machine: `CloudFacts.power_off_cost` is ``full``, or
 `deletes_itself` is false. A process of this user sends it, when a machine no longer answers or its
 lease is over; it goes on when the notebook ends, and ends with the last of these machines. Where
-this machine is switched off meanwhile, the next notebook that is opened reaps.
+this machine is switched off meanwhile, the next notebook that is opened reaps. Of machines that
+were stopped by a request, on any cloud, it keeps the end of the lease.
 
 Run it as ``python -m jupyter_sky.clouds.lease_watcher``.
 """
@@ -23,7 +24,7 @@ from ..errors import SkyError
 from ..provider.values import Machine
 from . import cloud_provider
 from .launch_records import is_launching
-from .lease_watch import needs_watch
+from .lease_watch import is_watched
 from .machine_records import launch_records
 from .provider import CloudProvider
 
@@ -60,16 +61,24 @@ class LeaseWatch:
         """Terminate what is over of one cloud's orders, given by their tokens."""
         listed = provider.call(lambda: provider.driver.machines())
         machines = [machine for machine in listed if machine.token in records]
-        if over := [machine.id for machine in machines if self.is_over(machine, now)]:
+        over = [
+            machine.id
+            for machine in machines
+            if self.is_over(machine, now, bool(records[machine.token].get("stopped")))
+        ]
+        if over:
             provider.terminate(over)
         gone = records.keys() - {machine.token for machine in machines}
         if any(not is_launching(records[token]) for token in gone):
             provider.close_ended_records()
 
-    def is_over(self, machine: Machine, now: float) -> bool:
-        """Whether the lease of a machine is over, or it no longer answers."""
+    def is_over(self, machine: Machine, now: float, is_stopped: bool = False) -> bool:
+        """Whether the lease of a machine is over, or it no longer answers and should."""
         if machine.lease_end is not None and machine.lease_end <= now:
             return True
+        if is_stopped:
+            self._answered.pop(machine.id, None)
+            return False
         if _answers(machine):
             self._answered[machine.id] = now
         return now - self._answered.get(machine.id, now) > SILENT_SECONDS
@@ -78,7 +87,7 @@ class LeaseWatch:
 def _watched_records() -> Iterator[tuple[str, Mapping[str, Any]]]:
     oldest = time.time() - GIVE_UP_SECONDS
     for token, record in launch_records().list_unfinished():
-        if needs_watch(record["cloud"]) and record["lease_end"] > oldest:
+        if is_watched(record) and record["lease_end"] > oldest:
             yield token, record
 
 

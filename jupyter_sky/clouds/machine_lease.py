@@ -14,6 +14,10 @@ boot, and started again if it is killed. A machine ends
 - half an hour after a boot, if none had ever begun;
 - when ``/run/jupyter-sky/end`` is made, as its cluster has ended.
 
+A machine that is to be stopped and started again is told so by ``/run/jupyter-sky/stopping``: then
+the end of its cluster is not its own, and after the start it has half an hour for the next one.
+What is left of its lease goes on while it is off.
+
 The same script installs the host key that replaces the first one: see `cloud_init`. It lets only
 root reach the metadata service, and starts what passes the cloud's notices on to all others: see
 `jupyter_sky.clouds.notice_relay`. Where there is no root, all of its files are below the folder in

@@ -15,7 +15,7 @@ from ..offers import Offer
 from ..provider.protocol import Provider
 from ..provider.quotas import AccountQuota
 from ..translation import _
-from . import cloud_init, lease_watch, machine_lease
+from . import cloud_init, lease_watch, machine_lease, stopped_machines
 from .base import Credentials, LaunchRequest, Machine, StatusCallback, Tick, no_tick
 from .launch_records import installation_id, is_launching, translate_write_errors
 from .launch_support import launcher_name
@@ -104,10 +104,17 @@ class CloudProvider:
             except SkyError as trouble:  # the note stays, for the reaper
                 with suppress(SkyStoreError):
                     update_record(order.token, launching=None)
-                if isinstance(error, SkyError):
+                if isinstance(error, SkyError) and not self._was_refused(
+                    order.token, error, trouble
+                ):
                     left = f"machines may be up there ({trouble.message}): %sky reap"
                     error.hint = f"{error.hint}\n{left}" if error.hint else left
             raise
+
+    def _was_refused(self, token: str, error: BaseException, trouble: SkyError) -> bool:
+        """Whether a launch has made nothing, as far as is known: its credentials were refused."""
+        are_refused = isinstance(error, SkyPermission) and isinstance(trouble, SkyPermission)
+        return are_refused and not self.recorded_machines(token)
 
     def _roll_back(self, token: str, region: str) -> None:
         """End all that an order has made, whatever was heard of it, and see that it is gone."""
@@ -203,7 +210,9 @@ class CloudProvider:
         }
         missing: dict[str, str] = {}
         try:
-            missing = collect_journals(mine, self._list_ended_ids(ids))
+            # those of stopped machines were copied before their stop
+            asked = {token: each for token, each in mine.items() if not each.get("stopped")}
+            missing = collect_journals(asked, self._list_ended_ids(ids))
         finally:  # whatever is in the way of a log, an interrupt too, the machine is ended
             terminate_or_request_shutdown(self.call, ids, mine)
         for token, record in mine.items():
@@ -212,6 +221,18 @@ class CloudProvider:
                 records.mark_ended(token, end)
         with suppress(SkyError):  # what cannot be deleted yet, the reaper does
             self.delete_unused_resources({record["region"] for record in mine.values()})
+
+    def stop(self, token: str, say: StatusCallback = no_tick) -> None:
+        """Power the machines of an order off and keep them; see `stopped_machines`."""
+        stopped_machines.stop_machines(self.call, token, say)
+
+    def start(self, token: str, say: StatusCallback = no_tick) -> list[Machine]:
+        """Start the machines of an order again; see `stopped_machines`."""
+        return stopped_machines.start_machines(self.call, token, say)
+
+    def stop_again(self, token: str) -> None:
+        """Power the machines of an order off on which no cluster could be started again."""
+        stopped_machines.stop_machines_again(self.call, token)
 
     def _list_ended_ids(self, ids: Sequence[str]) -> set[str]:
         """Return the IDs of machines that have ended already; empty if the cloud cannot say."""

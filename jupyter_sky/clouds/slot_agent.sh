@@ -68,7 +68,9 @@ if ! [ -d "$directory" ]; then
     number=$((number + 1))
   done
   [ -n "$slot" ] || exit 75
-  mkdir "$directory" "$directory/work" || exit 73
+  mkdir "$directory" || exit 73
+  # its files, where its machine was stopped and is started again: see ssh_slot.py
+  mv "$base/kept-$token" "$directory/work" 2>/dev/null || mkdir "$directory/work" || exit 73
   echo "$slot" >"$directory/slot"
   printf %s "$note" >"$directory/note"
   echo "$this" >"$directory/boot"

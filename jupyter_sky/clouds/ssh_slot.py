@@ -28,6 +28,20 @@ _SHUTDOWN_SCRIPT = """
 lease=${JUPYTER_SKY_KEEPALIVE:-/run/jupyter-sky}
 [ -d "$lease" ] && : >"$lease/end"
 """
+_STOP_SCRIPT = """
+lease=${JUPYTER_SKY_KEEPALIVE:-/run/jupyter-sky}
+: >"$lease/stopping" || exit 1
+begun=${lease%/run/jupyter-sky}/var/lib/jupyter-sky/begun left=50
+while [ -e "$begun" ] && [ "$left" -gt 0 ]; do left=$((left - 1)); sleep 0.2; done
+[ ! -d "$1/work" ] || mv "$1/work" "$2/kept-$3" || exit 1
+sync
+"""
+"""Tells a machine that it is stopped and will be started: see lease.sh. The files of its cluster
+are put where its end does not remove them."""
+_WITHDRAW_SCRIPT = """
+rm -f "${JUPYTER_SKY_KEEPALIVE:-/run/jupyter-sky}/stopping"
+[ ! -d "$2/kept-$3" ] || mv "$2/kept-$3" "$1/work"
+"""
 TOOL_CHECK_SCRIPT = """
 for tool in flock mkfifo setsid stat timeout; do
   command -v "$tool" >/dev/null || { echo "there is no $tool" >&2; exit 69; }
@@ -298,3 +312,40 @@ def request_machine_shutdown(nodes: Sequence[Slot]) -> list[str]:
 
     told = run_parallel([partial(one, node) for node in nodes])
     return [node.host for node, heard in zip(nodes, told, strict=True) if heard]
+
+
+def announce_stop(nodes: Sequence[Slot]) -> None:
+    """Tell rented machines that they are stopped by a request, and started again later.
+
+    Without that, one ends itself for good with its cluster.
+
+    Raises
+    ------
+    SkyUnreachable
+        A machine does not answer, or cannot be told.
+    """
+
+    def one(node: Slot) -> None:
+        answer = ssh.run(node.address, _STOP_SCRIPT, *_places(node), timeout=30)
+        if answer.code:
+            raise SkyUnreachable(
+                _("{host} cannot be told that it is to be kept: {error}").format(
+                    host=node.host, error=answer.err
+                )
+            )
+
+    run_parallel([partial(one, node) for node in nodes])
+
+
+def withdraw_stop(nodes: Sequence[Slot]) -> None:
+    """Tell machines that they are not stopped after all."""
+
+    def one(node: Slot) -> None:
+        ssh.run(node.address, _WITHDRAW_SCRIPT, *_places(node), timeout=20)
+
+    run_parallel([partial(one, node) for node in nodes])
+
+
+def _places(node: Slot) -> tuple[str, str, str]:
+    """Return the folder of a cluster on a node, the one that outlasts it, and its token."""
+    return node.directory, node.base, node.token

@@ -202,10 +202,21 @@ class ClusterHandle:
         self._asked = now
         return self._is_lost(silent=0.0)
 
+    def _was_stopped(self) -> bool:
+        """Return whether the cluster was stopped by a request, its disks kept."""
+        with contextlib.suppress(SkyError):
+            noted = self.store.find_cluster(self.row.id)
+            return noted is not None and noted.state == "stopped"
+        return False
+
     def _is_lost(self, silent: float) -> bool:
         """Return whether the cluster is lost; if it is, end all waits for it."""
         kind: type[SkyError] = SkyClusterLost
         intended = False
+        if self._was_stopped():
+            hint = _("jupyter sky start {name}").format(name=self.row.name)
+            self.connection.mark_lost(_("it was stopped"), hint, kind, True)
+            return True
         try:
             self.check_alive()
             if silent < HEARTBEAT_TIMEOUT_SECONDS:

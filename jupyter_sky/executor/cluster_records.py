@@ -71,7 +71,8 @@ class ClusterRecords:
 
     def terminate_unless_ended(self, row: ClusterRow) -> bool:
         """Terminate a cluster; one that has ended already is only recorded, and False returned."""
-        if gone := self.ended_machines(row):
+        is_stopped = row.state == "stopped"  # its machines are off and there, whatever is said
+        if not is_stopped and (gone := self.ended_machines(row)):
             self.record_end(row, gone[0])
             return False
         self.terminate_row(row)
@@ -87,6 +88,8 @@ class ClusterRecords:
         bool
             Whether this process was the first.
         """
+        if gone is not None and self._is_stopped(row):
+            return False  # its machines are off, and kept
         seen = recorded_end(row) if gone is not None else math.inf  # before it is noted anew
         if gone is not None:  # what is left of it is of no use
             with suppress(SkyError):
@@ -106,6 +109,10 @@ class ClusterRecords:
                 record_observation(kind, Offer(**row.offer), seconds=seconds)
         return first
 
+    def _is_stopped(self, row: ClusterRow) -> bool:
+        noted = self.store.find_cluster(row.id)
+        return noted is not None and noted.state == "stopped"
+
     def end_in_progress(self, row: ClusterRow) -> str:
         """Return the author of an intended end of a cluster, in words; empty without one."""
         noted = self.store.find_cluster(row.id)
@@ -116,6 +123,25 @@ class ClusterRecords:
         rows = self.store.clusters()
         are_up = run_parallel([partial(self._is_up, row) for row in rows])
         return [row for row, is_up in zip(rows, are_up, strict=True) if is_up]
+
+    def reconcile_stopped(self) -> list[ClusterRow]:
+        """Compare stopped clusters with their clouds; return those whose machines are kept."""
+        rows = self.store.stopped_clusters()
+        are_kept = run_parallel([partial(self._is_kept, row) for row in rows])
+        return [row for row, is_kept in zip(rows, are_kept, strict=True) if is_kept]
+
+    def _is_kept(self, row: ClusterRow) -> bool:
+        """Compare the record of a stopped cluster with its cloud; record its end."""
+        machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+        gone = [each for each in machines if each.state == "ended" and not each.stopped]
+        if machines and not gone:
+            self.store.record_heartbeat(row.id, time.time())
+            return True
+        known = next((each.ended for each in gone if each.ended), None)
+        ended = known or latest_end(row, time.time())
+        why = _("it has ended while it was stopped")
+        self.store.end_cluster(row.id, "down", ended, why, bounded=known is None)
+        return False
 
     def _is_up(self, row: ClusterRow) -> bool:
         """Compare the record of a cluster with its cloud; return whether it is up."""

@@ -171,6 +171,11 @@ class ClusterRegistry:
             return [live.row]
         if name:
             row = self.store.cluster(name)
+            if row is not None and row.state == "stopped":
+                raise SkyUsageError(
+                    _("cluster {name} is stopped").format(name=name),
+                    hint=_("jupyter sky start {name}").format(name=name),
+                )
             rows = [row] if row and row.state == "up" else []
         else:
             rows = [row for row in self.store.clusters() if self._is_own(row)]
@@ -411,7 +416,7 @@ class ClusterRegistry:
                     )
                 end_abandoned_launch(self.records, row)
                 return row
-            if row is None or row.state != "up":
+            if row is None or row.state not in ("up", "stopped"):
                 up = ", ".join(r.name for r in self.store.clusters()) or "none"
                 raise SkyUsageError(
                     _("no cluster {name!r} is up (up now: {up})").format(name=name, up=up)

@@ -113,6 +113,40 @@ def _no_clusters_text(everything: bool) -> str:
 
 
 @verb(
+    "stop",
+    "stop train",
+    word("CLUSTER", "Cluster whose machines power off; their disks are kept.", "cluster"),
+    option("--yes", "", "Do not ask."),
+)
+def stop(cluster: str, yes: bool) -> None:
+    """Stop a cluster: files on it stay, and its disk goes on costing."""
+    from ..api import stopped_clusters
+
+    print(stopped_clusters.stop(cluster, yes=yes))
+
+
+@verb(
+    "start",
+    "start train",
+    word("CLUSTER", "Cluster that was stopped.", "cluster"),
+)
+def start(cluster: str) -> Any:
+    """Start a stopped cluster, with its files and without its variables."""
+    import sys
+
+    from ..api import stopped_clusters
+
+    shown: list[str] = []
+
+    def show(stage: str, detail: str) -> None:
+        if (text := f"☁ {stage} {detail}".rstrip()) not in shown:
+            shown.append(text)
+            print(text, file=sys.stderr, flush=True)
+
+    return stopped_clusters.start(cluster, show)
+
+
+@verb(
     "extend",
     "extend train 1h",
     word("[CLUSTER]", "Cluster to keep; the only one of this notebook unless given.", "cluster"),
@@ -218,13 +252,42 @@ def get(
     "setup",
     "setup aws",
     word("[CLOUD]", "All that can launch machines unless given.", "cloud"),
-    needs_session=False,
+    option("--policy", "", "Print the least rights of its user, as JSON to paste."),
+    option("--list", "", "List the steps, also in a terminal."),
 )
-def setup(cloud: str | None) -> Any:
-    """List the steps after which cells can rent machines of a cloud."""
-    from ..api import clusters
+def setup(cloud: str | None, policy: bool, list: bool) -> Any:
+    """List the steps after which cells can rent machines of a cloud; a shell walks through them."""
+    import sys
 
-    return clusters.setup(cloud)
+    from ..api import clusters
+    from ..clouds import is_rented
+    from ..executor import session as sessions
+
+    clusters.check_setup_name(cloud)
+    if policy:
+        return _print_policy(cloud)
+    is_walked = sessions.current().everywhere and sys.stdin.isatty() and not list
+    if cloud is None or not is_walked or not is_rented(cloud):
+        return clusters.setup(cloud)
+    from ..api.guided_setup import GuidedSetup
+    from .confirmation import ask
+
+    GuidedSetup(cloud, ask, lambda text: print(text, flush=True)).run()
+    return None
+
+
+def _print_policy(cloud: str | None) -> None:
+    from ..api.guided_setup import policy_text
+
+    if cloud is None:
+        raise SkyUsageError(_("setup --policy: of which cloud?"), hint="setup aws --policy")
+    text = policy_text(cloud)
+    if not text:
+        raise SkyUsageError(
+            _("setup {cloud} --policy: its keys have no rights of their own").format(cloud=cloud),
+            hint=f"setup {cloud} --list",
+        )
+    print(text)
 
 
 @verb("check", "check")

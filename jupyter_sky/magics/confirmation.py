@@ -1,4 +1,4 @@
-"""Confirmation before clusters end that others started or use."""
+"""Confirmation before something costs money, or clusters end that others started or use."""
 
 from __future__ import annotations
 
@@ -55,6 +55,32 @@ def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: st
     return end_clusters(
         session.clusters, name, everything, (lambda others: None) if yes else confirm
     )
+
+
+def confirm(question: str, told: str, cancelled: str) -> None:
+    """Ask before something costs money or is lost.
+
+    Parameters
+    ----------
+    question
+        Question to be answered with y or n.
+    told
+        Message where no user can answer.
+    cancelled
+        Message of a refusal.
+
+    Raises
+    ------
+    SkyUsageError
+        No user can answer.
+    SkyCancelled
+        The answer was not yes.
+    """
+    answer = ask(question)
+    if answer is None:
+        raise SkyUsageError(told, hint=_("--yes agrees to it"))
+    if answer.strip().lower() not in ("y", "yes"):
+        raise SkyCancelled(cancelled)
 
 
 def ask(question: str) -> str | None:

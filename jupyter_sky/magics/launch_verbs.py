@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import SkyUsageError
+from ..quantities import parse_usd
 from ..translation import _
 from .arguments import option, rest, word
 from .declaration import SHELL, verb
@@ -16,6 +17,7 @@ _COMMAND = rest(
 )
 _DETACH = "--detach"
 _VALUES = ("-p", "--parameters")
+_CANDIDATES, _BUDGET = "--candidates", "--budget"
 
 
 @verb("launch", "launch --cpus 4 -c train train.py -- --epochs 3", _COMMAND, only=SHELL)
@@ -77,21 +79,91 @@ def _launch(name: str, words: Sequence[str], written: Sequence[str]) -> None:
 
 def _take_own_options(words: Sequence[str]) -> tuple[bool, dict[str, Any], list[str]]:
     """Return what only these verbs understand, and the other words."""
-    split = list(words).index("--") if "--" in words else len(words)
-    before, after = list(words[:split]), list(words[split:])
+    before, after = _split_command(words)
     detach = _DETACH in before
     before = [each for each in before if each != _DETACH]
     values: dict[str, Any] = {}
     for flag in _VALUES:
-        while flag in before:
-            position = before.index(flag)
-            if position + 1 >= len(before):
-                raise SkyUsageError(
-                    _("{flag} needs a value").format(flag=flag), hint=_("such as -p EPOCHS=3")
-                )
-            values |= parse_parameters(before[position + 1], flag)
-            del before[position : position + 2]
+        for text in _take_values(before, flag, "-p EPOCHS=3"):
+            values |= parse_parameters(text, flag)
     return detach, values, before + after
+
+
+def _split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words before ``--``, and the others with it."""
+    split = list(words).index("--") if "--" in words else len(words)
+    return list(words[:split]), list(words[split:])
+
+
+def _take_values(words: list[str], flag: str, example: str) -> list[str]:
+    """Remove an option of these verbs from words; return its values."""
+    values = []
+    while True:
+        place = next((at for at, each in enumerate(words) if each.partition("=")[0] == flag), None)
+        if place is None:
+            return values
+        __, equals, value = words.pop(place).partition("=")
+        if not equals:
+            if place >= len(words):
+                raise SkyUsageError(
+                    _("{flag} needs a value").format(flag=flag),
+                    hint=_("such as {example}").format(example=example),
+                )
+            value = words.pop(place)
+        values.append(value)
+
+
+@verb(
+    "bench",
+    "bench --candidates T4,L4,m5.large --budget 2 train.py",
+    rest(
+        "--candidates LIST [OPTIONS] FILE|-- COMMAND",
+        "Accelerators, instance types or options, with commas; --budget USD of all of them; "
+        "options as after %%sky, and a script, a task file or a command.",
+    ),
+    only=SHELL,
+)
+def bench(options: Sequence[str]) -> None:
+    """Run one command on several kinds of machines side by side; compare time and cost.
+
+    What it may cost is shown, and asked for, before anything is launched.
+    """
+    from ..api import bench as benchmark
+    from ..api import launches
+    from ..config.settings import Sky
+    from ..ledger.ledger import format_usd
+    from .confirmation import confirm
+
+    before, after = _split_command(options)
+    lists = _take_values(before, _CANDIDATES, benchmark.EXAMPLE)
+    budgets = _take_values(before, _BUDGET, "--budget 2")
+    budget = parse_usd(budgets[-1], _BUDGET) if budgets else None
+    detach, values, own = _take_own_options([*before, *after])
+    if detach:
+        raise SkyUsageError(
+            _("bench --detach: its table is shown at its end"),
+            hint=_("nohup jupyter sky bench --yes ... & goes on without a terminal"),
+        )
+    aliases = Sky.load().aliases
+    line = launches.read_command_line(own, "jupyter sky bench", aliases)
+    command = launches.read_command(line, values)
+    texts = [each for text in lists for each in benchmark.split_candidates(text)]
+    planned = benchmark.plan_bench(command, texts, budget, aliases)
+    print(planned.table(), flush=True)
+    if command.options.dry_run:
+        print(_("nothing was launched"))
+        return
+    benchmark.check_limits(planned)
+    if planned.usd and not command.options.yes:
+        confirm(
+            _("Launch {count} candidates? [y/N] ").format(count=len(planned.launchable)),
+            _("bench: it costs up to {usd}").format(usd=format_usd(planned.usd)),
+            _("nothing was launched"),
+        )
+    results = benchmark.run_bench(planned)
+    print(benchmark.compare(planned, results))
+    if not any(each.run.ok for each in results):
+        raise SystemExit(1)
 
 
 @verb(

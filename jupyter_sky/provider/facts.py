@@ -71,6 +71,11 @@ class CloudFacts:
         gone, its ``disk``, or ``full``: it ends only by a request from outside.
     deletes_itself : bool
         Whether one that is off is gone soon; else it stays until a process of this user ends it.
+    can_stop : bool
+        Whether its machines can be stopped by a request and started again, their disks kept; see
+        `Provider.stop`.
+    stop_extra_usd : float
+        USD/h that a stopped machine costs beside its disk, such as its address.
     pue : float
         Power usage effectiveness of its data centres.
     storage_region : str
@@ -129,6 +134,8 @@ class CloudFacts:
     has_private_network: ClassVar[bool] = True
     power_off_cost: ClassVar[str] = "none"
     deletes_itself: ClassVar[bool] = True
+    can_stop: ClassVar[bool] = False
+    stop_extra_usd: ClassVar[float] = 0.0
     pue: ClassVar[float] = 1.2
     storage_region: ClassVar[str] = ""
     storage_class: ClassVar[str] = ""
@@ -183,6 +190,7 @@ class AwsFacts(CloudFacts):
         "DeleteSecurityGroup, DeleteVolume, DeleteNetworkInterface"
     )
     billing, launchable = (1.0, 60.0), True
+    can_stop = True
     dedicated_host_prefix = "mac"
     pue, colour = 1.135, "#c77700"
     storage_region, storage_class, schemes = "us-east-1", "S3 Standard", ("s3",)
@@ -236,6 +244,7 @@ class AzureFacts(CloudFacts):
     account = N_("a subscription: https://portal.azure.com")
     permissions = N_("the role Contributor in this subscription")
     billing, launchable = (1.0, 0.0), True
+    can_stop, stop_extra_usd = True, 0.005  # its public address is kept, and billed
     pue, colour = 1.185, "#1f77c9"
     storage_region, storage_class = "eastus", "Blob Hot LRS"
     schemes, storage_hosts = ("az", "abfs", "abfss"), (".blob.core.windows.net",)
@@ -279,7 +288,7 @@ class GcpFacts(CloudFacts):
         "a project with billing and the Compute Engine API: https://console.cloud.google.com"
     )
     permissions = N_("the roles compute.instanceAdmin.v1 and compute.networkAdmin in this project")
-    billing, launchable = (1.0, 60.0), True
+    billing, launchable, can_stop = (1.0, 60.0), True, True
     pue, colour = 1.10, "#2e8b57"
     storage_region, storage_class, schemes = "us-central1", "GCS Standard", ("gs",)
     price_source = "gcp:GcpPrices"

@@ -45,6 +45,8 @@ class Provider(CloudFacts, ABC):
         process is `MachineConfig.script`, ``scancel $SLURM_JOB_ID`` of a job.
     variables : tuple of str
         Environment variables that hold the credentials.
+    policy_use : str
+        Where the text of `policy` is put, with the command.
     errors : mapping
         What a refusal means, by the cloud's code or an HTTP status: cause, scope and fix, as in
         `CloudError`.
@@ -67,6 +69,7 @@ class Provider(CloudFacts, ABC):
     login: ClassVar[str] = ""
     power_off: ClassVar[str] = "shutdown -P now"
     variables: ClassVar[tuple[str, ...]] = ()
+    policy_use: ClassVar[str] = ""
     errors: ClassVar[ErrorTable] = {}
     refinements: ClassVar[Sequence[Refinement]] = ()
     on_created: Callable[[str, Sequence[Machine]], None] = staticmethod(ignore_machines)
@@ -187,6 +190,13 @@ class Provider(CloudFacts, ABC):
         self.machines(owner="nobody")
         return "the credentials are accepted"
 
+    def policy(self) -> str:
+        """Return the least rights of a user that launches machines, as the cloud takes them.
+
+        Empty where credentials have no rights of their own.
+        """
+        return ""
+
     def describe(self, ids: Sequence[str]) -> list[Machine]:
         """Return the machines of these ids; those that the cloud no longer knows are left out."""
         return [machine for machine in self.machines() if machine.id in ids]
@@ -204,6 +214,23 @@ class Provider(CloudFacts, ABC):
             Unix seconds at which it was sent.
         """
         return None
+
+    def stop(self, ids: Sequence[str]) -> None:
+        """Ask machines to power off and to be kept; of clouds that say `can_stop` alone.
+
+        One that is off already is no error. `Machine.stopped` tells when it is done.
+        """
+        raise NotImplementedError(f"{self.name}: machines cannot be stopped")
+
+    def start(self, ids: Sequence[str]) -> None:
+        """Ask for the start of machines that were stopped; one that runs is no error.
+
+        Raises
+        ------
+        ProviderError
+            The cloud refuses, for want of capacity say.
+        """
+        raise NotImplementedError(f"{self.name}: machines cannot be started")
 
     def quotas(self) -> list[AccountQuota]:
         """Return the quotas of the account that machines count against."""

@@ -45,6 +45,8 @@ class Machine:
     through : tuple of str
         Command whose input and output are a connection to its SSH server (``sshd -i``), for a
         machine that has no address: a container or a pod. ``address`` is then any name for it.
+    stopped : bool
+        Whether it is off and kept: it can be started again, and its disk costs.
     """
 
     id: str
@@ -64,6 +66,7 @@ class Machine:
     user: str = ""
     port: int = 0
     through: tuple[str, ...] = ()
+    stopped: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "through", tuple(self.through))  # JSON has lists

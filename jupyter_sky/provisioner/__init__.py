@@ -100,6 +100,30 @@ def provision(
         raise
 
 
+def resume(order: LaunchRequest, report: Report) -> Lease:
+    """Start the machines of an order that were stopped, and a new controller on them.
+
+    Parameters
+    ----------
+    order
+        By which they were launched.
+    report
+        Called about ten times a second while waiting.
+
+    Raises
+    ------
+    SkyNoCapacity
+        The place has none of them now.
+    SkyClusterLost
+        They have started, but no controller on them. They stay up: the caller stops them.
+    """
+    provider, since = clouds.cloud_provider(clouds.launcher_name(order.offer)), time.time()
+    with translate_disk_errors(), AllowedInterrupts():
+        machines = provider.start(order.token, lambda __: report("booting", ""))
+        connection = _start_controller(provider, order, machines, report, since)
+    return Lease(order, tuple(machines), connection)
+
+
 def cause_of(error: SkyError) -> str:
     """Return the cause of a failure at its place: ``capacity``, ``quota`` or ``transient``."""
     if isinstance(error, SkyNoCapacity):

@@ -37,6 +37,9 @@ LOST_STAGE = 3
 """Launches of one stage that come up in vain before the next stage is asked, or the error is
 raised: each has cost money."""
 
+_SHOWN = 8
+"""Refusals that an error lists."""
+
 T = TypeVar("T")
 
 
@@ -185,7 +188,10 @@ def _decide_again(
 def _no_places_error(attempts: Sequence[Attempt]) -> SkyError:
     if len(attempts) == 1:
         return attempts[0].error
-    refusals = "".join(f"\n  {attempt}" for attempt in attempts)
+    refusals = "".join(f"\n  {attempt}" for attempt in attempts[:_SHOWN])
+    if (more := len(attempts) - _SHOWN) > 0:
+        told = _("and {count} more: jupyter sky tracker failures lists them")
+        refusals += f"\n  {told.format(count=more)}"
     return SkyNoCapacity(
         _(
             "every place that could take it has refused ({attempts_count} were asked):{refusals}"

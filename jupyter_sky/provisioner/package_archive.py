@@ -105,7 +105,8 @@ def prebuild() -> None:
 
 
 def _pack(node: Slot, requirements: Sequence[str], slim: bool) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="sky-packed-") as folder:
+    # a thread that goes on at the end of this process may be writing there
+    with tempfile.TemporaryDirectory(prefix="sky-packed-", ignore_cleanup_errors=True) as folder:
         site = Path(folder) / "site"
         unused = Path(folder) / "unused.txt"
         unused.write_text(UNUSED_FILES if slim else "")

@@ -30,6 +30,7 @@ def reconcile(session: Session, connections: ConnectionPool) -> dict[str, Any]:
     orphans: dict[str, list[Machine]] = {}
     try:
         up = session.clusters.records.reconcile()
+        session.clusters.records.reconcile_stopped()
         _interrupt_waiting_runs(session, connections, up)
         orphans = orphaned_machines(session)
     except SkyError as error:

@@ -108,4 +108,10 @@ MIGRATIONS = (
         part_size INTEGER NOT NULL, machines INTEGER NOT NULL, nbytes INTEGER NOT NULL,
         seconds REAL NOT NULL, at REAL NOT NULL)
     """,
+    # a cluster that is stopped has machines, whose disks cost, and keeps its name
+    """
+    DROP INDEX clusters_live;
+    CREATE UNIQUE INDEX clusters_live ON clusters (name)
+        WHERE state IN ('starting', 'up', 'stopped')
+    """,
 )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..remote.processes import is_alive
 from ..translation import _
 
-LIVE_STATES = ("starting", "up")
+LIVE_STATES = ("starting", "up", "stopped")
 """States of clusters that may have machines; a name has one live cluster at most."""
 
 
@@ -35,7 +35,7 @@ class ClusterRow:
     """Cluster: its request, its machines, its connection (paths and ids, no secrets)."""
 
     name: str
-    state: str  # 'starting', 'up', 'down' or 'lost'
+    state: str  # 'starting', 'up', 'stopped', 'down' or 'lost'
     cloud: str
     region: str
     instance_type: str
@@ -62,7 +62,7 @@ class ClusterRow:
 
     @property
     def is_live(self) -> bool:
-        """Whether it is up or coming up."""
+        """Whether it is up, coming up, or stopped with its disks kept."""
         return self.state in LIVE_STATES
 
     def is_being_launched(self, now: float | None = None) -> bool:

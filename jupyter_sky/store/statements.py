@@ -8,7 +8,7 @@ from .rows import ClusterRow, RunRow
 
 # Every write about a cluster names it by (name, created), and takes effect only while it is live:
 # of two processes that say the same, the second does nothing.
-IS_LIVE = "state IN ('starting', 'up')"
+IS_LIVE = "state IN ('starting', 'up', 'stopped')"
 CLUSTER_CONDITION = "WHERE name = ifnull(?, name) AND notebook = ifnull(?, notebook)"
 ID = "(SELECT id FROM clusters WHERE name = :name AND created = :created)"
 LIVE_ID = f"(SELECT id FROM clusters WHERE name = :name AND created = :created AND {IS_LIVE})"

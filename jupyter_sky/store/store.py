@@ -180,8 +180,12 @@ class Store(RunRecords):
         """Return the clusters whose launch has not ended, also by a process that was killed."""
         return self._clusters("WHERE state = 'starting'")
 
+    def stopped_clusters(self) -> list[ClusterRow]:
+        """Return the clusters that were stopped, and whose disks are kept."""
+        return self._clusters("WHERE state = 'stopped'")
+
     def live_clusters(self) -> list[ClusterRow]:
-        """Return the clusters that are up or starting, at one point in time."""
+        """Return the clusters that are up, starting or stopped, at one point in time."""
         return self._clusters(f"WHERE {IS_LIVE}")
 
     def _clusters(self, where: str, values: dict[str, Any] | None = None) -> list[ClusterRow]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import ChainMap, Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from .. import tracker
@@ -67,11 +69,29 @@ class CellTrials:
         The request of the search; each configuration is one offer that meets it.
     token
         Begin of the names of its clusters, which tells its search from others.
+    request
+        Returns the request of a configuration; unless given, it is that of the search, at the
+        offer of the configuration.
+    names
+        Names of the runs, by the number of their trial; made of the token unless given.
+    watch
+        Called with the number of a trial, a stage of its launch and a detail.
     """
 
-    def __init__(self, session: Session, workload: Workload, need: Resources, token: str) -> None:
+    def __init__(
+        self,
+        session: Session,
+        workload: Workload,
+        need: Resources,
+        token: str,
+        *,
+        request: Callable[[Point], Resources] | None = None,
+        names: Mapping[int, str] = MappingProxyType({}),
+        watch: Callable[[int, str, str], None] = lambda number, stage, detail: None,
+    ) -> None:
         self._session, self._workload, self._need = session, workload, need
-        self._token = token
+        self._token, self._names, self._watch = token, names, watch
+        self._request = request or self._pinned
         self._up: set[str] = set()
         self._busy = 0
         self._runs = 0
@@ -83,9 +103,13 @@ class CellTrials:
         """Return the price of a boot and a minute, USD."""
         return (point.price or 0.0) * (SPIN_UP_HOURS + 1 / 60)
 
+    def cluster_name(self, number: int) -> str:
+        """Return the name of the cluster of a trial."""
+        return f"{self._token}-{number}"
+
     def run(self, trial: Trial) -> Measurement:
         """Run the workload once; the machines stay for the next run of the same configuration."""
-        cluster = f"{self._token}-{trial.number}"
+        cluster = self.cluster_name(trial.number)
         with self._changed:
             self._busy += 1
         try:
@@ -116,7 +140,7 @@ class CellTrials:
 
     def _run(self, cluster: str, trial: Trial) -> Measurement:
         try:
-            self._obtain(cluster, trial.point)
+            self._obtain(cluster, trial)
         except FATAL:
             raise
         except SkyCancelled as error:
@@ -131,21 +155,27 @@ class CellTrials:
                 return replace(found, failure="crash")
         return found
 
-    def _obtain(self, cluster: str, point: Point) -> None:
+    def _obtain(self, cluster: str, trial: Trial) -> None:
         """Launch the machines of a configuration, unless they are up from its run before."""
         if cluster in self._up:
             return
-        assert point.offer is not None
-        # any zone of the region will do: one that refuses is no reason to wait
-        need = replace(pin((replace(self._need, nodes=point.nodes),), point.offer), zone=None)
-        request = ClusterRequest(need, cluster, IDLE_SECONDS)
-        self._session.clusters.launch(request, self._report)
+        request = ClusterRequest(self._request(trial.point), cluster, IDLE_SECONDS)
+        self._session.clusters.launch(request, partial(self._report, trial.number))
         self._up.add(cluster)
 
-    def _report(self, stage: str, detail: str) -> None:
+    def _pinned(self, point: Point) -> Resources:
+        """Return the request that the offer of a configuration meets, in any zone of its region.
+
+        A zone that refuses is no reason to wait.
+        """
+        assert point.offer is not None
+        return replace(pin((replace(self._need, nodes=point.nodes),), point.offer), zone=None)
+
+    def _report(self, number: int, stage: str, detail: str) -> None:
         """End a launch when the search ends."""
         if self._stopping.is_set():
             raise SkyCancelled(_("the search has ended"))
+        self._watch(number, stage, detail)
 
     def _end(self, cluster: str) -> float | None:
         """End the machines of a trial; return what they have cost, USD."""
@@ -179,7 +209,7 @@ class CellTrials:
         """Begin a cell in the background; return it, and the name of its result."""
         with self._changed:
             self._runs += 1
-            name = f"{self._token}-{trial.number}-{self._runs}"
+            name = self._names.get(trial.number) or f"{cluster}-{self._runs}"
         inputs = {each.name: each for each in cell.options.inputs}
         values, code = dict(cell.values), cell.code
         inputs |= {each: CellInput(each, each) for each in cell.values if each not in inputs}
@@ -285,9 +315,15 @@ def failed_run(seconds: float, error: BaseException) -> Measurement:
     --------
     >>> failed_run(2.0, MemoryError("array")).failure, failed_run(2.0, ValueError()).failure
     ('memory', 'crash')
+    >>> from subprocess import CalledProcessError
+    >>> failed_run(2.0, CalledProcessError(7, "fit")).error
+    'exit code 7'
     >>> failed_run(2.0, SkyEngineLost("it used 3.1 GiB of the 2 GiB asked for")).failure
     'memory'
     """
+    code = getattr(error, "returncode", None)
+    if type(error).__name__ == "CalledProcessError" and code is not None:
+        return Measurement(seconds, error=_("exit code {code}").format(code=code))
     words = f"{type(error).__name__}: {error}".strip(": ")
     if isinstance(error, MemoryError) or (isinstance(error, SkyEngineLost) and _is_full(words)):
         return Measurement(seconds, error=words, failure="memory")

@@ -9,7 +9,7 @@ from datetime import date
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.catalog import regions
+from jupyter_sky.catalog import load, regions
 from jupyter_sky.errors import SkyNoOffer, SkyUsageError
 from jupyter_sky.magics import verbs
 from jupyter_sky.offers import Offer
@@ -218,3 +218,13 @@ def test_without_pandas_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(SkyUsageError, match="pip install pandas"):
         sky.offers("A100:8").to_pandas()
+
+
+def test_unknown_region_is_told_with_the_nearest_of_the_clouds_named() -> None:
+    need = Resources.parse(cloud="azure", region="eastus9")
+    with pytest.raises(SkyUsageError, match="no cloud has a region") as raised:
+        load().check(need)
+    assert "eastus" in (raised.value.hint or "") and "us-east" not in (raised.value.hint or "")
+    with pytest.raises(SkyUsageError) as raised:
+        load().check(Resources.parse(cloud="aws", region="moon-east-1"))
+    assert "us-east-1" in (raised.value.hint or "")

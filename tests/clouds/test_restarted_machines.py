@@ -82,6 +82,26 @@ def test_restarted_machine_ends_within_heartbeat_timeout(rented: Rented) -> None
 
 @needs_ssh
 @pytest.mark.slow
+def test_machine_that_was_stopped_by_request_awaits_its_next_cluster(rented: Rented) -> None:
+    host, address, ends = rented(heartbeat_timeout=8.0)
+    _begin(host, address)
+    ssh_slot.announce_stop([Slot(0, "t.0", "n", address)])
+    assert not ssh.run(address, f"ls {_kept(host)}/begun").text
+    end = 'touch "${JUPYTER_SKY_KEEPALIVE:-/run/jupyter-sky}/end"'
+    assert ssh.run(address, f"{RENEW}; {end}; sleep 5").code == 0, "it is not the machine's end"
+    host.halt()
+    assert not host.processes(), "it is off"
+    host.start()
+    until(lambda: host.ready())
+    time.sleep(12.0)
+    assert ends.empty() and ssh.run(address, "true").code == 0, "longer than without a heartbeat"
+    assert host.running
+    _begin(host, address)
+    assert ends.get(timeout=WAIT) == "shutdown", "as a machine that was never stopped"
+
+
+@needs_ssh
+@pytest.mark.slow
 def test_restarted_machine_keeps_its_lease(rented: Rented) -> None:
     host, address, _ = rented(lease=600.0, heartbeat_timeout=600.0)
 

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from .arm_machines import Machines
-from .arm_resources import Error, group_of, refused, type_of
+from .arm_power import PowerCycle
+from .arm_resources import Error, group_of, last, refused, type_of
 from .arm_validation import Refused, check
 from .server import Request, Response
 
@@ -53,7 +54,7 @@ def action_of(method: str, path: str) -> str:
     return f"{inside.partition('/')[0]}/{kind_of(path)}/{verb}"
 
 
-class State(Machines):
+class State(PowerCycle, Machines):
     """One subscription."""
 
     def __init__(self, subscription: str, *rest: Any) -> None:
@@ -105,6 +106,8 @@ class State(Machines):
                 return self._put(request, key, kind, retry_after, later)
             if request.method == "DELETE":
                 return self._remove(key, kind, retry_after)
+            if request.method == "POST" and last(key) in ("deallocate", "start"):
+                return self._change_power(key, retry_after, later)
             if request.method == "POST":
                 return self._act(key)
         raise Refused("MethodNotAllowed", request.method, 405)

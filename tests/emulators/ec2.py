@@ -60,6 +60,8 @@ class Ec2(Scripted):
         "image": "GetParameter",
         "identify": "GetCallerIdentity",
         "schedule": "CreateSchedule",
+        "stop": "StopInstances",
+        "start": "StartInstances",
     }
     TOO_MANY = "RequestLimitExceeded"
 

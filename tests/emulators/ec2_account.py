@@ -14,6 +14,7 @@ from typing import Any
 
 from .ec2_errors import error, parameter
 from .ec2_moto import IMAGES, moto
+from .ec2_power import ENDED, PowerCycle
 from .ec2_quotas import default_quotas, list_quotas
 from .provider_billing import Bills
 from .server import Request, Response
@@ -25,7 +26,6 @@ REGIONS = (
 ).split()
 _CANONICAL = "/aws/service/canonical/ubuntu/server/24.04/stable/current"
 _DEEP = "/aws/service/deeplearning/ami"
-_ENDED = ("shutting-down", "terminated")
 _NUMBERS = count(123456789012)
 
 
@@ -40,6 +40,8 @@ class Life:
     host: Any = None
     gone: float = 0.0
     preempted: float = 0.0
+    off: float = 0.0
+    starts: bool = False
     why: tuple[str, str] = ("", "")
 
     @property
@@ -47,7 +49,7 @@ class Life:
         return self.record._state.name
 
 
-class Account:
+class Account(PowerCycle):
     """See `tests.emulators.ec2.Ec2`, which speaks for it."""
 
     def __init__(self, fleet: Any, boot: float, minute: float) -> None:
@@ -110,7 +112,7 @@ class Account:
                     "spot": life.record.lifecycle == "spot",
                 }
                 for name, life in self._lives.items()
-                if life.state not in _ENDED
+                if life.state not in ENDED
             ]
 
     def preempt(self, id: str, notice: float = 0.0) -> None:
@@ -263,9 +265,7 @@ class Account:
 
     def _begin(self, name: str, region: str, form: dict[str, str]) -> None:
         record = self.moto.backend("ec2")[self.number][region].get_instance(name)
-        number = next(self._launched)
-        net = ("192.0.2", "198.51.100", "203.0.113")[number // 254 % 3]
-        life = Life(region, record, f"{net}.{number % 254 + 1}", time.time() + self.boot)
+        life = Life(region, record, self._next_address(), time.time() + self.boot)
         record._state.name, record._state.code = "pending", 0
         for nic in record.nics.values():
             nic.public_ip = None
@@ -278,6 +278,11 @@ class Account:
                 self._power_on(life, base64.b64decode(form.get("UserData", "")).decode())
             except OSError:
                 self._end(life, "Server.InternalError")
+
+    def _next_address(self) -> str:
+        number = next(self._launched)
+        net = ("192.0.2", "198.51.100", "203.0.113")[number // 254 % 3]
+        return f"{net}.{number % 254 + 1}"
 
     def _bill(self, life: Life) -> None:
         """Open the bill of an instance: its disk costs from now on, itself once it runs."""
@@ -352,7 +357,7 @@ class Account:
 
     def _end(self, life: Life, code: str) -> None:
         with self._lock:
-            if life.state in _ENDED:
+            if life.state in ENDED:
                 return
             self.moto.backend("ec2")[self.number][life.region].terminate_instances([life.record.id])
             life.gone = time.time() + self.boot
@@ -387,6 +392,10 @@ class Account:
             for life in self._lives.values():
                 if life.state == "shutting-down":
                     self._mark(life)
+                elif life.state == "stopping" and now >= life.off:
+                    life.off = 0.0
+                    self._set_state(life, "stopped", 80)
+                    self.bills.end(self._id(life), "machine", "address")
                 elif life.preempted and now >= life.preempted:
                     self._end(life, "Server.SpotInstanceTermination")
                 elif life.state == "pending" and now >= life.up:

@@ -317,6 +317,10 @@ class Compute(Scripted):
                 said = world.console((zone, name))
                 return {"kind": "compute#serialPortOutput", "contents": said, "start": "0",
                         "next": str(len(said))}  # fmt: skip
+            case "POST", ["zones", zone, "instances", name, "stop"]:
+                return world.stop((zone, name))
+            case "POST", ["zones", zone, "instances", name, "start"]:
+                return world.start((zone, name), fails)
             case "DELETE", ["zones", zone, "disks", name]:
                 return world.delete_disk((zone, name))
             case "GET", ["zones", _, "operations"]:

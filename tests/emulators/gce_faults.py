@@ -13,6 +13,8 @@ _ACTIONS = (
     ("POST", r"/token", "token"),
     ("POST", r"zones/[^/]+/instances", "create"),
     ("DELETE", r"zones/[^/]+/instances/[^/]+", "remove"),
+    ("POST", r"zones/[^/]+/instances/[^/]+/stop", "stop"),
+    ("POST", r"zones/[^/]+/instances/[^/]+/start", "start"),
     ("GET", r"zones/[^/]+/instances(/[^/]+)?", "describe"),
     ("GET", r"aggregated/instances", "list"),
     ("GET", r"(zones/[^/]+|global)/operations/[^/]+", "poll"),
@@ -23,6 +25,8 @@ _ACTIONS = (
 _PERMISSIONS = {
     "create": "compute.instances.create",
     "remove": "compute.instances.delete",
+    "stop": "compute.instances.stop",
+    "start": "compute.instances.start",
     "describe": "compute.instances.get",
     "list": "compute.instances.list",
     "poll": "compute.zoneOperations.get",

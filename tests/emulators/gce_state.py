@@ -13,6 +13,7 @@ from .fleet import Fleet, Host
 from .gce_errors import late
 from .gce_network import Networks
 from .gce_operations import BASE, now, stamp
+from .gce_power import PowerCycle
 from .gce_service_accounts import Accounts
 from .gce_validation import Refused, invalid
 from .provider_billing import Bills
@@ -55,7 +56,7 @@ def sold() -> tuple[dict[str, dict[str, str]], dict[str, set[str]]]:
 
 
 @dataclass
-class World(Networks):
+class World(PowerCycle, Networks):
     """One project.
 
     Parameters
@@ -305,10 +306,11 @@ class World(Networks):
         ends = time.time() + int(limit)
         self._limits[key] = ends
         machine["resourceStatus"] = {"scheduling": {"terminationTimestamp": stamp(ends)}}
-        mark = machine["id"]
+        mark = machine["id"], machine["lastStartTimestamp"]
 
         def reached() -> None:
-            if self.instances.get(key, {}).get("id") == mark:
+            found = self.instances.get(key, {})
+            if (found.get("id"), found.get("lastStartTimestamp")) == mark and key in self._limits:
                 self._limit_reached(key)
 
         self.clockwork.after(int(limit) / 60 * self.minute, reached)

@@ -126,6 +126,15 @@ class Host:
         self._tell({"do": "reboot"})
         self.ready(END_SECONDS)
 
+    def halt(self) -> None:
+        """Power it off as its cloud does on request: it keeps its disk, and can be started."""
+        self._booted.wait(END_SECONDS)
+        self._tell({"do": "halt"})
+
+    def start(self) -> None:
+        """Start it after `halt`; it answers a moment later."""
+        self._tell({"do": "start"})
+
     def notice(self, seconds: float) -> None:
         """Announce by its metadata service that the cloud takes it back, and do so then."""
         self.describe(notice=time.time() + seconds)

@@ -122,12 +122,35 @@ class Machine:
 
     def _reboot(self) -> None:
         self.say("Restarting.")
+        self._halt()
+        self._come_up()
+        self.say("Restarted.")
+
+    def halt(self) -> None:
+        """Power off and stay there, with the disk: it can be started again."""
+        with self._restarting:
+            self.say("Powering off; its disk is kept.")
+            self._signal(signal.SIGTERM)
+            deadline = time.monotonic() + STOP_SECONDS
+            while self._processes() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            self._halt()
+
+    def start(self) -> None:
+        """Come up again after `halt`."""
+        with self._restarting:
+            self._come_up()
+            self.say("Started again.")
+
+    def _halt(self) -> None:
         if self._power:
             self._power.cancel()
         self.units.forget()
         while self._processes():
             self._signal(signal.SIGKILL)
             time.sleep(0.005)
+
+    def _come_up(self) -> None:
         for path in (self.folder / "run").iterdir():
             if path.name != "initctl":  # which this process reads
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -137,7 +160,6 @@ class Machine:
         self._sshd(self._guest)
         self.units.start_enabled()
         cloudinit.each_boot(self._guest)
-        self.say("Restarted.")
 
     def obey(self) -> None:
         """Carry out orders until there are no more; return then, for the end."""
@@ -162,6 +184,10 @@ class Machine:
                     self.spec["ingress"] = order["ingress"]
             case "reboot":
                 self.reboot()
+            case "halt":
+                self.halt()
+            case "start":
+                self.start()
             case "shutdown":
                 threading.Thread(target=self.power_off, daemon=True).start()
             case "silent":

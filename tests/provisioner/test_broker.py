@@ -154,6 +154,19 @@ def test_lost_answers_leave_one_machine_or_none(
     assert list(launch_records().list_unfinished()) == [], "and the note says that it is gone"
 
 
+def test_refused_key_says_nothing_of_machines(
+    aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account, cloud = aws
+    offer = preview_plan(NEED)[0].tasks[0].offer
+    for name, value in account.wrong_env("wrong").items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SkyPermission) as caught:
+        cloud.launch(order(offer, NEED))
+    assert "aws configure" in (caught.value.hint or "")
+    assert "machines may be up" not in str(caught.value)
+
+
 def test_each_place_is_named_after_all_refused(aws: tuple[Ec2, CloudProvider]) -> None:
     account, _ = aws
     account.refuse("InsufficientInstanceCapacity", times=1000)
@@ -162,7 +175,8 @@ def test_each_place_is_named_after_all_refused(aws: tuple[Ec2, CloudProvider]) -
         bring(need)
     asked = sum(call.startswith("RunInstances") for call in account.calls)
     assert f"({asked} were asked)" in caught.value.message
-    assert caught.value.message.count("InsufficientInstanceCapacity") == asked > 1
+    assert caught.value.message.count("InsufficientInstanceCapacity") == min(asked, 8) > 1
+    assert (f"and {asked - 8} more: jupyter sky tracker" in caught.value.message) == (asked > 8)
     assert "--retry-until-up" in (caught.value.hint or "")
     assert account.machines() == []
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from typing import ClassVar
 
 from ...provider.classification import ErrorTable, Meaning, ProviderError
 from ...provider.protocol import Provider
-from . import clients, errors
+from ...translation import N_
+from . import clients, errors, policy, schedules
 
 
 class AwsAccount(Provider):
     """Part of a driver that uses boto3."""
 
     login = "aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    policy_use = N_(
+        "IAM > Policies > Create policy > JSON, then attach it to the user: "
+        "https://console.aws.amazon.com/iam/home#/policies/create"
+    )
     refinements = errors.REFINEMENTS
     errors: ClassVar[ErrorTable] = errors.TABLE
 
@@ -22,6 +28,10 @@ class AwsAccount(Provider):
     def configured(self) -> str:
         """Return in words which credentials boto3 would take, empty without any; asks nobody."""
         return clients.configured()
+
+    def policy(self) -> str:
+        """Return the policy of an IAM user that launches machines, as JSON."""
+        return json.dumps(policy.policy_document(schedules.scheduler_role()), indent=2)
 
     def read_error(self, error: Exception) -> ProviderError | None:
         """Read code, HTTP status and message out of an error of boto3; None for any other."""

@@ -217,6 +217,16 @@ class Aws(AwsFacts, AwsAccount, CatalogProvider):
                     for name in names:
                         self.terminate([f"{region}/{name}"])
 
+    def stop(self, ids: Sequence[str]) -> None:
+        """Ask machines to power off; their disks are kept."""
+        for region, names in group_ids(ids).items():
+            self._client("ec2", region).stop_instances(InstanceIds=names)
+
+    def start(self, ids: Sequence[str]) -> None:
+        """Ask for the start of machines that were stopped; each gets another address."""
+        for region, names in group_ids(ids).items():
+            self._client("ec2", region, once=True).start_instances(InstanceIds=names)
+
     def sweep(
         self, owner: str, alive: Collection[str], regions: Collection[str] | None = None
     ) -> list[str]:
@@ -280,6 +290,7 @@ def parse_machine(region: str, instance: Mapping[str, Any]) -> Machine:
         preempted=why.get("Code", "").startswith("Server.Spot"),
         address=instance.get("PublicIpAddress", ""),
         private=instance.get("PrivateIpAddress", ""),
+        stopped=instance["State"]["Name"] == "stopped",
     )
 
 

@@ -15,11 +15,7 @@ _KEYS = (
     "see whose they are: aws sts get-caller-identity; set others: aws configure. Where a region "
     "alone refuses, see that it is enabled: aws account list-regions"
 )
-_POLICY = (
-    "ask for ec2:RunInstances, ec2:TerminateInstances, ec2:CreateTags, ec2:Describe*, "
-    "ec2:CreateSecurityGroup, ec2:DeleteSecurityGroup, ec2:AuthorizeSecurityGroupIngress and "
-    "ssm:GetParameter"
-)
+_POLICY = "the least rights, as JSON to paste: jupyter sky setup aws --policy"
 _ENABLE = "enable the region: aws account enable-region --region-name REGION; or --cloud gcp"
 _VCPUS = (
     "see the limits, and ask for more: aws service-quotas list-service-quotas --service-code ec2"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -18,8 +19,9 @@ from ...provider.naming import TOKEN, group_ids, split_id
 from ...provider.parallel_requests import pause, send_parallel
 from ...provider.quotas import AccountQuota
 from ...provider.values import LaunchRequest, Machine, MachineConfig
+from ...translation import N_
 from ..catalog_provider import CatalogProvider
-from . import clients, errors, machine_roles, queries, quotas, requests
+from . import clients, errors, machine_roles, policy, power, queries, quotas, requests
 from .clients import AzureClients
 from .errors import error_code
 from .group_launch import GroupLaunch, ProvisioningFailed
@@ -51,6 +53,10 @@ class Azure(AzureFacts, CatalogProvider):
     """
 
     login = "az login, and set AZURE_SUBSCRIPTION_ID"
+    policy_use = N_(
+        "as role.json: az role definition create --role-definition @role.json; "
+        "az role assignment create --role jupyter_sky --assignee USER --scope /subscriptions/ID"
+    )
     refinements = errors.REFINEMENTS
     errors: ClassVar[ErrorTable] = {**errors.TABLE, **errors.OTHERS}
 
@@ -69,6 +75,11 @@ class Azure(AzureFacts, CatalogProvider):
     def identify(self) -> str:
         """Prove the credentials by one request; return the subscription."""
         return self._current_account().identify()
+
+    def policy(self) -> str:
+        """Return the role of a user that launches machines, as JSON."""
+        subscription = os.environ.get("AZURE_SUBSCRIPTION_ID", "")
+        return json.dumps(policy.role_definition(subscription), indent=2)
 
     def quotas(self) -> list[AccountQuota]:
         """Return how many vCPUs of each family the subscription may have in its regions."""
@@ -191,6 +202,14 @@ class Azure(AzureFacts, CatalogProvider):
             for group, names in group_ids(ids).items()
         ]
         send_parallel(calls, self.is_transient)
+
+    def stop(self, ids: Sequence[str]) -> None:
+        """Ask machines to be deallocated; their disks and addresses are kept."""
+        power.deallocate(self._current_account(), ids, self.is_transient)
+
+    def start(self, ids: Sequence[str]) -> None:
+        """Start machines that were deallocated."""
+        power.start(self._current_account(), ids, self.is_transient, self.poll)
 
     def sweep(
         self, owner: str, alive: Collection[str], regions: Collection[str] | None = None

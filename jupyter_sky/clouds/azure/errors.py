@@ -22,7 +22,8 @@ _SUBSCRIPTION = "az account list, and set AZURE_SUBSCRIPTION_ID to one of them"
 _TENANT = "set AZURE_TENANT_ID to what az account show --query tenantId says"
 _ROLE = (
     "an owner gives the role: az role assignment create --role Contributor --assignee WHO "
-    "--scope /subscriptions/$AZURE_SUBSCRIPTION_ID"
+    "--scope /subscriptions/$AZURE_SUBSCRIPTION_ID, or one of the least rights: "
+    "jupyter sky setup azure --policy"
 )
 _REGISTER = "az provider register --wait --namespace Microsoft.Compute (and Microsoft.Network)"
 _BILLING = "see Cost Management + Billing in the portal"

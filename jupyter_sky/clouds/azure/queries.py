@@ -110,6 +110,7 @@ def parse_machine(group: str, seen: Any, address: str, private: str) -> Machine:
         reason=reason,
         address=address,
         private=private,
+        stopped=power == "deallocated",
     )
 
 

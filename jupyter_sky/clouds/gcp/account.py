@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from typing import ClassVar
 
 from ...provider.classification import ErrorTable, ProviderError
 from ...provider.protocol import Provider
-from . import clients, errors
+from ...translation import N_
+from . import clients, errors, policy, service_account
 
 
 class GcpAccount(Provider):
     """Part of a driver that uses Google's SDK."""
 
     login = "gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"
+    policy_use = N_(
+        "as role.json: gcloud iam roles create jupyterSky --project PROJECT --file role.json; "
+        "gcloud projects add-iam-policy-binding PROJECT --member user:EMAIL "
+        "--role projects/PROJECT/roles/jupyterSky"
+    )
     refinements = errors.REFINEMENTS
     errors: ClassVar[ErrorTable] = {**errors.TABLE, **errors.STATUSES}
 
     def configured(self) -> str:
         """Return in words which credentials would be used, empty without any; asks nobody."""
         return clients.configured()
+
+    def policy(self) -> str:
+        """Return the role of an account that launches machines, as JSON."""
+        return json.dumps(policy.role_definition(service_account.configured_account()), indent=2)
 
     def read_error(self, error: Exception) -> ProviderError | None:
         """Read code, HTTP status and message out of an error of Google's SDK."""

@@ -20,7 +20,7 @@ from ...provider.parallel_requests import send_parallel
 from ...provider.quotas import AccountQuota
 from ...provider.values import LaunchRequest, Machine, MachineConfig
 from ..catalog_provider import CatalogProvider
-from . import errors, network, quotas, service_account
+from . import errors, network, power, quotas, service_account
 from . import instances as machine
 from .account import GcpAccount
 from .clients import GcpClients, connect, match_any
@@ -193,6 +193,14 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
             if name.endswith("-0"):  # the head: its cluster has ended
                 with suppress(Exception):  # a rule costs nothing, and `sweep` finds it
                     network.remove_rule(access, name.removesuffix("-0"))
+
+    def stop(self, ids: Sequence[str]) -> None:
+        """Power machines off; their disks are kept."""
+        power.change_power(connect(), "stop_unary", ids, self.is_transient)
+
+    def start(self, ids: Sequence[str]) -> None:
+        """Start machines that were stopped; each gets another address."""
+        power.change_power(connect(), "start_unary", ids, self.is_transient)
 
     def sweep(
         self, owner: str, alive: Collection[str], regions: Collection[str] | None = None

@@ -28,7 +28,8 @@ _LOGIN = "gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDE
 _LOGIN += "of a service account's key"
 _ROLE = (
     "ask for the role: gcloud projects add-iam-policy-binding PROJECT --member=user:YOU "
-    "--role=roles/compute.instanceAdmin.v1 (and roles/compute.networkAdmin for the network)"
+    "--role=roles/compute.instanceAdmin.v1 (and roles/compute.networkAdmin for the network), or "
+    "one of the least rights: jupyter sky setup gcp --policy"
 )
 _ACT_AS = (
     "ask for the role: gcloud iam service-accounts add-iam-policy-binding ACCOUNT "

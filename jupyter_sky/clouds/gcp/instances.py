@@ -188,6 +188,7 @@ def parse_machine(instance: Any, zone: str) -> Machine:
         reason=_STOPPED_REASONS.get(status, ""),
         address=access.nat_i_p if access else "",
         private=interface.network_i_p if interface else "",
+        stopped=status in ("TERMINATED", "STOPPED"),
     )
 
 

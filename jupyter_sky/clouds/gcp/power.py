@@ -1,0 +1,33 @@
+"""Machines of Compute Engine that are stopped by a request and started again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Event
+from typing import Any
+
+from ...provider.naming import group_ids
+from ...provider.parallel_requests import send_parallel
+from .clients import GcpClients
+
+
+def change_power(
+    access: GcpClients, method: str, ids: Sequence[str], is_transient: Callable[[Exception], bool]
+) -> None:
+    """Stop or start machines, and wait for the operations: they may be refused late.
+
+    Parameters
+    ----------
+    method
+        ``stop_unary`` or ``start_unary``.
+    ids
+        As ``zone/name``.
+    """
+
+    def ask(zone: str, name: str, _: Event) -> Any:
+        return access.call("Instances", method, zone=zone, instance=name)
+
+    for zone, names in group_ids(ids).items():
+        asked = send_parallel([partial(ask, zone, name) for name in names], is_transient)
+        access.await_operations(asked, Event(), zone)

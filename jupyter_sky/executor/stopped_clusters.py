@@ -1,0 +1,247 @@
+"""Clusters that are stopped, their machines off and their disks kept, and started again.
+
+What engines hold in memory is lost; files stay. A stopped cluster costs its disks, and it ends with
+the lease of its machines as any other does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+from .. import clouds
+from ..cell_options.parsing import parse_cell_line
+from ..clouds import LaunchRequest
+from ..clouds.cloud_init import DISK_GIB
+from ..clouds.machine_records import launch_records
+from ..clouds.stopped_machines import note_started
+from ..errors import SkyError, SkyUsageError, suggest
+from ..ledger.billing import disk_usd_h
+from ..offers import Offer
+from ..provider.register import find_facts
+from ..provisioner import Lease, Report, resume
+from ..provisioner.interrupts import HeldInterrupts, uninterruptible
+from ..store.store import ClusterRow
+from ..translation import _
+from .cluster import ClusterHandle
+from .cluster_launch import ENGINES_SECONDS
+from .cluster_records import latest_end
+from .clusters import ClusterRegistry
+
+_LOCK = "stop.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class StopCost:
+    """Cost of a cluster while it is stopped.
+
+    Attributes
+    ----------
+    price
+        USD/h of its disks, and of what else its cloud bills then.
+    disk_gib
+        GiB of all its disks.
+    ends
+        Unix seconds at which its lease ends, and it with it.
+    """
+
+    price: float
+    disk_gib: float
+    ends: float
+
+
+def stop_cost(row: ClusterRow) -> StopCost:
+    """Return what a cluster costs while it is stopped, and until when."""
+    disk = parse_cell_line(row.resources).resources.disk
+    gib = max(DISK_GIB, disk.value if disk else 0.0) * row.nodes
+    extra = find_facts(row.cloud).stop_extra_usd * row.nodes
+    return StopCost(disk_usd_h(gib) + extra, gib, latest_end(row, float("inf")))
+
+
+def find_stoppable(clusters: ClusterRegistry, name: str) -> ClusterRow:
+    """Return a cluster that can be stopped now.
+
+    Raises
+    ------
+    SkyUsageError
+        It is not up, its cloud cannot keep it, or cells run on it.
+    """
+    row = _find_row(clusters, name)
+    if row.state != "up":
+        raise SkyUsageError(
+            _("cluster {name} is not up: it is {state}").format(name=name, state=row.state),
+            hint=_start_hint(name) if row.state == "stopped" else "jupyter sky status",
+        )
+    if why := clouds.stop_obstacle(row.cloud, row.spot):
+        raise SkyUsageError(
+            _("cluster {name} cannot be stopped: {why}").format(name=name, why=why),
+            hint=_(
+                "keep what is needed in a store (--out) or here (jupyter sky get), then "
+                "jupyter sky down {name}"
+            ).format(name=name),
+        )
+    running = clusters.store.runs(cluster=name, status="running", limit=None)
+    if labels := [run.label for run in running if run.started >= row.created]:
+        raise SkyUsageError(
+            _("cluster {name} is busy: {labels}").format(name=name, labels=", ".join(labels)),
+            hint=_("wait for it, or jupyter sky cancel {label}").format(label=labels[0]),
+        )
+    return row
+
+
+def stop_cluster(
+    clusters: ClusterRegistry, row: ClusterRow, say: Callable[[str], None] = lambda what: None
+) -> ClusterRow:
+    """Stop a cluster; return its record once its machines are off.
+
+    From before the request it counts as stopped, so that no process takes it for lost.
+
+    Raises
+    ------
+    SkyError
+        Its cloud refuses: it stays up.
+    """
+    token, store = row.connection["token"], clusters.store
+    provider = clouds.cloud_provider(row.cloud)
+    note = _("stopped {where}").format(where=clusters.records.end_initiator)
+    stopped = replace(row, state="stopped", note=note)
+    with _only_one(row), HeldInterrupts():
+        clusters.disconnect(row.id, "stopped")
+        store.save_cluster(stopped, durable=True)
+        try:
+            uninterruptible(partial(provider.stop, token, say))
+        except BaseException:
+            if not launch_records().read(token).get("stopped"):
+                store.save_cluster(row)  # it was not asked for
+            raise
+        store.change_price(row.id, stop_cost(row).price, time.time())
+    if row.name in clusters.started:  # a headless run ends at its end what it has started
+        clusters.started.remove(row.name)
+    return stopped
+
+
+def find_startable(clusters: ClusterRegistry, name: str) -> ClusterRow:
+    """Return a cluster that is stopped.
+
+    Raises
+    ------
+    SkyUsageError
+        There is none of that name, or its lease has ended.
+    """
+    row = _find_row(clusters, name)
+    if row.state == "up":
+        raise SkyUsageError(
+            _("cluster {name} is up already").format(name=name), hint="jupyter sky status"
+        )
+    if row.state != "stopped" or row not in clusters.records.reconcile_stopped():
+        row = clusters.store.find_cluster(row.id) or row
+        text = _("cluster {name} cannot be started: it has ended {note}")
+        raise SkyUsageError(
+            text.format(name=name, note=f"({row.note})" if row.note else "").rstrip(),
+            hint=_("jupyter sky up -c {name} starts another").format(name=name),
+        )
+    return row
+
+
+def start_cluster(clusters: ClusterRegistry, row: ClusterRow, report: Report) -> ClusterHandle:
+    """Start a stopped cluster; return a connection to it once its engines answer.
+
+    Where that fails, its machines are stopped again.
+
+    Raises
+    ------
+    SkyNoCapacity
+        The place has none of its machines now.
+    SkyBudget
+        The day's budget is spent.
+    """
+    clusters.budget_monitor.check_start(
+        row.price, _("{name} was not started").format(name=row.name)
+    )
+    with _only_one(row), HeldInterrupts():
+        clusters.store.change_price(row.id, row.price, time.time())
+        try:
+            lease = resume(_make_order(row), report)
+            live = _connect(clusters, row, lease, report)
+        except BaseException:
+            _stop_again(clusters, row)
+            raise
+    return live
+
+
+def _connect(
+    clusters: ClusterRegistry, row: ClusterRow, lease: Lease, report: Report
+) -> ClusterHandle:
+    machines = [asdict(machine) for machine in lease.machines]
+    connection = {**row.connection, "file": str(lease.connection)}
+    up = replace(row, state="up", note="", machines=machines, connection=connection)
+    clusters.store.save_cluster(up)
+    live = clusters.connect(up)
+
+    def check_alive() -> None:
+        report("booting", "")
+        live.check_alive()
+
+    live.connection.wait_ranks(range(up.nodes), ENGINES_SECONDS, check_alive)
+    live.send_heartbeat()
+    note_started(up.connection["token"])
+    return live
+
+
+def _stop_again(clusters: ClusterRegistry, row: ClusterRow) -> None:
+    """Stop machines on which no cluster could be started; its record says that they are off."""
+    clusters.disconnect(row.id)
+    clusters.store.save_cluster(row)
+    with suppress(SkyError):  # then their own lease ends them
+        provider = clouds.cloud_provider(row.cloud)
+        uninterruptible(partial(provider.stop_again, row.connection["token"]))
+    clusters.store.change_price(row.id, stop_cost(row).price, time.time())
+
+
+def _make_order(row: ClusterRow) -> LaunchRequest:
+    """Return the order by which a cluster was launched."""
+    record = launch_records().read(row.connection["token"])
+    need = replace(parse_cell_line(row.resources).resources, nodes=row.nodes)
+    return LaunchRequest(
+        token=row.connection["token"],
+        cluster=row.name,
+        offer=Offer(**row.offer),
+        resources=need,
+        idle=row.idle,
+        owner=record["owner"],
+        notebook=row.notebook,
+        lease=max(0.0, record["lease_end"] - time.time()),
+    )
+
+
+def _find_row(clusters: ClusterRegistry, name: str) -> ClusterRow:
+    row = clusters.store.cluster(name)
+    if row is None:
+        names = [each.name for each in clusters.store.live_clusters()]
+        raise SkyUsageError(
+            _("there is no cluster {name!r}").format(name=name), hint=suggest(name, names)
+        )
+    return row
+
+
+def _start_hint(name: str) -> str:
+    return _("jupyter sky start {name}").format(name=name)
+
+
+@contextmanager
+def _only_one(row: ClusterRow) -> Iterator[None]:
+    """Let no other process stop or start a cluster meanwhile."""
+    folder = launch_records().folder(row.connection["token"])
+    with (folder / _LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SkyUsageError(
+                _("another process stops or starts cluster {name} now").format(name=row.name),
+                hint="jupyter sky status",
+            ) from None
+        yield

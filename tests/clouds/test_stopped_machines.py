@@ -1,0 +1,156 @@
+"""Machines that are stopped by a request and started again, by each cloud that can."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from jupyter_sky.clouds import stop_obstacle
+from jupyter_sky.clouds.aws.driver import Aws
+from jupyter_sky.clouds.azure.driver import Azure
+from jupyter_sky.clouds.cloud_init import move_pinned_key
+from jupyter_sky.clouds.gcp.driver import Gcp
+from jupyter_sky.clouds.lease_watch import is_watched
+from jupyter_sky.clouds.lease_watcher import SILENT_SECONDS, LeaseWatch
+from jupyter_sky.provider.facts import BUILT_IN
+from jupyter_sky.provider.protocol import Provider
+from jupyter_sky.provider.values import Machine
+from tests.clouds import azure_requests, gcp_requests
+from tests.clouds.aws_cases import (
+    account_fixture,
+    create,
+    driver_fixture,
+    ec2_fixture,
+    order,
+    running,
+    trouble,
+)
+from tests.clouds.azure_fixtures import arm, azure
+from tests.clouds.gcp_fixtures import compute, server
+from tests.conftest import wait_until
+from tests.emulators.arm import Arm
+from tests.emulators.ec2 import Ec2
+from tests.emulators.gce import Compute
+
+__all__ = [
+    "account_fixture",
+    "arm",
+    "azure",
+    "compute",
+    "driver_fixture",
+    "ec2_fixture",
+    "server",
+]
+
+
+def stop(driver: Provider, machine: Machine) -> None:
+    driver.stop([machine.id])
+    wait_until(lambda: driver.describe([machine.id])[0].stopped)
+
+
+def seen(driver: Provider, machine: Machine) -> Machine:
+    (found,) = driver.describe([machine.id])
+    return found
+
+
+def costs(api: Any) -> dict[str, bool]:
+    """Whether a machine and its disk cost now."""
+    bill = api.bills()[-1]
+    before = {part: bill[f"{part}seconds"] for part in ("", "disk_")}
+    time.sleep(0.01)
+    later = api.bills()[-1]
+    return {part: later[f"{part}seconds"] > before[part] for part in before}
+
+
+def test_instance_of_aws_is_stopped_and_started(ec2: Ec2, driver: Aws) -> None:
+    (machine,) = running(driver, create(driver, order()))
+    stop(driver, machine)
+    assert costs(ec2) == {"": False, "disk_": True}
+    off = seen(driver, machine)
+    assert not off.address and off.state != "ended"
+    assert [each.id for each in driver.machines(owner="me")] == [machine.id], "its disk costs"
+    driver.stop([machine.id])  # again
+    driver.start([machine.id])
+    (up,) = running(driver, [machine])
+    assert up.address and up.address != machine.address and not up.stopped
+    assert costs(ec2) == {"": True, "disk_": True}
+    stop(driver, machine)
+    driver.terminate([machine.id])
+    wait_until(lambda: seen(driver, machine).state == "ended")
+    assert not ec2.machines()
+
+
+def test_start_is_refused_for_want_of_capacity(ec2: Ec2, driver: Aws) -> None:
+    (machine,) = running(driver, create(driver, order()))
+    stop(driver, machine)
+    ec2.refuse("InsufficientInstanceCapacity", action="start")
+    found = trouble(driver, lambda: driver.start([machine.id]))
+    assert found.cause == "capacity" and seen(driver, machine).stopped
+
+
+def test_spot_instance_cannot_be_stopped(ec2: Ec2, driver: Aws) -> None:
+    (machine,) = running(driver, create(driver, order(spot=True)))
+    assert "Spot Instance" in trouble(driver, lambda: driver.stop([machine.id])).message
+    assert "loses its place" in stop_obstacle("aws", spot=True)
+
+
+def test_machine_of_gcp_is_stopped_and_started(compute: Compute) -> None:
+    driver = Gcp()
+    (machine,) = gcp_requests.create(driver)
+    stop(driver, machine)
+    assert costs(compute) == {"": False, "disk_": True}
+    (listed,) = driver.machines(owner=machine.owner)
+    assert listed.id == machine.id and listed.stopped
+    driver.start([machine.id])
+    wait_until(lambda: seen(driver, machine).state == "running")
+    assert seen(driver, machine).address and not seen(driver, machine).stopped
+    assert costs(compute) == {"": True, "disk_": True}
+    stop(driver, machine)
+    compute.refuse("ZONE_RESOURCE_POOL_EXHAUSTED", action="start")
+    assert gcp_requests.trouble_of(lambda: driver.start([machine.id])).cause == "capacity"
+    driver.terminate([machine.id])
+    wait_until(lambda: not compute.machines())
+
+
+def test_machine_of_azure_is_deallocated_and_started(arm: Arm, azure: Azure) -> None:
+    (machine,) = azure_requests.launch(azure, azure_requests.an_order())
+    wait_until(lambda: seen(azure, machine).state == "running")
+    stop(azure, machine)
+    assert costs(arm) == {"": False, "disk_": True}
+    azure.start([machine.id])
+    assert seen(azure, machine).state == "running" and not seen(azure, machine).stopped
+    assert costs(arm) == {"": True, "disk_": True}
+    arm.power_off(machine.id)
+    assert not seen(azure, machine).stopped, "off, not deallocated: billed in full"
+    azure.terminate([machine.id])
+
+
+def test_clouds_that_cannot_stop_say_why() -> None:
+    for name, facts in BUILT_IN.items():
+        if facts.launchable:
+            assert bool(stop_obstacle(name)) != facts.can_stop, name
+    assert "in full" in stop_obstacle("lambda") and "to others" in stop_obstacle("runpod")
+    assert "only ended" in stop_obstacle("dataproc-serverless")
+
+
+# -- the end of a lease ------------------------------------------------------------------------
+
+
+def test_stopped_machine_is_over_with_its_lease_and_not_for_its_silence() -> None:
+    assert is_watched({"cloud": "aws", "stopped": 1.0}) and not is_watched({"cloud": "aws"})
+    watch = LeaseWatch()
+    machine = Machine(
+        "m", "aws", "c", 0, "running", 0.0, address="127.0.0.1", port=9, lease_end=5e3
+    )
+    watch._answered["m"] = 0.0
+    assert not watch.is_over(machine, 2 * SILENT_SECONDS, is_stopped=True)
+    assert watch.is_over(machine, 5e3, is_stopped=True)
+    assert not watch.is_over(machine, 3 * SILENT_SECONDS), "started, and not heard of yet"
+
+
+def test_pinned_key_moves_with_the_address(tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    known.write_text("192.0.2.1 ssh-ed25519 AAAA\n192.0.2.7 ssh-ed25519 BBBB\n")
+    move_pinned_key(tmp_path, "192.0.2.1", "198.51.100.9")
+    assert known.read_text() == "198.51.100.9 ssh-ed25519 AAAA\n192.0.2.7 ssh-ed25519 BBBB\n"

@@ -1,0 +1,88 @@
+"""Words after ``jupyter sky bench``: candidates, limits, and what is said before money is spent."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from jupyter_sky.api.bench import Bench, check_limits, plan_bench, split_candidates
+from jupyter_sky.api.launches import read_command, read_command_line
+from jupyter_sky.cli import main
+from jupyter_sky.errors import SkyError, SkyNoOffer, SkyUsageError
+from jupyter_sky.offers import Offer
+from jupyter_sky.resources import Resources
+from jupyter_sky.trials.bench import Candidate
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_data: None) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print(1)\n")
+    return tmp_path
+
+
+def command(*words: str):
+    return read_command(read_command_line([*words, "train.py"], "jupyter sky bench"))
+
+
+def rented(text: str, price: float | None) -> Candidate:
+    return Candidate(text, Resources(), Offer("aws", "us-east-1", text, 2, 8, price=price))
+
+
+def test_candidates_are_separated_by_commas_or_semicolons() -> None:
+    assert split_candidates("T4, L4,--cpus 8") == ["T4", "L4", "--cpus 8"]
+    assert split_candidates("--cloud aws,gcp;T4") == ["--cloud aws,gcp", "T4"]
+
+
+def test_candidate_overrides_the_resources_of_the_command() -> None:
+    planned = plan_bench(command("--cpus", "2+"), ["--cpus 1", "local", "t3.small --spot"])
+    needs = [each.need.command_line() for each in planned.candidates]
+    assert needs[:2] == ["--cpus 1", "--cpus 2+ --cloud local"]
+    assert needs[2] == "--cpus 2+ --instance-type t3.small --spot"
+    assert [each.offer is not None for each in planned.candidates] == [True, True, False]
+    assert planned.usd == 0.0 and "it costs nothing" in str(planned.table())
+
+
+@pytest.mark.parametrize(
+    ("words", "candidates", "said"),
+    [
+        ([], [], "no candidates.*--candidates T4"),
+        ([], ["T5"], "T5"),
+        ([], ["m5.lagre"], "did you mean.*m5.large"),
+        ([], ["T4", "T4"], "given twice"),
+        ([], ["T4 --timeout 2h"], "--timeout describes no machine"),
+        ([], ['T4 "x'], "closing quote"),
+        (["-c", "one"], ["T4"], "--cluster.*machines of its own"),
+        (["-o", "file:out/"], ["T4"], "--output"),
+    ],
+)
+def test_invalid_benchmarks(words: list[str], candidates: list[str], said: str) -> None:
+    with pytest.raises(SkyError) as raised:
+        plan_bench(command(*words), candidates)
+    assert re.search(said, str(raised.value), re.DOTALL), raised.value
+
+
+def test_something_limits_the_cost_before_money_is_spent() -> None:
+    planned = Bench(command(), (rented("m5.large", 1.0), rented("c5.large", 2.0)))
+    with pytest.raises(SkyUsageError, match="nothing limits what it costs"):
+        check_limits(planned)
+    check_limits(Bench(planned.command, planned.candidates, 1.0))
+    limited = Bench(command("--timeout", "58m"), planned.candidates)
+    check_limits(limited)
+    assert limited.usd == pytest.approx(3.0), "an hour with the boot, on each"
+    with pytest.raises(SkyUsageError, match=r"a budget of \$0.01: a minute on each"):
+        check_limits(Bench(planned.command, planned.candidates, 0.01))
+    with pytest.raises(SkyUsageError, match="no known price"):
+        check_limits(Bench(planned.command, (rented("odd", None),), 1.0))
+    nothing = Candidate("T4", Resources(), None, "no account")
+    with pytest.raises(SkyNoOffer, match="T4: no account"):
+        check_limits(Bench(planned.command, (nothing,), 1.0))
+
+
+def test_dry_run_launches_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--candidates", "local,T4", "--dry-run", "train.py"]) == 0
+    shown = capsys.readouterr().out
+    assert "nothing was launched" in shown and "this machine" in shown
+    assert re.search(r"T4 .*no account", shown)

@@ -1,0 +1,33 @@
+"""Packing of the package for machines, which goes on in the background of a launch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PACKING = """
+import threading
+from jupyter_sky.provisioner import package_archive
+
+begun = threading.Event()
+
+def install(node, site, *rest):
+    site.mkdir(parents=True)
+    while True:
+        for number in range(200):
+            folder = site / str(number)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "file").touch()
+        begun.set()
+
+package_archive.install_locally = install
+pack = threading.Thread(target=package_archive._pack, args=(None, (), False), daemon=True)
+pack.start()  # as `prebuild` does
+assert begun.wait(30)
+"""
+
+
+def test_end_of_a_process_that_packs_is_quiet() -> None:
+    words = [sys.executable, "-c", PACKING]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
