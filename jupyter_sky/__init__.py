@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         Local,
         Nebius,
         RunPod,
+        Slurm,
         VastAI,
         Verda,
     )
@@ -93,7 +94,7 @@ _VERBS = {
 }
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _PROVIDERS = (
-    "AWS Azure Container GCP Hyperstack Lambda Local Nebius RunPod SSH VastAI Verda".split()
+    "AWS Azure Container GCP Hyperstack Lambda Local Nebius RunPod SSH Slurm VastAI Verda".split()
 )
 _NAMES = {
     "AnalyticsService": "dag.analytics",
@@ -175,6 +176,7 @@ __all__ = [
     "Resources",
     "RunPod",
     "SkyError",
+    "Slurm",
     "Spec",
     "Storage",
     "Task",

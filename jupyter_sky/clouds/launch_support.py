@@ -10,12 +10,14 @@ from ..provider.register import find_driver_problem, find_facts
 from ..resources import Resources
 from ..translation import _
 
-ON_PREMISES = tuple(name for name, facts in BUILT_IN.items() if facts.on_premises)
-"""Built-in clouds of machines of one's own, which need no account and which no catalog lists."""
-PROVIDERS = tuple(
-    name for name, facts in BUILT_IN.items() if facts.launchable and not facts.on_premises
+ON_PREMISES = tuple(
+    name for name, facts in BUILT_IN.items() if facts.on_premises and not facts.driver
 )
-"""Built-in clouds whose machines are rented; see `is_rented` for those of other packages."""
+"""Built-in clouds of machines of one's own that are there, and need no launch by a driver."""
+PROVIDERS = tuple(
+    name for name, facts in BUILT_IN.items() if facts.launchable and name not in ON_PREMISES
+)
+"""Built-in clouds whose machines are launched; see `is_rented` for those of other packages."""
 TPU = "tpu-"
 """Prefix of accelerators that come as slices of a TPU pod, not as part of a machine."""
 

@@ -59,7 +59,8 @@ class CloudFacts:
     launchable : bool
         Whether machines can be launched; else its offers are planned and priced only.
     on_premises : bool
-        Whether its machines are one's own, which no catalog lists.
+        Whether its machines are one's own, which no catalog lists. With a driver they are launched
+        as those of other clouds are, and are asked for after machines without one.
     dedicated_host_prefix : str
         Instance types beginning so run on a Dedicated Host alone; empty where none do.
     has_live_offers : bool
@@ -426,6 +427,23 @@ class SshFacts(CloudFacts):
     launchable = on_premises = True
 
 
+class SlurmFacts(CloudFacts):
+    """Facts of a Slurm cluster."""
+
+    driver = "jupyter_sky.clouds.slurm.driver:Slurm"
+    name, title, note = "slurm", "Slurm", "nodes of your Slurm"
+    account = N_("a login on a cluster with Slurm 20.11 or later")
+    permissions = N_("to submit jobs to a partition")
+    launchable = on_premises = has_live_offers = True
+    settings: ClassVar = {
+        "login": "Login node, as user@host or by its name in hosts.toml; without one, this machine "
+        "where it has sbatch.",
+        "options": "Further options of sbatch, such as --account=physics --qos=normal.",
+        "price": "USD/h of a node, and by partition, such as '0.1, gpu=2.5'; else nodes are free.",
+        "queue": "Time that a job may wait for nodes before another place is asked; 10m.",
+    }
+
+
 BUILT_IN: Mapping[str, type[CloudFacts]] = {
     facts.name: facts
     for facts in (
@@ -440,6 +458,7 @@ BUILT_IN: Mapping[str, type[CloudFacts]] = {
         VerdaFacts,
         LocalFacts,
         SshFacts,
+        SlurmFacts,
     )
 }
 """Facts of the clouds of this package, by name."""
