@@ -8,13 +8,13 @@ from ..provider.register import find_facts
 from .base import LaunchRequest
 
 
-def needs_watch(cloud: str) -> bool:
+def needs_watch(cloud: str, instance_type: str = "") -> bool:
     """Whether machines of a cloud that have powered themselves off stay, and are billed."""
     facts = find_facts(cloud)
-    return facts.power_off_cost == "full" or not facts.deletes_itself
+    return facts.is_billed_when_off(instance_type) or not facts.deletes_itself
 
 
 def start_watch(order: LaunchRequest) -> None:
     """Watch the machines of an order in a process of its own, if its cloud needs that."""
-    if needs_watch(order.offer.cloud):
+    if needs_watch(order.offer.cloud, order.offer.instance_type):
         start_background_process(["-P", "-m", f"{__package__}.lease_watcher"], Sky.load())

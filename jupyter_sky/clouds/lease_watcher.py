@@ -78,7 +78,8 @@ class LeaseWatch:
 def _watched_records() -> Iterator[tuple[str, Mapping[str, Any]]]:
     oldest = time.time() - GIVE_UP_SECONDS
     for token, record in launch_records().list_unfinished():
-        if needs_watch(record["cloud"]) and record["lease_end"] > oldest:
+        watched = needs_watch(record["cloud"], record["offer"]["instance_type"])
+        if watched and record["lease_end"] > oldest:
             yield token, record
 
 

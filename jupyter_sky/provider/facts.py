@@ -154,6 +154,11 @@ class CloudFacts:
         return instance_type
 
     @classmethod
+    def is_billed_when_off(cls, instance_type: str) -> bool:
+        """Whether a machine that has powered itself off is billed in full until it is deleted."""
+        return cls.power_off_cost == "full"
+
+    @classmethod
     def form_factor(cls, instance_type: str) -> str:
         """Return the form factor of a machine's accelerators; empty where it is not known."""
         found = (form for key, form in cls.form_factors.items() if re.search(key, instance_type))
@@ -294,11 +299,18 @@ class GcpFacts(CloudFacts):
         "service_account": "Service account with which machines delete themselves, an e-mail "
         "address or 'default'; without one they power off, and their disk is billed until "
         "%sky reap.",
+        "tpu_queue": "Time that requests for TPU slices wait in Google's queue, such as 2h; else "
+        "they are refused at once where there is no capacity.",
         "dataproc_subnetwork": "Subnetwork of Dataproc's sessions, with Private Google Access; "
         "without one the subnetwork of the region in the network called default.",
         "dataproc_service_account": "Service account that Dataproc's sessions run as, an e-mail "
         "address; without one that of the project's machines.",
     }
+
+    @classmethod
+    def is_billed_when_off(cls, instance_type: str) -> bool:
+        """Whether a machine goes on being billed; a VM of a TPU slice does."""
+        return instance_type.startswith("tpu-")
 
     @staticmethod
     def quota_family(instance_type: str) -> str:

@@ -141,7 +141,8 @@ class Decision:
         """Sentences on stages passed over, with the price, on what "off" costs, on live prices."""
         sentences = [PASSED_OVER[kind] for kind in self.passed if kind in PASSED_OVER]
         passed = f"{', and '.join(sentences)}, {format_rate(self.price)}" if sentences else ""
-        return tuple(filter(None, (passed, clouds.power_off_note(self.offer.cloud), self._live)))
+        off = clouds.power_off_note(self.offer.cloud, self.offer.instance_type)
+        return tuple(filter(None, (passed, off, self._live)))
 
     @property
     def _live(self) -> str:
