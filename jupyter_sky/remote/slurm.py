@@ -309,8 +309,10 @@ def parse_shape(line: str) -> tuple[NodeShape, int]:
 def _parse_job(line: str) -> SlurmJob:
     fields = line.split("|", 9)
     number, state, reason, nodes, count, partition = fields[:6]
-    times = [float(text) if text.isdigit() else 0.0 for text in fields[6:9]]
-    return SlurmJob(number, state, reason, nodes, int(count), partition, *times, fields[9])
+    submitted, started, ends = (float(text) if text.isdigit() else 0.0 for text in fields[6:9])
+    return SlurmJob(
+        number, state, reason, nodes, int(count), partition, submitted, started, ends, fields[9]
+    )
 
 
 def _last_line(text: str) -> str:

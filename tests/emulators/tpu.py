@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -57,7 +58,10 @@ class Tpus:
     refusals : list of (int, str)
         Status and message of the next refused requests to create something.
     failures : list of (int, str)
-        gRPC code and message of the next operations, or queued resources, that fail.
+        gRPC code and message of the next operations, or queued resources, that fail; None for one
+        that does not.
+    delay : float
+        Seconds before a request to create something is carried out.
     lost : list of str
         Methods of the next requests that are carried out and not answered.
     unreachable : list of str
@@ -70,9 +74,10 @@ class Tpus:
     fleet: Fleet | None = None
     boot: float = 0.05
     refusals: list[tuple[int, str]] = field(default_factory=list)
-    failures: list[tuple[int, str]] = field(default_factory=list)
+    failures: list[tuple[int, str] | None] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     unreachable: list[str] = field(default_factory=list)
+    delay: float = 0.0
     page: int = 500
     requests: list[str] = field(default_factory=list)
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -100,6 +105,11 @@ class Tpus:
         """Return the names of the nodes that are there."""
         return [name.rpartition("/")[2] for name in self.nodes]
 
+    def power_off(self, name: str, rank: int) -> None:
+        """Power a VM off from within; the slice is billed as before."""
+        key = next(key for key in self._hosts if key.endswith(f"/{name}"))
+        self._hosts[key][rank].shutdown()
+
     def preempt(self, name: str) -> None:
         """Take a node back; it stays."""
         with self._lock:
@@ -114,6 +124,8 @@ class Tpus:
     def answer(self, request: Request) -> Response | None:
         """Answer a request; None where the answer is lost."""
         self.requests.append(f"{request.method} {request.path}")
+        if request.method == "POST":
+            time.sleep(self.delay)
         try:
             with self._lock:
                 response = Response.json(self._route(request))

@@ -13,7 +13,7 @@ from functools import partial
 from threading import Event
 from typing import Any, ClassVar
 
-from ...provider.classification import ProviderError
+from ...provider.classification import ErrorTable, ProviderError
 from ...provider.facts import GcpFacts
 from ...provider.naming import OWNER, TOKEN, group_ids, split_id
 from ...provider.parallel_requests import send_parallel
@@ -47,7 +47,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
     'gcp'
     """
 
-    errors: ClassVar = {**GcpAccount.errors, **tpu_client.CODES}
+    errors: ClassVar[ErrorTable] = {**GcpAccount.errors, **tpu_client.CODES}
     refinements = (*GcpAccount.refinements, *tpu_client.REFINEMENTS)
 
     def __init__(self) -> None:
