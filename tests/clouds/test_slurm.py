@@ -87,7 +87,10 @@ def test_program_outlives_its_connection_and_ends_with_its_job(cluster):
 
 
 def test_two_jobs_of_a_user_share_a_node(cluster):
-    machines = [managed(cluster)[0] for _job in range(2)]
+    need, machines = Resources.parse(cpus=1, memory=0.5), []
+    for _job in range(2):
+        request = replace(cluster.account.request(), resources=need)
+        machines += cluster.account.managed.launch(request)
     for machine in machines:
         run(cluster, [machine], "exit 0")
     assert len({cluster.world.node_name(machine.id) for machine in machines}) == 1
@@ -167,14 +170,26 @@ def test_job_gets_what_was_asked_for_within_the_limit_of_its_partition(cluster):
 def test_offers_are_parts_of_nodes_at_their_share_of_the_price(cluster, monkeypatch):
     set_options(monkeypatch, price="0.4, short=0.8")
     offers = list(cluster.provider.offers())
-    assert {(o.region, o.instance_type): o.price for o in offers if o.vcpus != 2} == {
-        (region, name): price * share
+    assert {(offer.region, offer.instance_type): offer.price for offer in offers} == {
+        (region, f"{cpus}cpu-2gib"): price
         for region, price in (("main", 0.4), ("short", 0.8), ("single", 0.4))
-        for name, share in (("1cpu-0.5gib", 0.25), ("4cpu-2gib", 1.0))
-    }
+        for cpus in (1, 2, 3, 4)
+    }, "all have the memory of a node, which has 2 GiB"
     set_options(monkeypatch, price="main=1, main=2")
     with pytest.raises(SkyUsageError, match="twice"):
         list(cluster.provider.offers())
+
+
+def test_job_gets_its_share_of_what_was_not_asked_for(cluster):
+    request = cluster.account.request()
+    cluster.account.launch(replace(request, resources=Resources.parse(memory=1)))
+    assert cluster.world.slurm.ask("squeue", "-h", "-o", "%C %m") == "2 1G"
+
+
+def test_wrong_options_are_told(cluster, monkeypatch):
+    set_options(monkeypatch, options="--account='physics")
+    with pytest.raises(SkyUsageError, match=r"providers\.slurm\.options: No closing quotation"):
+        cluster.launch()
 
 
 def test_only_jobs_of_ours_are_cancelled(cluster):

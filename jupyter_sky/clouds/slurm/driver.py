@@ -23,7 +23,7 @@ from pathlib import Path
 from threading import Event
 
 from ...config.settings import Sky
-from ...errors import SkyUnreachable
+from ...errors import SkyUnreachable, SkyUsageError
 from ...offers import Offer
 from ...provider.classification import ProviderError
 from ...provider.facts import SlurmFacts
@@ -33,6 +33,7 @@ from ...provider.protocol import Provider
 from ...provider.values import LaunchRequest, Machine, MachineConfig, MachineState
 from ...remote.slurm import (
     LOST,
+    NodeShape,
     SlurmClient,
     SlurmError,
     SlurmJob,
@@ -40,10 +41,11 @@ from ...remote.slurm import (
     job_options,
 )
 from ...resources import parse_duration
+from ...translation import _
 from ..machine_script import SETUP_VARIABLE, pack_script
 from ..rest_provider import read_mark, write_mark
 from .errors import ERRORS, LOGIN_FIX, PENDING, REFINEMENTS
-from .offers import gpu_type, node_offers, parse_prices
+from .offers import gpu_type, job_size, node_offers, parse_prices
 
 FOLDER = ".cache/jupyter_sky/slurm"
 """Files of jobs below the user's home: a log each, and a folder for each of its nodes."""
@@ -111,56 +113,60 @@ class Slurm(SlurmFacts, Provider):
         """Submit one job for all nodes, once, and wait until it has them."""
         with self._locks.setdefault(request.token, threading.Lock()), _refusals():
             client = self._client()
-            if self._find(client, request.token) is None:
+            if job := self._find(client, request.token):
+                number = job.number
+            else:
                 try:
-                    self._submit(client, request, config)
+                    number = self._submit(client, request, config)
                 except SkyUnreachable:  # the answer may be lost, and not the request
-                    if self._find(client, request.token) is None:
+                    if (job := self._find(client, request.token)) is None:
                         raise
-            return self._await_nodes(client, request.token, stop)
+                    number = job.number
+            return self._await_nodes(client, number, stop)
 
-    def _submit(self, client: SlurmClient, request: LaunchRequest, config: MachineConfig) -> None:
+    def _submit(self, client: SlurmClient, request: LaunchRequest, config: MachineConfig) -> str:
         offer, need = request.offer, request.resources
-        limits = {shape.partition: shape.minutes for shape in client.list_shapes()}
-        cpus = need.cpus.value if need.cpus else offer.vcpus
-        memory = need.memory.value if need.memory else offer.memory
-        seconds = min(request.lease, limits.get(offer.region, math.inf) * 60)
-        gpus = (gpu_type(offer.instance_type), offer.gpu_count)
+        gpu, place = gpu_type(offer.instance_type), offer.region
+        shapes = [shape for shape in client.list_shapes() if shape.partition == place]
+        fitting = [shape for shape in shapes if shape.gpu == gpu and shape.cpus >= offer.vcpus]
+        cpus, memory = job_size(need, offer, min(fitting, key=_memory_share, default=None))
+        minutes = min((shape.minutes for shape in shapes), default=math.inf)
+        seconds = min(request.lease, minutes * 60)
         options = [
+            f"--export={_EXPORTED}",
+            f"--partition={place}",
+            *job_options(need.nodes, cpus, memory, gpu, offer.gpu_count, seconds),
+            *_own_options(),
             f"--job-name=js-{request.token}",
             f"--output={FOLDER}/%j.log",
-            f"--partition={offer.region}",
             f"--comment={write_mark(config.tags)}",
-            f"--export={_EXPORTED}",
-            *job_options(need.nodes, cpus, memory, *gpus, seconds),
-            *shlex.split(_setting("options")),
         ]
         step = f"srun --export=ALL --nodes={need.nodes} --ntasks={need.nodes} --mem=0 --quiet"
         step += f" --cpus-per-task={math.ceil(cpus)} --cpu-bind=none --kill-on-bad-exit=1"
         step += f" sh -c {shlex.quote(_node_script())}"
         script = f"#!/bin/sh\nexport {SETUP_VARIABLE}={pack_script(config.script)}\nexec {step}\n"
-        client.submit(options, script, _SUBMIT)
+        return client.submit(options, script, _SUBMIT)
 
-    def _await_nodes(self, client: SlurmClient, token: str, stop: Event) -> list[Machine]:
+    def _await_nodes(self, client: SlurmClient, number: str, stop: Event) -> list[Machine]:
         """Wait while a job waits for nodes; cancel it where it waits for anything else."""
         begun, longest = time.monotonic(), QUEUE_SECONDS
         if queue := _setting("queue"):
             longest = parse_duration(queue, "providers.slurm.queue")
         while True:
-            job = self._find(client, token)
-            if job is None:
-                raise ProviderError("the job has ended before it had nodes", code=PENDING)
+            job = next((each for each in _our_jobs(client) if each.number == number), None)
+            if job is None or (job.state == "CANCELLED" and not job.nodes):
+                raise ProviderError("the job was cancelled before it had nodes", code=PENDING)
             if job.state != "PENDING":
                 return self._machines_of(client, job)
             waits = ProviderError(f"the job waits for nodes: {job.reason}", code=PENDING)
             passed = time.monotonic() - begun
             if passed > longest or self.explain_refusal(waits).cause != "capacity":
-                client.cancel(numbers=[job.number])
+                client.cancel(numbers=[number])
                 raise waits
             try:
                 pause(stop, _POLL_SECONDS if passed < 20 else 5.0)
             except BaseException:
-                client.cancel(numbers=[job.number])
+                client.cancel(numbers=[number])
                 raise
 
     def _find(self, client: SlurmClient, token: str) -> SlurmJob | None:
@@ -252,6 +258,19 @@ def _our_jobs(client: SlurmClient) -> list[SlurmJob]:
 
 def _setting(key: str) -> str:
     return Sky.load().provider_setting(Slurm.name, key)
+
+
+def _own_options() -> list[str]:
+    label, text = "providers.slurm.options", _setting("options")
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise SkyUsageError(_("{label}: {error}").format(label=label, error=error)) from None
+
+
+def _memory_share(shape: NodeShape) -> float:
+    """Return memory per processor."""
+    return shape.memory / shape.cpus
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping
 
@@ -11,10 +12,12 @@ from ...errors import SkyUsageError
 from ...offers import Offer
 from ...provider.facts import SlurmFacts
 from ...remote.slurm import NodeShape
-from ...resources import parse_usd, plain_number
+from ...resources import Resources, parse_usd
 from ...translation import _
+from ..machine_slices import powers_of_two, slice_name, slice_sizes
 
-_GPU = "-gpu:"
+LEAST_GIB_PER_CPU = 1.0
+"""Parts of a node with less memory are not offered, unless the node has less."""
 
 
 def parse_prices(text: str) -> dict[str, float]:
@@ -44,35 +47,39 @@ def node_offers(shape: NodeShape, prices: Mapping[str, float]) -> Iterator[Offer
 
     Examples
     --------
-    >>> for offer in node_offers(NodeShape("cpu", 6, 12288), {"": 0.6}):
-    ...     print(offer.instance_type, offer.vcpus, offer.memory, offer.price)
-    1cpu-2gib 1 2.0 0.1
-    2cpu-4gib 2 4.0 0.2
-    4cpu-8gib 4 8.0 0.4
-    6cpu-12gib 6 12.0 0.6
-    >>> [o.instance_type for o in node_offers(NodeShape("gpu", 64, 262144, "a100", 4), {})]
-    ['16cpu-64gib-gpu:a100:1', '32cpu-128gib-gpu:a100:2', '64cpu-256gib-gpu:a100:4']
+    >>> for offer in node_offers(NodeShape("cpu", 2, 8192), {"": 0.6}):
+    ...     print(offer.instance_type, offer.price)
+    1cpu-2gib 0.3
+    1cpu-4gib 0.3
+    1cpu-8gib 0.6
+    2cpu-2gib 0.6
+    2cpu-4gib 0.6
+    2cpu-8gib 0.6
+    >>> offers = list(node_offers(NodeShape("gpu", 64, 262144, "a100", 4), {"gpu": 8}))
+    >>> offers[-1].instance_type, offers[-1].gpu, offers[-1].gpu_count, offers[0].price
+    ('64cpu-256gib-4x-a100', 'A100', 4, 2.0)
     """
-    whole = shape.gpu_count if shape.gpu else shape.cpus
     price = prices.get(shape.partition, prices.get("", 0.0))
     gpu = _accelerator(shape.gpu) if shape.gpu else None
-    for count in _parts(whole):
-        share = count / whole
-        cpus = max(1, math.floor(shape.cpus * share))
-        memory = math.floor(10 * shape.memory * share / 1024) / 10
-        suffix = f"{_GPU}{shape.gpu}:{count}" if shape.gpu else ""
-        yield Offer(
-            SlurmFacts.name,
-            shape.partition,
-            f"{cpus}cpu-{plain_number(memory)}gib{suffix}",
-            cpus,
-            memory,
-            gpu=gpu,
-            gpu_count=count if gpu else 0,
-            price=round(price * share, 6),
-            source="sinfo",
-            date=time.strftime("%Y-%m-%d"),
-        )
+    total = shape.gpu_count if gpu else 1
+    for count in sorted({*powers_of_two(1, total), total}):
+        gib = shape.memory / 1024
+        for cpus, memory in slice_sizes(shape.cpus * count / total, gib * count / total):
+            if memory < cpus * min(LEAST_GIB_PER_CPU, gib / shape.cpus):
+                continue
+            share = max(cpus / shape.cpus, memory / gib, count / total if gpu else 0)
+            yield Offer(
+                SlurmFacts.name,
+                shape.partition,
+                slice_name(cpus, memory, shape.gpu, count if gpu else 0),
+                cpus,
+                memory,
+                gpu=gpu,
+                gpu_count=count if gpu else 0,
+                price=round(price * share, 6),
+                source="sinfo",
+                date=time.strftime("%Y-%m-%d"),
+            )
 
 
 def gpu_type(instance_type: str) -> str:
@@ -80,15 +87,33 @@ def gpu_type(instance_type: str) -> str:
 
     Examples
     --------
-    >>> gpu_type("16cpu-64gib-gpu:a100:1"), gpu_type("1cpu-2gib")
+    >>> gpu_type("16cpu-64gib-1x-a100"), gpu_type("1cpu-2gib")
     ('a100', '')
     """
-    return instance_type.partition(_GPU)[2].rpartition(":")[0]
+    found = re.search(r"gib-\d+x-(.+)", instance_type)
+    return found[1] if found else ""
 
 
-def _parts(whole: int) -> list[int]:
-    """Return the powers of two up to a number, and the number itself."""
-    return sorted({*(2**n for n in range(whole.bit_length())), whole})
+def job_size(need: Resources, offer: Offer, shape: NodeShape | None) -> tuple[float, float]:
+    """Return processors and GiB of a job: what was asked for, else the share that goes with it.
+
+    Examples
+    --------
+    >>> offer = Offer("slurm", "cpu", "16cpu-16gib", 16, 16)
+    >>> job_size(Resources.parse(cpus=16), offer, NodeShape("cpu", 64, 262144))
+    (16.0, 64.0)
+    >>> job_size(Resources.parse(cpus=16, memory=16), offer, NodeShape("cpu", 64, 262144))
+    (16.0, 16.0)
+    """
+    cpus = need.cpus.value if need.cpus else offer.vcpus
+    memory = need.memory.value if need.memory else offer.memory
+    if shape is not None:
+        share = offer.gpu_count / shape.gpu_count if shape.gpu_count else 0.0
+        if need.memory is None:
+            memory = max(memory, math.floor(shape.memory * max(share, cpus / shape.cpus)) / 1024)
+        if need.cpus is None:
+            cpus = max(cpus, math.floor(shape.cpus * max(share, 1024 * memory / shape.memory)))
+    return cpus, memory
 
 
 def _accelerator(name: str) -> str:
