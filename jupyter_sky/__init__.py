@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         Local,
         Nebius,
         RunPod,
+        Slurm,
         VastAI,
         Verda,
     )
@@ -95,7 +96,7 @@ _VERBS = {
 }
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _PROVIDERS = (
-    "AWS Azure Container GCP Hyperstack Lambda Local Nebius RunPod SSH VastAI Verda".split()
+    "AWS Azure Container GCP Hyperstack Lambda Local Nebius RunPod SSH Slurm VastAI Verda".split()
 )
 _NAMES = {
     "AnalyticsService": "dag.analytics",
@@ -177,6 +178,7 @@ __all__ = [
     "Resources",
     "RunPod",
     "SkyError",
+    "Slurm",
     "Spec",
     "Storage",
     "Task",

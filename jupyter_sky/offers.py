@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .accelerators import Accelerator, accelerator, canonical, form_factors, named_form
+from .accelerators import Accelerator, accelerator, canonical, form_factors, named_form, tpu_hosts
 from .errors import SkyUsageError
 from .translation import _
 
@@ -159,6 +159,18 @@ class Offer:
     note: str = ""
     other_price: float | None = None
     surcharge: float = 0.0
+
+    @property
+    def hosts(self) -> int:
+        """Machines that it consists of: more than 1 only for a slice of several TPU VMs.
+
+        Examples
+        --------
+        >>> Offer("gcp", "us-central1", "tpu-v2-32", 96, 334, gpu="tpu-v2-32").hosts
+        4
+        """
+        found = tpu_hosts(self.instance_type)
+        return found.count if found else 1
 
     @property
     def place(self) -> str:

@@ -334,17 +334,23 @@ def _in_region(need: Resources, offer: Offer) -> bool:
     return is_area(area) and in_area(area, offer.country, offer.jurisdiction)
 
 
+def _has_size(need: Resources, amount: Amount | None, offer: Offer, size: float) -> bool:
+    """Whether a machine has a size.
+
+    VMs of TPUs come in one size, which must not be smaller than what is asked for; they are for
+    requests that name a TPU.
+    """
+    if amount is None:
+        return True
+    if need.is_tpu:
+        return not size or size >= amount.bounds()[0]
+    return amount.admits(size) and not (offer.gpu or "").startswith("tpu-")
+
+
 # Label -> whether an offer meets it; a label that was not given is met by every offer.
 _PREDICATES: dict[str, Callable[[Resources, Offer], bool]] = {
-    # the sizes of the hosts of TPUs are not listed
-    "cpus": lambda need, offer: (
-        need.cpus is None or need.cpus.admits(offer.vcpus) or (need.is_tpu and not offer.vcpus)
-    ),
-    "memory": lambda need, offer: (
-        need.memory is None
-        or need.memory.admits(offer.memory)
-        or (need.is_tpu and not offer.memory)
-    ),
+    "cpus": lambda need, offer: _has_size(need, need.cpus, offer, offer.vcpus),
+    "memory": lambda need, offer: _has_size(need, need.memory, offer, offer.memory),
     "gpus": lambda need, offer: (
         need.gpu is None
         or (

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from jupyter_sky.accelerators._table import FORM_FACTORS, PCIE_SERIES, TABLE, TPUS, VARIANTS
+from jupyter_sky.accelerators._table import (
+    FORM_FACTORS,
+    PCIE_SERIES,
+    TABLE,
+    TPU_HOSTS,
+    TPUS,
+    VARIANTS,
+)
 from jupyter_sky.errors import SkyUsageError, suggest
 
 from ..translation import _
@@ -89,6 +96,42 @@ class Accelerator:
         several = len(form_factors(self.name)) > 1
         form = f"-{self.form_factor}" if several and self.form_factor else ""
         return f"{self.name}{form}:{self.count:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class TpuHosts:
+    """VMs of a TPU slice.
+
+    Attributes
+    ----------
+    count : int
+        How many there are.
+    vcpus, memory : float
+        Of each; memory in GiB.
+    """
+
+    count: int
+    vcpus: float
+    memory: float
+
+
+def tpu_hosts(name: str) -> TpuHosts | None:
+    """Return the VMs of a TPU slice; None where they are not known, or it is none.
+
+    Examples
+    --------
+    >>> tpu_hosts("tpu-v3-8"), tpu_hosts("tpu-v5litepod-16")
+    (TpuHosts(count=1, vcpus=96, memory=334), TpuHosts(count=4, vcpus=112, memory=192))
+    """
+    if not name.startswith("tpu-"):
+        return None
+    try:
+        found = accelerator(name)
+    except SkyUsageError:
+        return None
+    sizes = {size[0]: size for size in TPU_HOSTS[found.name.split("-")[1]]}
+    chips, vcpus, memory = sizes.get(found.chips) or sizes[4]
+    return TpuHosts(max(1, found.chips // chips), vcpus, memory)
 
 
 def _peak(text: str, chips: int = 1) -> tuple[tuple[str, float], ...]:
@@ -411,6 +454,13 @@ def stub() -> str:
         "    def metadata(self) -> dict[str, Any]: ...",
         "    def tflops(self, precision: str = ...) -> float | None: ...",
         "",
+        "@dataclass(frozen=True, slots=True)",
+        "class TpuHosts:",
+        "    count: int",
+        "    vcpus: float",
+        "    memory: float",
+        "",
+        "def tpu_hosts(name: str) -> TpuHosts | None: ...",
         "def names() -> tuple[str, ...]: ...",
         "def canonical(name: str) -> str: ...",
         "def accelerator(name: str, count: float = 1) -> Accelerator: ...",

@@ -244,6 +244,18 @@ TPUS: dict[str, tuple[float, int, str, str, str]] = {
     ),
 }
 
+# TPU generation -> VMs of its slices: (chips, vCPUs, GiB) of a VM. A slice with the chips of one of
+# them is that VM; a larger one consists of VMs with four chips. By Google's pages on TPU versions;
+# those of v5p and the vCPUs of v6e with four and eight chips are from memory, not looked up.
+TPU_HOSTS: dict[str, tuple[tuple[int, float, float], ...]] = {
+    "v2": ((4, 96, 334),),
+    "v3": ((4, 96, 334),),
+    "v4": ((4, 240, 400),),
+    "v5e": ((1, 24, 48), (4, 112, 192), (8, 224, 384)),
+    "v5p": ((4, 208, 448),),
+    "v6e": ((1, 44, 176), (4, 180, 720), (8, 180, 1440)),
+}
+
 # Models whose factory takes a memory or a form factor: model -> canonical names, the default first.
 VARIANTS: dict[str, tuple[str, ...]] = {
     "A100": ("A100", "A100-80GB"),

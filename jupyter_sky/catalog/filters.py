@@ -38,14 +38,23 @@ def _amount(key: str, column: str) -> Callable[[CatalogTables, Resources], Mask]
 
 
 def _host_amount(key: str, column: str) -> Callable[[CatalogTables, Resources], Mask]:
-    """Return the filter of a size of machines, which is not listed for the hosts of TPUs."""
+    """Return the filter of a size of machines.
+
+    VMs of TPUs come in one size, which must not be smaller than what is asked for; where it is not
+    known it is enough. They are for requests that name a TPU.
+    """
 
     def mask(catalog: CatalogTables, need: Resources) -> Mask:
-        values = catalog.offers.values(column)
-        met = is_admitted(getattr(need, key), values)
-        return met | np.isnan(values) if need.is_tpu else met
+        values, amount = catalog.offers.values(column), getattr(need, key)
+        if need.is_tpu:
+            return ~(values < amount.bounds()[0])
+        return is_admitted(amount, values) & ~_is_tpu(catalog)
 
     return mask
+
+
+def _is_tpu(catalog: CatalogTables) -> Mask:
+    return catalog.offers.where("accelerator", lambda name: name.startswith("tpu-"))
 
 
 def _word(key: str, column: str) -> Callable[[CatalogTables, Resources], Mask]:
@@ -74,7 +83,7 @@ def _gpu_memory(catalog: CatalogTables, need: Resources) -> Mask:
     if need.gpu:
         return enough
     # what a slice of TPUs has together is not what one GPU has
-    return enough & catalog.offers.where("accelerator", lambda name: not name.startswith("tpu-"))
+    return enough & ~_is_tpu(catalog)
 
 
 def _region(catalog: CatalogTables, need: Resources) -> Mask:

@@ -9,6 +9,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..config import paths
 from ..errors import SkyStoreError
 from ..translation import _
@@ -142,6 +144,8 @@ class Layers:
     def arrow(self, name: str) -> pa.Table:
         """Return a whole table."""
         rows = _merged(name, self._layers)
+        if name == "offers":
+            rows = _with_tpu_hosts(rows)
         return self._own.apply(name, rows) if self._own else rows
 
     def columns(self, name: str) -> Columns:
@@ -200,6 +204,27 @@ def _merged(name: str, layers: Sequence[Layer]) -> pa.Table:
     if len(parts) == 1:
         return parts[0]
     return pa.concat_tables(reversed(parts)).unify_dictionaries().combine_chunks()
+
+
+def _with_tpu_hosts(rows: pa.Table) -> pa.Table:
+    """Return offers with the size of the VMs of TPU slices, which no price list has."""
+    import pyarrow as pa
+
+    from ..accelerators import tpu_hosts  # slow to import, and not needed for a decoded catalog
+
+    table = Columns.of_arrow("offers", rows)
+    names, codes = table.categories("instance_type"), table.values("instance_type")
+    hosts = {code: found for code, name in enumerate(names) if (found := tpu_hosts(name))}
+    if not hosts:
+        return rows
+    for column, attribute in (("vcpus", "vcpus"), ("memory_gib", "memory")):
+        values = table.values(column).copy()
+        for code, host in hosts.items():
+            values[(codes == code) & np.isnan(values)] = getattr(host, attribute)
+        filled = pa.array(values, mask=np.isnan(values))
+        rows = rows.set_column(rows.column_names.index(column), column, filled)
+    rank = Columns.of_arrow("offers", rows).tie
+    return rows if rank is None else rows.take(np.argsort(rank, kind="stable"))
 
 
 def _drop_clouds(rows: pa.Table, clouds: set[str]) -> pa.Table:

@@ -152,7 +152,8 @@ def _line_number(text: str, name: str, key: str) -> int:
     return start + 1
 
 
-def _parse_address(value: Any) -> dict[str, Any]:
+def parse_address(value: Any) -> dict[str, Any]:
+    """Return user, host and port of an address; ValueError for what is none."""
     match = _ADDRESS.fullmatch(_parse_text(value))
     port = int(match[3] or 22) if match else 0
     if not match or not 0 < port < 65536:
@@ -219,7 +220,7 @@ def _parse_environment(value: Any) -> dict[str, str]:
 
 
 _PARSERS: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "address": _parse_address,
+    "address": parse_address,
     "gpus": _parse_gpus,
     "key": lambda value: {"key": str(Path(_parse_text(value)).expanduser())},
     "vcpus": lambda value: {"vcpus": _parse_positive(value)},

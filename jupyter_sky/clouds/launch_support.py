@@ -10,14 +10,14 @@ from ..provider.register import find_driver_problem, find_facts
 from ..resources import Resources
 from ..translation import _
 
-ON_PREMISES = tuple(name for name, facts in BUILT_IN.items() if facts.on_premises)
-"""Built-in clouds of machines of one's own, which need no account and which no catalog lists."""
-PROVIDERS = tuple(
-    name for name, facts in BUILT_IN.items() if facts.launchable and not facts.on_premises
+ON_PREMISES = tuple(
+    name for name, facts in BUILT_IN.items() if facts.on_premises and not facts.driver
 )
-"""Built-in clouds whose machines are rented; see `is_rented` for those of other packages."""
-TPU = "tpu-"
-"""Prefix of accelerators that come as slices of a TPU pod, not as part of a machine."""
+"""Built-in clouds of machines of one's own that are there, and need no launch by a driver."""
+PROVIDERS = tuple(
+    name for name, facts in BUILT_IN.items() if facts.launchable and name not in ON_PREMISES
+)
+"""Built-in clouds whose machines are launched; see `is_rented` for those of other packages."""
 
 
 def launchable() -> tuple[str, ...]:
@@ -77,8 +77,8 @@ def launch_obstacle(offer: Offer) -> str:
 
     Examples
     --------
-    >>> launch_obstacle(Offer("gcp", "us-central1", "tpu-v3-8", 0, 0, gpu="tpu-v3-8"))
-    'slices of TPUs cannot be launched from here yet'
+    >>> launch_obstacle(Offer("aws", "us-east-1", "mac2.metal", 8, 16))[:48]
+    'mac2.metal runs on a Dedicated Host, billed for '
     """
     if why := _service_obstacle(offer):
         return why
@@ -89,8 +89,6 @@ def launch_obstacle(offer: Offer) -> str:
         return find_driver_problem(offer.cloud) or words
     if offer.cloud in ON_PREMISES:
         return ""
-    if (offer.gpu or "").startswith(TPU) or offer.instance_type.startswith(TPU):
-        return "slices of TPUs cannot be launched from here yet"
     prefix = find_facts(offer.cloud).dedicated_host_prefix
     if prefix and offer.instance_type.startswith(prefix):
         return (
@@ -117,7 +115,7 @@ def _service_obstacle(offer: Offer) -> str:
     )
 
 
-def power_off_note(cloud: str) -> str:
+def power_off_note(cloud: str, instance_type: str = "") -> str:
     """Return what a machine costs that has powered itself off, in a sentence; empty if nothing.
 
     Examples
@@ -126,7 +124,7 @@ def power_off_note(cloud: str) -> str:
     'Lambda bills a machine in full until it is terminated by a '
     """
     facts = find_facts(cloud)
-    if facts.power_off_cost == "full":
+    if facts.is_billed_when_off(instance_type):
         text = _(
             "{cloud} bills a machine in full until it is terminated by a request, also one that is "
             "off: a process on this machine sends it, else the next notebook or %sky reap"

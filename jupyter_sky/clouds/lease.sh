@@ -14,6 +14,7 @@ boot="$root"/run/jupyter-sky-boot # root's, of this boot
 kept="$root"/var/lib/jupyter-sky  # root's, over restarts
 handed=@HOME@/.cache/jupyter_sky/host_key
 [ -z "${JUPYTER_SKY_HOME-}" ] || handed=$JUPYTER_SKY_HOME/.cache/jupyter_sky/host_key
+[ -z "${JUPYTER_SKY_MACHINE-}" ] || handed=$JUPYTER_SKY_MACHINE/host_key # the home is that of many
 
 up() { cut -d. -f1 /proc/uptime; }
 clock() { date +%s; }
@@ -26,11 +27,12 @@ mkdir -p "$boot" "$kept" "$lease" && chmod 755 "$boot" "$kept" && chown "$user" 
 # The machine's identity and its user data are root's: what cells run has no use for either. The
 # rest of that address, which is also a name server and a clock, stays open.
 rule="-d 169.254.169.254 -p tcp --dport 80 -m owner ! --uid-owner 0 -j REJECT"
+guarded='' # all may ask without iptables, and where the machine is not ours
 # shellcheck disable=SC2086
-if iptables -w -C OUTPUT $rule 2>/dev/null || iptables -w -I OUTPUT $rule 2>/dev/null; then
+if [ -n "$root" ]; then
+  :
+elif iptables -w -C OUTPUT $rule 2>/dev/null || iptables -w -I OUTPUT $rule 2>/dev/null; then
   guarded=1
-else
-  guarded='' # no iptables: all may ask
 fi
 relay=''
 relay_notices() { # all must hear that the machine will be taken away: see notice_relay.py
@@ -65,7 +67,7 @@ change_host_key() {
     cat "$boot/host_key" >"$key.new" && chmod 600 "$key.new" &&
       mv "$key.new" "$key" && cp "$boot/host_key.pub" "$key.pub" && chmod 644 "$key.pub"
     [ -s "$boot/sshd.pid" ] && kill -HUP "$(cat "$boot/sshd.pid")" # started by machine_setup.sh
-    systemctl reload ssh || systemctl reload sshd
+    [ -n "$root" ] || systemctl reload ssh || systemctl reload sshd
   fi
   rm -f "$boot/host_key" "$boot/host_key.pub" "$handed"
 } >/dev/null 2>&1

@@ -11,10 +11,10 @@ from ..provider.register import find_facts
 from .base import LaunchRequest
 
 
-def needs_watch(cloud: str) -> bool:
+def needs_watch(cloud: str, instance_type: str = "") -> bool:
     """Whether machines of a cloud that have powered themselves off stay, and are billed."""
     facts = find_facts(cloud)
-    return facts.power_off_cost == "full" or not facts.deletes_itself
+    return facts.is_billed_when_off(instance_type) or not facts.deletes_itself
 
 
 def is_watched(record: Mapping[str, Any]) -> bool:
@@ -22,17 +22,20 @@ def is_watched(record: Mapping[str, Any]) -> bool:
 
     Examples
     --------
-    >>> is_watched({"cloud": "lambda"}), is_watched({"cloud": "aws"})
-    (True, False)
-    >>> is_watched({"cloud": "aws", "stopped": 1795809600.0})
+    >>> offer = {"instance_type": ""}
+    >>> [is_watched({"cloud": cloud, "offer": offer}) for cloud in ("lambda", "aws")]
+    [True, False]
+    >>> is_watched({"cloud": "aws", "offer": offer, "stopped": 1795809600.0})
     True
     """
-    return bool(record.get("stopped")) or needs_watch(record["cloud"])
+    if record.get("stopped"):
+        return True
+    return needs_watch(record["cloud"], record["offer"]["instance_type"])
 
 
 def start_watch(order: LaunchRequest) -> None:
     """Watch the machines of an order in a process of its own, if its cloud needs that."""
-    if needs_watch(order.offer.cloud):
+    if needs_watch(order.offer.cloud, order.offer.instance_type):
         start_watch_process()
 
 

@@ -1,10 +1,13 @@
 #!/bin/sh
 # Makes a machine ours, as the document for cloud-init does: see machine_script.py. It may be run
-# again, at each boot say. Without root, all is below a folder of the user's own.
+# again, at each boot say. Without root, all is below a folder of the user's own; also where others
+# use the machine and JUPYTER_SKY_MACHINE names that folder, whoever runs it.
 user=@USER@ public_key=@PUBLIC_KEY@
 fail() { echo "jupyter-sky-failed: $1"; exit 1; }
 
-if [ "$(id -u)" = 0 ]; then
+if [ -n "${JUPYTER_SKY_MACHINE-}" ]; then
+  root=$JUPYTER_SKY_MACHINE user=$(id -un)
+elif [ "$(id -u)" = 0 ]; then
   root=
 else
   root=$HOME/.cache/jupyter_sky/machine user=$(id -un)
@@ -27,7 +30,8 @@ install_sshd() {
     apk add --no-cache openssh-server openssh-keygen
   fi
 }
-find_sshd || { install_sshd >/dev/null 2>&1; find_sshd; } || fail "no sshd is installed, nor can be"
+find_sshd || { [ -n "$root" ] || install_sshd >/dev/null 2>&1; find_sshd; } ||
+  fail "no sshd is installed, nor can be"
 
 # -- the user -----------------------------------------------------------------------------------
 

@@ -30,8 +30,8 @@ if [ -L "$locks" ] || ! [ -w "$locks" ] || ! [ -x "$locks" ]; then
 fi
 directory=$runs/$token
 if [ -n "$host_key" ]; then
-  printf '%s\n' "$host_key" >"$base/host_key.partial" &&
-    mv "$base/host_key.partial" "$base/host_key"
+  handed=${JUPYTER_SKY_MACHINE:-$base}/host_key # of nodes with one home, each has its own
+  printf '%s\n' "$host_key" >"$handed.partial" && mv "$handed.partial" "$handed"
 fi
 
 exec 7>"$base/lock" || exit 73

@@ -19,7 +19,7 @@ from ..resources import Resources, plain_number
 from ..translation import _
 from . import journals, ssh_slot
 from .base import Credentials, LaunchRequest, Machine, StatusCallback, Tick, no_tick
-from .hosts import SshHost, read_hosts
+from .hosts import SshHost, parse_address, read_hosts
 from .launch_records import LaunchRecords
 from .ssh_slot import Slot
 
@@ -204,6 +204,24 @@ def pool_address(name: str) -> tuple[ssh.Address, str] | None:
     """Return the address of a machine of the pool, and the Python that its owner names for it."""
     host = read_hosts(hosts_file()).get(name)
     return (_address(host), host.python) if host else None
+
+
+def login_address(text: str) -> ssh.Address:
+    """Return the address of a machine of the pool by its name, or one written as user@host.
+
+    Raises
+    ------
+    SkyUsageError
+        It is neither.
+    """
+    host = read_hosts(hosts_file()).get(text)
+    try:
+        return _address(host or SshHost(text, vcpus=1, memory=1, **parse_address(text)))
+    except ValueError as error:
+        raise SkyUsageError(
+            f"{text!r}: {error}",
+            hint=_("or the name of a machine in {path}").format(path=hosts_file()),
+        ) from None
 
 
 def _host_problem(host: SshHost) -> SkyError | None:

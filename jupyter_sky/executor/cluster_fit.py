@@ -24,7 +24,8 @@ def missing_labels(resources: Resources, row: ClusterRow) -> list[str]:
     texts = resources.labels()
     unmet = resources.as_minimum().unmet_labels(Offer(**row.offer))
     found = [format_option(key, texts[key]) for key in unmet]
-    if resources.nodes not in (1, row.connection.get("session_nodes", row.nodes)):
+    offered = row.connection.get("session_nodes", row.nodes)
+    if resources.nodes not in (1, offered, offered / Offer(**row.offer).hosts):
         found.append(f"--nodes {resources.nodes}")
     return found
 

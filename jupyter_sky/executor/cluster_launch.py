@@ -290,7 +290,7 @@ def _new_row(order: LaunchRequest, named: bool) -> ClusterRow:
         instance_type=offer.instance_type,
         spot=offer.spot,
         price=cluster_price(offer.price, offer.cloud, nodes, disk.value if disk else 0.0),
-        nodes=1 if offer.service == launcher else nodes,
+        nodes=1 if offer.service == launcher else nodes * offer.hosts,
         resources=order.resources.command_line(),
         offer=asdict(offer),
         machines=[],

@@ -166,7 +166,8 @@ class ClusterRecords:
             seen = tracker.price(offer, now)
             since = [one.started for one in self.store.intervals(row.name) if one.ended is None]
             if seen is not None and since and seen.at > max(since):
-                nodes = sum(machine.get("state") != "ended" for machine in row.machines)
+                machines = sum(machine.get("state") != "ended" for machine in row.machines)
+                nodes = machines / offer.hosts
                 disks = row.price - (offer.price or 0.0) * nodes
                 self.store.change_price(row.id, seen.usd * nodes + disks, now)
 
@@ -252,4 +253,5 @@ def _end_report(row: ClusterRow, gone: Machine | None) -> list[Machine]:
 
 def describe_place(row: ClusterRow) -> str:
     """Return the place of a cluster in words, such as ``'2 x aws us-east-1 g5.xlarge spot'``."""
-    return Offer(**row.offer).place_of(row.nodes)
+    offer = Offer(**row.offer)
+    return offer.place_of(max(1, row.nodes // offer.hosts))

@@ -57,7 +57,7 @@ def _recovered_row(token: str, record: Mapping[str, Any]) -> ClusterRow:
         region=offer.region,
         instance_type=offer.instance_type,
         spot=offer.spot,
-        price=None if offer.price is None else offer.price * nodes,
+        price=None if offer.price is None else offer.price * nodes / offer.hosts,
         nodes=nodes,
         resources="",
         offer=record["offer"],

@@ -122,6 +122,12 @@ class SSH(ProviderSpec):
     _facts = facts.SshFacts
 
 
+class Slurm(ProviderSpec):
+    """Nodes of a Slurm cluster, or of a partition of it."""
+
+    _facts = facts.SlurmFacts
+
+
 class VastAI(ProviderSpec):
     """Vast.ai, or a region of it."""
 

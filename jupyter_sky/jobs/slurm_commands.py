@@ -1,48 +1,15 @@
-"""Commands of Slurm as calls: what is submitted, what its jobs are doing, and their end."""
+"""Options of ``sbatch`` for a bag, and the meaning of the ends of its jobs."""
 
 from __future__ import annotations
 
-import math
 import shlex
 import shutil
-import subprocess
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ..errors import SkyError, SkyNodeLost, SkyTaskLost, SkyUsageError
+from ..errors import SkyNodeLost, SkyTaskLost, SkyUsageError
+from ..remote.slurm import LOST, SlurmJob, job_options
 from ..resources import Resources
 from ..translation import _
-
-COMMAND_SECONDS = 60.0
-"""Longest time that a command of Slurm may take."""
-LOST = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "REQUEUED", "REVOKED"})
-"""States of jobs that ended with their nodes: they run again."""
-OPEN = frozenset({"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "RESIZING"})
-"""States of jobs that have not ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlurmState:
-    """State of a job as ``squeue`` has it.
-
-    Attributes
-    ----------
-    state
-        ``PENDING``, ``RUNNING``, ``TIMEOUT`` and so on.
-    reason
-        Why it waits or has ended.
-    nodes
-        Nodes that it has or had.
-    """
-
-    state: str
-    reason: str = ""
-    nodes: str = ""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it has not ended."""
-        return self.state in OPEN
 
 
 class SlurmJobFailed(RuntimeError):
@@ -98,74 +65,21 @@ def batch_options(resources: Resources, timeout: float | None, more: str = "") -
             _("--slurm and {flag} cannot be given together").format(flag=flags[0]),
             hint=_('Slurm decides on the nodes: --sbatch "--partition short" and the like'),
         )
-    found = []
-    if resources.nodes > 1:
-        found += [f"--nodes={resources.nodes}", "--ntasks-per-node=1"]
-    if resources.cpus is not None:
-        found.append(f"--cpus-per-task={math.ceil(resources.cpus.value)}")
-    if resources.memory is not None:
-        found.append(f"--mem={math.ceil(1024 * resources.memory.value)}M")
-    if resources.gpu_count:
-        kind = f"{resources.gpu}:" if resources.gpu else ""
-        found.append(f"--gres=gpu:{kind}{math.ceil(resources.gpu_count)}")
-    if timeout is not None:
-        found.append(f"--time={math.ceil(timeout / 60)}")
+    found = job_options(
+        resources.nodes,
+        resources.cpus.value if resources.cpus is not None else None,
+        resources.memory.value if resources.memory is not None else None,
+        resources.gpu,
+        resources.gpu_count,
+        timeout,
+    )
     try:
         return [*found, *shlex.split(more)]
     except ValueError as error:
         raise SkyUsageError(_("--sbatch {text}: {error}").format(text=more, error=error)) from None
 
 
-def run_command(*command: str, text: str | None = None) -> str:
-    """Run a command of Slurm; return what it prints.
-
-    Raises
-    ------
-    SkyError
-        It has failed, with its own words.
-    """
-    try:
-        ran = subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=COMMAND_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SkyError(_("{command}: {error}").format(command=command[0], error=error)) from error
-    if ran.returncode:
-        told = (ran.stderr or ran.stdout).strip().splitlines() or [str(ran.returncode)]
-        words = told[-1].removeprefix(f"{command[0]}: ").removeprefix("error: ")
-        raise SkyError(_("{command}: {error}").format(command=command[0], error=words))
-    return ran.stdout
-
-
-def submit_batch(name: str, log: str, options: Sequence[str], script: str) -> str:
-    """Submit a script; return the number of its job.
-
-    Raises
-    ------
-    SkyError
-        Slurm refuses it.
-    """
-    own = ["--parsable", "--no-requeue", f"--job-name={name}", f"--output={log}"]
-    printed = run_command("sbatch", *own, *options, text=script)
-    return printed.strip().split(";")[0]
-
-
-def read_states(name: str) -> dict[str, SlurmState]:
-    """Return the states of the jobs of a name, also of those that have ended lately."""
-    form = "%A|%T|%r|%N"
-    printed = run_command("squeue", f"--name={name}", "--states=all", "-h", "-o", form)
-    rows = [line.split("|") for line in printed.splitlines()]
-    return {row[0]: SlurmState(*row[1:4]) for row in rows if len(row) == 4}
-
-
-def cancel_jobs(name: str = "", numbers: Iterable[str] = ()) -> None:
-    """Cancel jobs by their numbers, or all of a name; one that has ended is no error."""
-    found = [f"--name={name}"] if name else list(numbers)
-    if found:
-        run_command("scancel", "--quiet", *found)
-
-
-def end_error(number: str, found: SlurmState | None, printed: str) -> BaseException:
+def end_error(number: str, found: SlurmJob | None, printed: str) -> BaseException:
     """Return the error of a job that has ended without a result.
 
     Parameters
@@ -177,9 +91,9 @@ def end_error(number: str, found: SlurmState | None, printed: str) -> BaseExcept
 
     Examples
     --------
-    >>> type(end_error("7", SlurmState("NODE_FAIL"), "")).__name__
+    >>> type(end_error("7", SlurmJob("7", "NODE_FAIL"), "")).__name__
     'SkyNodeLost'
-    >>> print(end_error("7", SlurmState("TIMEOUT", "TimeLimit"), ""))
+    >>> print(end_error("7", SlurmJob("7", "TIMEOUT", "TimeLimit"), ""))
     job 7 of Slurm ended as TIMEOUT
     """
     state = found.state if found else _("unknown")

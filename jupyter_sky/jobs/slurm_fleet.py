@@ -18,19 +18,13 @@ from pathlib import Path
 
 from ..cell_options.parsing import parse_cell_line
 from ..errors import SkyError, SkyNodeLost
+from ..remote.slurm import SlurmClient, SlurmJob
 from ..translation import _
 from .application import App
 from .backlog import MachineKind
 from .job_forecast import DegradedOption
 from .outlook import FleetView
-from .slurm_commands import (
-    SlurmState,
-    batch_options,
-    cancel_jobs,
-    end_error,
-    read_states,
-    submit_batch,
-)
+from .slurm_commands import batch_options, end_error
 from .slurm_job import LOG, MESSAGE, RESULT, write_whole
 from .values import BagSettings, JobOutcome, OpenJob
 
@@ -78,7 +72,7 @@ class SlurmFleet:
         self._batches: list[_Batch] = []
         self._nodes: list[str] = []
         self._events: list[str] = []
-        self._states: dict[str, SlurmState] = {}
+        self._slurm, self._states = SlurmClient(), dict[str, SlurmJob]()
         self._serial = 0
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -90,7 +84,7 @@ class SlurmFleet:
         if self._thread is not None:
             return
         try:
-            cancel_jobs(self._name)
+            self._slurm.cancel(self._name)
         except SkyError as error:
             self._error = error
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -104,7 +98,7 @@ class SlurmFleet:
         if self._thread is not None:
             self._thread.join()
         with suppress(SkyError):
-            cancel_jobs(self._name)
+            self._slurm.cancel(self._name)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     # -- jobs ----------------------------------------------------------------------------------
@@ -152,7 +146,8 @@ class SlurmFleet:
         if self._is_gang:
             step = f'[ "${{SLURM_NTASKS:-1}}" = 1 ] || exec srun --mpi=pmi2 {words}\n{step}'
         log = str(self._folder / LOG.format(number=number))
-        return submit_batch(self._name, log, self._options, f"#!/bin/sh\n{step}")
+        own = [f"--job-name={self._name}", f"--output={log}"]
+        return self._slurm.submit([*own, *self._options], f"#!/bin/sh\n{step}")
 
     def describe(self, rank: int) -> tuple[str, float]:
         """Return the name of a node; it costs nothing."""
@@ -174,7 +169,7 @@ class SlurmFleet:
 
     def _cancel(self, batches: list[_Batch]) -> None:
         with suppress(SkyError):
-            cancel_jobs(numbers=[batch.slurm for batch in batches])
+            self._slurm.cancel(numbers=[batch.slurm for batch in batches])
         for batch in batches:
             self._forget(batch)
 
@@ -198,7 +193,7 @@ class SlurmFleet:
     def _ask(self) -> None:
         """Look for batch jobs that have ended without a result."""
         try:
-            self._states = read_states(self._name)
+            self._states = {job.number: job for job in self._slurm.list_jobs(self._name)}
         except SkyError:  # its controller is busy or restarted: it is asked again
             return
         with self._lock:

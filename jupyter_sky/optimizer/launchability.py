@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..clouds.launch_support import TPU, is_rented, is_service_launchable, launch_obstacle
+from ..clouds.launch_support import is_rented, is_service_launchable, launch_obstacle
 from ..provider.register import find_facts
 from .constraints import _OfferDemand
 from .market import Market, OfferPool
@@ -75,9 +75,7 @@ def launchable_rows(
         and (names is None or word in names)
         and not (are_bought and find_facts(word).has_live_offers)
     }
-    slices = _prefixed(table.categories("accelerator"), TPU)
     sold = np.isin(table.values("cloud")[rows], list(clouds))
-    sold &= ~np.isin(table.values("accelerator")[rows], slices)
     for code, facts in clouds.items():
         if prefix := facts.dedicated_host_prefix:
             hosts = _prefixed(table.categories("instance_type"), prefix)

@@ -59,7 +59,8 @@ class CloudFacts:
     launchable : bool
         Whether machines can be launched; else its offers are planned and priced only.
     on_premises : bool
-        Whether its machines are one's own, which no catalog lists.
+        Whether its machines are one's own, which no catalog lists. With a driver they are launched
+        as those of other clouds are, and are asked for after machines without one.
     dedicated_host_prefix : str
         Instance types beginning so run on a Dedicated Host alone; empty where none do.
     has_live_offers : bool
@@ -158,6 +159,11 @@ class CloudFacts:
     def quota_family(instance_type: str) -> str:
         """Return the name under which instance types share a quota, by default a type's own."""
         return instance_type
+
+    @classmethod
+    def is_billed_when_off(cls, instance_type: str) -> bool:
+        """Whether a machine that has powered itself off is billed in full until it is deleted."""
+        return cls.power_off_cost == "full"
 
     @classmethod
     def form_factor(cls, instance_type: str) -> str:
@@ -302,11 +308,18 @@ class GcpFacts(CloudFacts):
         "service_account": "Service account with which machines delete themselves, an e-mail "
         "address or 'default'; without one they power off, and their disk is billed until "
         "%sky reap.",
+        "tpu_queue": "Time that requests for TPU slices wait in Google's queue, such as 2h; else "
+        "they are refused at once where there is no capacity.",
         "dataproc_subnetwork": "Subnetwork of Dataproc's sessions, with Private Google Access; "
         "without one the subnetwork of the region in the network called default.",
         "dataproc_service_account": "Service account that Dataproc's sessions run as, an e-mail "
         "address; without one that of the project's machines.",
     }
+
+    @classmethod
+    def is_billed_when_off(cls, instance_type: str) -> bool:
+        """Whether a machine goes on being billed; a VM of a TPU slice does."""
+        return instance_type.startswith("tpu-")
 
     @staticmethod
     def quota_family(instance_type: str) -> str:
@@ -435,6 +448,23 @@ class SshFacts(CloudFacts):
     launchable = on_premises = True
 
 
+class SlurmFacts(CloudFacts):
+    """Facts of a Slurm cluster."""
+
+    driver = "jupyter_sky.clouds.slurm.driver:Slurm"
+    name, title, note = "slurm", "Slurm", "nodes of your Slurm"
+    account = N_("a login on a cluster with Slurm 20.11 or later")
+    permissions = N_("to submit jobs to a partition")
+    launchable = on_premises = has_live_offers = True
+    settings: ClassVar = {
+        "login": "Login node, as user@host or by its name in hosts.toml; without one, this machine "
+        "where it has sbatch.",
+        "options": "Further options of sbatch, such as --account=physics --qos=normal.",
+        "price": "USD/h of a node, and by partition, such as '0.1, gpu=2.5'; else nodes are free.",
+        "queue": "Time that a job may wait for nodes before another place is asked; 10m.",
+    }
+
+
 BUILT_IN: Mapping[str, type[CloudFacts]] = {
     facts.name: facts
     for facts in (
@@ -449,6 +479,7 @@ BUILT_IN: Mapping[str, type[CloudFacts]] = {
         VerdaFacts,
         LocalFacts,
         SshFacts,
+        SlurmFacts,
     )
 }
 """Facts of the clouds of this package, by name."""

@@ -210,7 +210,7 @@ def _start_controller(
     """Start the controller on machines; return its connection file."""
     config = {
         "cluster": order.cluster,
-        "nodes": order.resources.nodes,
+        "nodes": order.resources.nodes if isinstance(cloud, SessionCloud) else len(machines),
         "idle": order.idle,
         "gpus": [order.offer.gpu or "", order.offer.gpu_count],
         "notice_service": _notice_service(order.offer),

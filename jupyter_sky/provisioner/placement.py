@@ -147,7 +147,8 @@ class Decision:
         sentences = [PASSED_OVER[kind] for kind in self.passed if kind in known]
         sentences += [self.burst] if self.burst else []
         passed = f"{', and '.join(sentences)}, {format_rate(self.price)}" if sentences else ""
-        return tuple(filter(None, (passed, clouds.power_off_note(self.offer.cloud), self._live)))
+        off = clouds.power_off_note(self.offer.cloud, self.offer.instance_type)
+        return tuple(filter(None, (passed, off, self._live)))
 
     @property
     def _live(self) -> str:

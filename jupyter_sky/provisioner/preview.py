@@ -73,7 +73,9 @@ def _preview_plan(
                 else no_place_error(need, on_premises_offers(need))
             )
         planned = stage.plan(**settings)
-        return planned, tuple(filter(None, [clouds.power_off_note(planned.tasks[0].offer.cloud)]))
+        offer = planned.tasks[0].offer
+        off = clouds.power_off_note(offer.cloud, offer.instance_type)
+        return planned, tuple(filter(None, [off]))
     except (SkyNoOffer, SkyPermission) as error:
         if need.clouds and set(need.clouds) <= set(clouds.ON_PREMISES):
             raise

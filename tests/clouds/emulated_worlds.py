@@ -12,7 +12,8 @@ from jupyter_sky.provider import Provider
 from jupyter_sky.provider.values import ErrorCause
 from jupyter_sky.testing import Operation, World
 from jupyter_sky.testing.harness import wait_until
-from tests.emulators import service_descriptions
+from tests.clouds.rest_world import end_lease_watchers
+from tests.emulators import service_descriptions, tpu
 from tests.emulators.arm import Arm
 from tests.emulators.ec2 import Ec2
 from tests.emulators.fleet import Fleet
@@ -147,6 +148,60 @@ class Gcp(EmulatedWorld):
     def make(self) -> Compute:
         """Return the emulator."""
         return Compute(self.fleet, minute=1.0)
+
+
+class GcpTpu(Gcp):
+    """Project of Google Cloud whose machines are TPU VMs, by the TPU API."""
+
+    unsupported: ClassVar = EmulatedWorld.unsupported | {"cells": "they run in test_gcp_tpu_cells"}
+    place: ClassVar = Gcp.place | {
+        "instance_type": "tpu-v2-8",
+        "gpu": "tpu-v2-8",
+        "gpu_count": 1,
+    }
+    actions: ClassVar = {"launch": "POST", "machines": "GET", "terminate": "DELETE"}
+    refusals: ClassVar = {
+        "quota": (429, tpu.NO_QUOTA),
+        "permission": (403, "Permission 'tpu.nodes.create' denied"),
+        "invalid": (400, "Invalid value"),
+        "throttled": (429, "Quota exceeded for limit 'Requests per minute'"),
+    }
+
+    def bill(self) -> set[str]:
+        """Return the VMs of all nodes; each of these has one."""
+        return {f"{self.place['zone']}/{name}/0" for name in self.api.tpus.billed()}
+
+    def refuse(self, cause: ErrorCause, times: int = 1, after: int = 0) -> None:
+        """Refuse requests, or let their operations fail."""
+        if cause == "capacity":
+            self.api.tpus.failures += [None] * after + [(8, tpu.NO_CAPACITY)] * times
+        else:
+            self.api.tpus.refusals += [self.refusals[cause]] * times
+
+    def lose_answer(self, operation: Operation) -> None:
+        """Lose an answer."""
+        self.api.tpus.lost.append(self.actions[operation])
+
+    def delay(self, operation: Operation, seconds: float) -> None:
+        """Create nodes late."""
+        assert operation == "launch"
+        self.api.tpus.delay = seconds
+
+    def stop(self, id: str) -> None:
+        """Power a VM off."""
+        _zone, name, rank = id.split("/")
+        up = len(self.fleet.hosts())
+        self.api.tpus.power_off(name, int(rank))
+        wait_until(lambda: len(self.fleet.hosts()) < up)
+
+    def take_back(self, id: str) -> None:
+        """Take a slice back."""
+        self.api.tpus.preempt(id.split("/")[1])
+
+    def close(self) -> None:
+        """End the machines, their cloud, and the process that watches them."""
+        end_lease_watchers(self.api.url)
+        super().close()
 
 
 class Azure(EmulatedWorld):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.provider import Machine, Provider
 from jupyter_sky.provider.classification import ProviderError
+from jupyter_sky.testing import World
 from jupyter_sky.testing.harness import Account
-from tests.clouds.rest_world import RestWorld
 
 
 class Launches:
@@ -26,8 +26,8 @@ class Launches:
         Type of the provider.
     """
 
-    def __init__(self, world: type[RestWorld], driver: type[Provider]) -> None:
-        self.world, self._driver = world(), driver
+    def __init__(self, world: type[World], driver: type[Provider]) -> None:
+        self._driver, self.world = driver, cast(Any, world())
         self.account: Account
 
     def __enter__(self) -> Launches:

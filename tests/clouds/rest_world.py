@@ -86,11 +86,7 @@ class RestWorld(World):
 
     def close(self) -> None:
         """End the machines, their cloud, and the process that watches them."""
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                watches = "jupyter_sky.clouds.lease_watcher" in process.cmdline()
-                if watches and self.api.url in process.environ().get("SKY_PROVIDERS", ""):
-                    process.kill()
+        end_lease_watchers(self.api.url)
         self.api.close()
         self.fleet.close()
         self._folder.cleanup()
@@ -126,3 +122,12 @@ class RestWorld(World):
         values = (owner, "many", "many-00000000", "2000000000")
         tags = {f"jupyter-sky-{name}": value for name, value in zip(names, values, strict=True)}
         return self.api.fill(count, tags)
+
+
+def end_lease_watchers(url: str) -> None:
+    """Kill the processes that watch machines of an emulated cloud at an address."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            watches = "jupyter_sky.clouds.lease_watcher" in process.cmdline()
+            if watches and any(url in value for value in process.environ().values()):
+                process.kill()

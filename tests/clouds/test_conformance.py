@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.emulators import slurm
 from tests.emulators.hosts import USABLE
 from tests.provider.conformance import CHECKS, run_suite
 
@@ -36,6 +37,23 @@ def test_cloud_conforms(provider: str, world: str, skipped: set[str], tmp_path: 
     results = run_suite(tmp_path, "--provider", provider, "--world", world)
     assert results.failed == set(), results.text
     assert results.passed == CHECKS - skipped and results.skipped >= len(skipped), results.text
+
+
+def test_tpu_slices_conform(tmp_path: Path) -> None:
+    """Their cells run in a test of their own: the catalog's cheapest machine is none."""
+    cloud = ["--provider", "jupyter_sky.clouds.gcp.driver:Gcp"]
+    cloud += ["--world", "tests.clouds.emulated_worlds:GcpTpu"]
+    results = run_suite(tmp_path, *cloud)
+    assert (results.failed, results.passed) == (set(), CHECKS - LISTS - {"20"}), results.text
+
+
+@pytest.mark.skipif(not slurm.USABLE, reason="needs root and the packages of Slurm")
+def test_slurm_conforms(tmp_path: Path) -> None:
+    """Lists of Slurm are never late, and it has no secrets."""
+    cloud = ["--provider", "jupyter_sky.clouds.slurm.driver:Slurm"]
+    cloud += ["--world", "tests.clouds.slurm_world:SlurmWorld"]
+    results = run_suite(tmp_path, *cloud)
+    assert (results.failed, results.passed) == (set(), CHECKS - {"11", "17"}), results.text
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from .gce_state import World
 from .gce_validation import Refused
 from .google_tokens import Tokens
 from .server import Request, Response, _authority
+from .tpu import Tpus
 
 PROJECT = "sky-test"
 CLOSED = {
@@ -99,6 +100,7 @@ class Compute(Scripted):
     def _begin(self) -> None:
         self.accounts = Accounts(PROJECT, self.tokens)
         self.world = World(PROJECT, accounts=self.accounts, **self._kept)
+        self.tpus = Tpus(PROJECT, self._kept["fleet"], self._kept["boot"])
         self.page, self.skew = 500, 0.0
         self.quotas: dict[str, list[dict[str, Any]]] = {}
         self.scripts.clear()
@@ -106,12 +108,14 @@ class Compute(Scripted):
 
     def reset(self) -> None:
         """Be as new, at the same address and with the same accounts."""
+        self.tpus.close()
         self.world.close()
         self._begin()
         self.requests.clear()
 
     def close(self) -> None:
         """Stop; nothing is left."""
+        self.tpus.close()
         self.world.close()
         super().close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -136,6 +140,7 @@ class Compute(Scripted):
             "GOOGLE_CLOUD_PROJECT": PROJECT,
             "CLOUDSDK_CONFIG": str(self._folder / "gcloud"),
             "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{self.url}/compute/v1/",
+            "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": self.url,
             "REQUESTS_CA_BUNDLE": authority,
             "SSL_CERT_FILE": authority,
             "NO_GCE_CHECK": "true",
@@ -210,6 +215,13 @@ class Compute(Scripted):
         request = self._read(handler)
         if request.path.startswith("/_sky/"):
             self._write(handler, self._control(request))
+            return
+        if request.path.startswith("/v2/"):  # of TPUs, with faults and a record of their own
+            answer = self._stranger(request) or self.tpus.answer(request)
+            if answer is None or time.monotonic() < self._dark:
+                self._hang_up(handler)
+            else:
+                self._write(handler, answer)
             return
         described, action = self.describe(request), self._action(request)
         stranger = self._stranger(request)

@@ -1,8 +1,9 @@
-"""A Slurm of one node on this machine: munged, slurmctld and slurmd of the distribution's packages.
+"""A Slurm on this machine, of one node or several.
 
-Nothing of it is emulated. It listens on the loopback device and keeps all of its files in one
-folder; `Slurm.env` is what ``sbatch``, ``squeue`` and ``srun`` need to find it. The daemons must
-run as root, as they do on a real node.
+Nothing of it is emulated: munged, slurmctld and slurmd are those of the distribution's packages. It
+listens on the loopback device and keeps all of its files in one folder; `Slurm.env` is what
+``sbatch``, ``squeue`` and ``srun`` need to find it. The daemons must run as root, as they do on a
+real node.
 """
 
 from __future__ import annotations
@@ -32,16 +33,15 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 SlurmctldPort={controller_port}
-SlurmdPort={node_port}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 CredType=cred/munge
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool/%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none
@@ -56,10 +56,11 @@ SelectTypeParameters=CR_CPU_Memory
 KillWait=2
 MinJobAge=300
 InactiveLimit=0
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory={memory} State=UNKNOWN
-PartitionName=main Nodes={host} Default=YES MaxTime=60 State=UP DefMemPerCPU=64
-PartitionName=short Nodes={host} MaxTime=1 State=UP DefMemPerCPU=64
+PartitionName=main Nodes=ALL Default=YES MaxTime=60 State=UP DefMemPerCPU=64
+PartitionName=short Nodes=ALL MaxTime=1 State=UP DefMemPerCPU=64
+PartitionName=single Nodes=ALL MaxNodes=1 MaxTime=60 State=UP DefMemPerCPU=64
 """
+_NODE = "NodeName={name} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory={memory}\n"
 
 
 @dataclass(frozen=True)
@@ -73,15 +74,18 @@ class Slurm:
     env
         Environment of the commands of its users.
     host
-        Name of its node.
+        Name of its first node.
     cpus
-        Processors that the node has, as it says.
+        Processors that a node has, as it says.
+    nodes
+        Names of its nodes.
     """
 
     folder: Path
     env: Mapping[str, str]
     host: str
     cpus: int
+    nodes: tuple[str, ...]
 
     def ask(self, *command: str) -> str:
         """Run one of Slurm's commands; return what it prints."""
@@ -96,33 +100,42 @@ class Slurm:
 
 
 @contextmanager
-def slurm(cpus: int = 4, memory: int = 2048) -> Iterator[Slurm]:
+def slurm(cpus: int = 4, memory: int = 2048, nodes: int = 1) -> Iterator[Slurm]:
     """Bring a Slurm up, and take it down with whatever it still runs.
 
     Parameters
     ----------
     cpus
-        Processors of its node; they need not be there.
+        Processors of each node; they need not be there.
     memory
-        Of its node, MiB.
+        Of each node, MiB.
+    nodes
+        Each is a slurmd.
     """
     # the name of munge's socket has to be short
     folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
     folder.chmod(0o755)
     host = re.sub(r"\..*", "", socket.gethostname())
     path = folder / "slurm.conf"
-    names = {"folder": folder, "host": host, "cpus": cpus, "memory": memory}
-    ports = dict(zip(("controller_port", "node_port"), _free_ports(2), strict=True))
-    path.write_text(_CONFIG.format(**names, **ports))
+    names = (host, *(f"{host}-{number}" for number in range(1, nodes)))
+    controller_port, *ports = _free_ports(1 + nodes)
+    lines = [
+        _NODE.format(name=name, port=port, cpus=cpus, memory=memory)
+        for name, port in zip(names, ports, strict=True)
+    ]
+    head, sign, tail = _CONFIG.partition("PartitionName=main")
+    config = head.format(folder=folder, host=host, controller_port=controller_port)
+    path.write_text("".join((config, *lines, sign, tail)))
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
     for name in ("state", "spool"):
         (folder / name).mkdir()
-    found = Slurm(folder, {**os.environ, "SLURM_CONF": str(path)}, host, cpus)
+    found = Slurm(folder, {**os.environ, "SLURM_CONF": str(path)}, host, cpus, names)
     daemons: list[subprocess.Popen[bytes]] = []
     try:
         daemons.append(_start_munged(folder))
         daemons.append(_start(found, "slurmctld", "-D", "-c", "-f", str(path)))
-        daemons.append(_start(found, "slurmd", "-D", "-c", "-f", str(path)))
+        for name in names:
+            daemons.append(_start(found, "slurmd", "-D", "-c", "-N", name, "-f", str(path)))
         _wait_until_idle(found, daemons)
         yield found
     finally:
@@ -164,7 +177,7 @@ def _start_munged(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _start(found: Slurm, *command: str) -> subprocess.Popen[bytes]:
-    with (found.folder / f"{command[0]}.out").open("wb") as out:
+    with (found.folder / f"{command[0]}.out").open("ab") as out:
         return subprocess.Popen(command, env=dict(found.env), stdout=out, stderr=out)
 
 

@@ -127,6 +127,15 @@ class GcpClients:
         email = getattr(self.credentials, "service_account_email", "")
         return str(email or getattr(self.credentials, "account", "") or "your gcloud account")
 
+    def bearer_token(self) -> str:
+        """Return a token for requests without a client of the SDK."""
+        from google.auth.transport.requests import Request
+
+        with self._lock:
+            if not self.credentials.valid:
+                self.credentials.refresh(Request())
+            return self.credentials.token
+
     def client(self, kind: str) -> Any:
         """Return the client called ``{kind}Client`` in the SDK."""
         import google.cloud.compute_v1 as compute_v1

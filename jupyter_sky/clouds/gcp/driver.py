@@ -11,16 +11,16 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from threading import Event
-from typing import Any
+from typing import Any, ClassVar
 
-from ...provider.classification import ProviderError
+from ...provider.classification import ErrorTable, ProviderError
 from ...provider.facts import GcpFacts
 from ...provider.naming import OWNER, TOKEN, group_ids, split_id
 from ...provider.parallel_requests import send_parallel
 from ...provider.quotas import AccountQuota
 from ...provider.values import LaunchRequest, Machine, MachineConfig
 from ..catalog_provider import CatalogProvider
-from . import errors, network, power, quotas, service_account
+from . import errors, network, power, quotas, service_account, tpu, tpu_client
 from . import instances as machine
 from .account import GcpAccount
 from .clients import GcpClients, connect, match_any
@@ -48,6 +48,9 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
     'gcp'
     """
 
+    errors: ClassVar[ErrorTable] = {**GcpAccount.errors, **tpu_client.CODES}
+    refinements = (*GcpAccount.refinements, *tpu_client.REFINEMENTS)
+
     def __init__(self) -> None:
         self._seen: dict[str, Machine] = {}
 
@@ -69,11 +72,15 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         """Return shell commands by which a machine deletes itself, if it is given an account."""
         if not service_account.configured_account():
             return ""
+        if tpu.is_slice(request.offer):
+            return tpu.self_delete_script()
         return service_account.self_delete_script(connect().host)
 
     def launch(self, request: LaunchRequest, config: MachineConfig, stop: Event) -> list[Machine]:
         """Create all machines in one zone, or none; also network and firewall."""
         access = connect()
+        if tpu.is_slice(request.offer):
+            return self._launch_slices(access, request, config, stop)
         zone = request.offer.zone or _choose_zone(access, request)
         network.ensure_network(access, request, config, stop)
         ranks = range(request.resources.nodes)
@@ -94,6 +101,17 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
                     self.terminate([f"{zone}/{name}" for name in names])
             raise
         return sorted((each for _, each in found), key=lambda each: each.rank)
+
+    def _launch_slices(
+        self, access: GcpClients, request: LaunchRequest, config: MachineConfig, stop: Event
+    ) -> list[Machine]:
+        try:
+            network.ensure_network(access, request, config, stop)
+            return tpu.launch(access, request, config, stop)
+        except Exception as error:
+            if not self.is_transient(error):  # else the same request comes again and finds them
+                tpu.discard(access, request)
+            raise
 
     def _create_with_role(
         self,
@@ -155,15 +173,22 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
             f'(labels.{key} = "{machine.format_label(value)}")' for key, value in exact.items()
         ]
         filter = " ".join(parts) or f"labels.{OWNER}:*"
+        access = connect()
         found = [
             (each, self._remember_machine(each, zone))
-            for zone, each in connect().list_all_zones("Instances", "instances", filter)
+            for zone, each in access.list_all_zones("Instances", "instances", filter)
             if all(machine.read_tags(each).get(key) == value for key, value in exact.items())
             and (regions is None or _region_of_zone(zone) in regions)
         ]
         return [
             replace(seen, state="running", ended=None) if machine.is_stopped(each) else seen
             for each, seen in found
+        ] + [
+            replace(vm, state="running") if vm.state == "ended" else vm  # it holds quota
+            for zone, vm in tpu.list_machines(access)
+            if owner in ("", vm.owner)
+            and token in ("", vm.token)
+            and (regions is None or _region_of_zone(zone) in regions)
         ]
 
     def describe(self, ids: Sequence[str]) -> list[Machine]:
@@ -172,8 +197,9 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         Of those that it took back, or that were seen here and whose lease has ended, it is known
         why they are gone.
         """
-        access, answers = connect(), list[Machine]()
-        for zone, names in group_ids(ids).items():
+        access = connect()
+        answers = tpu.describe(access, [id for id in ids if tpu.is_slice_id(id)])
+        for zone, names in group_ids(id for id in ids if not tpu.is_slice_id(id)).items():
             found = {each.name: seen for each, seen in self._read(access, zone, names)}
             answers += found.values()
             if gone := set(names) - set(found):
@@ -188,8 +214,11 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
             with ignore_codes("gone"):
                 access.call("Instances", "delete_unary", zone=zone, instance=name)
 
-        send_parallel([partial(end, *split_id(each)) for each in ids], self.is_transient)
-        for _, name in map(split_id, ids):
+        machines = [each for each in ids if not tpu.is_slice_id(each)]
+        slices = tpu.terminate(access, [each for each in ids if tpu.is_slice_id(each)])
+        requests = [partial(end, *split_id(each)) for each in machines]
+        send_parallel([*requests, *slices], self.is_transient)
+        for name in (split_id(each)[1].partition("/")[0] for each in ids):
             if name.endswith("-0"):  # the head: its cluster has ended
                 with suppress(Exception):  # a rule costs nothing, and `sweep` finds it
                     network.remove_rule(access, name.removesuffix("-0"))

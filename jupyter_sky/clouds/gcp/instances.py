@@ -20,9 +20,24 @@ DEEP_LEARNING_IMAGE = (
     "common-cu129-ubuntu-2404-nvidia-580"
 )
 DEEP_LEARNING_GIB = 50
+TPU_IMAGE = (
+    "projects/ubuntu-os-accelerator-images/global/images/family/"
+    "ubuntu-accelerator-2204-amd64-tpu-v5e-v5p-v6e"
+)
+"""Image of TPU machine types, with cloud-init; its family is from memory, not looked up."""
+TPU_MACHINES = {
+    "tpu-v5p-8": "ct5p-hightpu-4t",
+    "tpu-v6e-1": "ct6e-standard-1t",
+    "tpu-v6e-4": "ct6e-standard-4t",
+    "tpu-v6e-8": "ct6e-standard-8t",
+}
+"""Machine types of Compute Engine that are TPU slices of one host, by the catalog's word."""
+_TPU_MACHINE = re.compile(r"(?:ct\d|tpu\d)")
 SHORTEST_SECONDS, LONGEST_SECONDS = 30, 120 * 86400
 """Limits, in seconds, of the time after which Compute Engine deletes a machine."""
-_HYPERDISK_ONLY = re.compile(r"(?:a3-ultragpu|(?:a4x?|c4[adn]?|g4|h4d|m4n?|n4[ad]?|x4)-)|.*-metal$")
+_HYPERDISK_ONLY = re.compile(
+    r"(?:a3-ultragpu|(?:a4x?|c4[adn]?|ct6e|g4|h4d|m4n?|n4[ad]?|tpu7x|x4)-)|.*-metal$"
+)
 """Machine types that take no persistent disks."""
 _NOT_MIGRATABLE = frozenset("h3 h4d x4".split())
 """Series whose machines cannot be moved to another host while it is maintained."""
@@ -71,14 +86,18 @@ def split_type(instance_type: str) -> tuple[str, str, int]:
     --------
     >>> split_type("n1-standard-8+V100:1"), split_type("a2-highgpu-1g")
     (('n1-standard-8', 'nvidia-tesla-v100', 1), ('a2-highgpu-1g', '', 0))
+    >>> split_type("tpu-v6e-8")
+    ('ct6e-standard-8t', '', 0)
     """
-    machine, _, gpus = instance_type.partition("+")
+    machine, _, gpus = TPU_MACHINES.get(instance_type, instance_type).partition("+")
     model, _, count = gpus.partition(":")
     return machine, f"nvidia-tesla-{model.lower()}" if model else "", int(count or 0)
 
 
 def select_image(order: LaunchRequest) -> str:
     """Return the family that the boot disk is made from: the latest Ubuntu LTS, or with drivers."""
+    if _TPU_MACHINE.match(split_type(order.offer.instance_type)[0]):
+        return TPU_IMAGE
     if order.offer.gpu and order.offer.arch != "arm64":
         return DEEP_LEARNING_IMAGE
     return UBUNTU_IMAGE.format("arm64" if order.offer.arch == "arm64" else "amd64")

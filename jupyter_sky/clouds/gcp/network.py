@@ -99,7 +99,7 @@ def _firewall_rules(order: LaunchRequest, config: MachineConfig) -> list[dict[st
                 "allowed": [{"I_p_protocol": "tcp", "ports": ["22"]}],
             }
         )
-    if order.resources.nodes > 1:
+    if order.resources.nodes * order.offer.hosts > 1:
         noted = {key: config.tags[key] for key in (OWNER, TOKEN)}
         rules.append(
             {

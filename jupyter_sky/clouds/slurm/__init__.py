@@ -1,0 +1,1 @@
+"""Nodes of a Slurm cluster as machines of a cloud."""
