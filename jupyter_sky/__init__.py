@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         Azure,
         Container,
         Hyperstack,
+        Kubernetes,
         Lambda,
         Local,
         Nebius,
@@ -93,8 +94,8 @@ _VERBS = {
 }
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _PROVIDERS = (
-    "AWS Azure Container GCP Hyperstack Lambda Local Nebius RunPod SSH VastAI Verda".split()
-)
+    "AWS Azure Container GCP Hyperstack Kubernetes Lambda Local Nebius RunPod SSH VastAI Verda"
+).split()
 _NAMES = {
     "AnalyticsService": "dag.analytics",
     "Dag": "dag.dag",
@@ -162,6 +163,7 @@ __all__ = [
     "Image",
     "InstanceInfo",
     "InstanceType",
+    "Kubernetes",
     "Lambda",
     "Local",
     "Nebius",

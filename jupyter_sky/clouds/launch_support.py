@@ -10,12 +10,14 @@ from ..provider.register import find_driver_problem, find_facts
 from ..resources import Resources
 from ..translation import _
 
-ON_PREMISES = tuple(name for name, facts in BUILT_IN.items() if facts.on_premises)
-"""Built-in clouds of machines of one's own, which need no account and which no catalog lists."""
-PROVIDERS = tuple(
-    name for name, facts in BUILT_IN.items() if facts.launchable and not facts.on_premises
+ON_PREMISES = tuple(
+    name for name, facts in BUILT_IN.items() if facts.on_premises and not facts.driver
 )
-"""Built-in clouds whose machines are rented; see `is_rented` for those of other packages."""
+"""Built-in clouds of machines of one's own that are there, not launched by a driver."""
+PROVIDERS = tuple(
+    name for name, facts in BUILT_IN.items() if facts.launchable and name not in ON_PREMISES
+)
+"""Built-in clouds with a driver; see `is_rented` for those of other packages."""
 TPU = "tpu-"
 """Prefix of accelerators that come as slices of a TPU pod, not as part of a machine."""
 
@@ -31,7 +33,7 @@ def is_launchable(name: str) -> bool:
 
 
 def is_rented(name: str) -> bool:
-    """Whether machines of a cloud are launched for an account, by a driver or a `Provider`."""
+    """Whether machines of a cloud are launched by a driver, mostly for an account."""
     return name not in ON_PREMISES and is_launchable(name)
 
 

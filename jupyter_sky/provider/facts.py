@@ -60,6 +60,11 @@ class CloudFacts:
         Whether machines can be launched; else its offers are planned and priced only.
     on_premises : bool
         Whether its machines are one's own, which no catalog lists.
+    only_by_name : bool
+        Whether it is asked only where a request names it: what it has costs nothing, and would
+        else be taken before all others.
+    runs_images : bool
+        Whether its machines are containers, of an image that a request may name.
     dedicated_host_prefix : str
         Instance types beginning so run on a Dedicated Host alone; empty where none do.
     has_live_offers : bool
@@ -124,6 +129,8 @@ class CloudFacts:
     billing: ClassVar[tuple[float, float]] = (0.0, 0.0)
     launchable: ClassVar[bool] = False
     on_premises: ClassVar[bool] = False
+    only_by_name: ClassVar[bool] = False
+    runs_images: ClassVar[bool] = False
     dedicated_host_prefix: ClassVar[str] = ""
     has_live_offers: ClassVar[bool] = False
     has_private_network: ClassVar[bool] = True
@@ -370,6 +377,7 @@ class RunPodFacts(CloudFacts):
     account = N_("an account with credit: https://console.runpod.io")
     permissions = N_("an API key that may read and write REST and GraphQL")
     launchable, has_live_offers, power_off_cost, colour = True, True, "disk", "#7048e8"
+    runs_images = True
     settings: ClassVar = {
         "endpoint": "Address of the REST API, where it is not that of RunPod.",
         "graphql": "Address of the GraphQL API, where it is not that of RunPod.",
@@ -387,6 +395,7 @@ class VastFacts(CloudFacts):
     account = N_("an account with credit: https://cloud.vast.ai")
     permissions = N_("an API key that may search offers, and read and write instances")
     launchable, has_live_offers, power_off_cost, colour = True, True, "disk", "#1098ad"
+    runs_images = True
     has_private_network = False
     settings: ClassVar = {
         "endpoint": "Address of the API, where it is not that of Vast.ai.",
@@ -426,6 +435,44 @@ class SshFacts(CloudFacts):
     launchable = on_premises = True
 
 
+class ContainerFacts(CloudFacts):
+    """Facts of containers on this machine."""
+
+    driver = "jupyter_sky.clouds.container:Container"
+    name, title, short_title = "container", "Containers on this machine", "Containers"
+    note, colour = "containers on this machine, free", "#495057"
+    launchable = on_premises = has_live_offers = only_by_name = runs_images = True
+    settings: ClassVar = {
+        "image": "Image of containers, with a shell and either sshd, apt or apk.",
+        "options": "Further options of 'podman run', such as -v /data:/data:ro.",
+        "program": "podman or docker, or its path; the first that is installed.",
+    }
+
+
+class KubernetesFacts(CloudFacts):
+    """Facts of Kubernetes clusters."""
+
+    driver = "jupyter_sky.clouds.kubernetes:Kubernetes"
+    name, title = "kubernetes", "Kubernetes"
+    packages, install = ("kubernetes",), "pip install 'jupyter_sky[kubernetes]'"
+    account = N_("a cluster, and a kubeconfig with a context for it")
+    permissions = N_(
+        "in a namespace: create, get, list and delete pods, pods/exec, pods/log, list events; list "
+        "nodes, and best all pods"
+    )
+    note, colour = "pods of clusters of your own", "#326ce5"
+    launchable = on_premises = has_live_offers = only_by_name = runs_images = True
+    settings: ClassVar = {
+        "autoscaled": "Any text where clusters add nodes: all that a node can hold is offered.",
+        "contexts": "Contexts of the kubeconfig to use, with commas; else all.",
+        "image": "Image of pods, with a shell and either sshd, apt or apk.",
+        "namespace": "Namespace of pods; else that of the context.",
+        "node_selector": "Labels of nodes to use, such as pool=batch,disk=ssd.",
+        "price": "USD/h of one vCPU with its memory; 0 where it costs nothing.",
+        "schedule_seconds": "Seconds that pods may wait for a node that has room.",
+    }
+
+
 BUILT_IN: Mapping[str, type[CloudFacts]] = {
     facts.name: facts
     for facts in (
@@ -440,6 +487,8 @@ BUILT_IN: Mapping[str, type[CloudFacts]] = {
         VerdaFacts,
         LocalFacts,
         SshFacts,
+        ContainerFacts,
+        KubernetesFacts,
     )
 }
 """Facts of the clouds of this package, by name."""
