@@ -53,7 +53,7 @@ class Container(ContainerFacts, RestProvider):
 
     api = ""
     login, power_off = _INSTALL, "kill 1"
-    unconfigured = NOT_INSTALLED
+    unconfigured, leftover = NOT_INSTALLED, "container that has ended: {id}"
     errors: ClassVar = group_codes(
         ("capacity", "region", "", "NO_ROOM"),
         ("permission", "region", _INSTALL, MISSING),
@@ -205,14 +205,14 @@ class Container(ContainerFacts, RestProvider):
         state, name = found["State"], found["Name"].lstrip("/")
         status = state["Status"]
         ended = status not in ("running", "paused", *_LEFT)
-        reason = f"its first process ended with exit code {state.get('ExitCode')}"
+        reason = _("its first process has ended with exit code {code}")
         if state.get("OOMKilled"):
-            reason = "it needed more memory than it has"
+            reason = _("it needed more memory than it has")
         return self.tagged(
             found["Config"]["Labels"] or {},
             id=name,
             state="ended" if ended else "starting" if status in _LEFT else "running",
-            reason=reason if ended else "",
+            reason=reason.format(code=state.get("ExitCode")) if ended else "",
             address=name,
             private=read_address(found),
             through=(self._program.require(), "exec", "-i", name, f"/{SSHD_PROGRAM}"),

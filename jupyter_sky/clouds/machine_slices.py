@@ -32,8 +32,10 @@ def slice_sizes(cpus: float, memory: float) -> list[tuple[int, int]]:
     []
     """
     whole, most = math.floor(cpus), math.floor(memory)
-    counts = {*range(1, min(whole, 8) + 1), *_powers(8, whole), whole} if whole else set[int]()
-    sizes = {*_powers(LEAST_GIB, most), most} if most >= LEAST_GIB else set[int]()
+    counts = (
+        {*range(1, min(whole, 8) + 1), *powers_of_two(8, whole), whole} if whole else set[int]()
+    )
+    sizes = {*powers_of_two(LEAST_GIB, most), most}
     return [(count, size) for count in sorted(counts) for size in sorted(sizes)]
 
 
@@ -48,8 +50,14 @@ def slice_name(cpus: int, memory: int, gpu: str = "", gpu_count: int = 0) -> str
     return f"{cpus}cpu-{memory}gib" + (f"-{gpu_count}x-{gpu}" if gpu_count else "")
 
 
-def _powers(first: int, most: int) -> list[int]:
-    """Return a number and its doubles up to a most."""
+def powers_of_two(first: int, most: int) -> list[int]:
+    """Return a number and its doubles up to a most.
+
+    Examples
+    --------
+    >>> powers_of_two(1, 6)
+    [1, 2, 4]
+    """
     found = []
     while first <= most:
         found.append(first)

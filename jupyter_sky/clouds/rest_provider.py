@@ -84,6 +84,8 @@ class RestProvider(Provider):
         Source of prices that were asked for just now.
     error_code, error_message : str
         Paths of code and text in a refusal.
+    leftover : str
+        Name of what is left of a machine that has ended, until it is swept.
     """
 
     api: ClassVar[str]
@@ -91,6 +93,7 @@ class RestProvider(Provider):
     live_source: ClassVar[str]
     error_code: ClassVar[str] = "code"
     error_message: ClassVar[str] = "message"
+    leftover: ClassVar[str] = "disk of {id}"
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -116,6 +119,10 @@ class RestProvider(Provider):
     @abstractmethod
     def delete_machine(self, id: str) -> None:
         """Send the request that ends a machine; HTTP status 404 means that there is none."""
+
+    def list_in(self, regions: Collection[str] | None) -> Iterable[ListedMachine]:
+        """Return the machines of some regions, or all; more where lists have no regions."""
+        return self.list_machines()
 
     def prepare_launch(self, request: LaunchRequest, config: MachineConfig) -> Any:
         """Make what all machines of a request need, such as a key; it may be there already."""
@@ -179,7 +186,7 @@ class RestProvider(Provider):
         """List machines that are billed: those that are off, too."""
         return [
             listed.machine
-            for listed in self.list_machines()
+            for listed in self.list_in(regions)
             if listed.machine.state != "ended"
             and listed.machine.token
             and owner in ("", listed.machine.owner)
@@ -211,14 +218,14 @@ class RestProvider(Provider):
         """Delete machines that were taken back and are billed for their disks."""
         left = [
             each.machine.id
-            for each in self.list_machines()
+            for each in self.list_in(regions)
             if each.machine.state == "ended"
             and each.is_billed
             and each.machine.owner == owner
             and each.machine.token not in alive
         ]
         self.terminate(left)
-        return [f"disk of {id}" for id in left]
+        return [self.leftover.format(id=id) for id in left]
 
     @classmethod
     def tagged(cls, tags: Mapping[str, str], **fields: Any) -> Machine:

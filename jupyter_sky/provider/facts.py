@@ -452,7 +452,7 @@ class ContainerFacts(CloudFacts):
 class KubernetesFacts(CloudFacts):
     """Facts of Kubernetes clusters."""
 
-    driver = "jupyter_sky.clouds.kubernetes:Kubernetes"
+    driver = "jupyter_sky.clouds.kubernetes.driver:Kubernetes"
     name, title = "kubernetes", "Kubernetes"
     packages, install = ("kubernetes",), "pip install 'jupyter_sky[kubernetes]'"
     account = N_("a cluster, and a kubeconfig with a context for it")
