@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ class ContainerProgram:
         words = [f"--timeout={seconds}"]
         words += [f"--device=nvidia.com/gpu={number}" for number in range(gpus)]
         for limit in _LIMITS:  # podman asks for more than this process may have
-            if 0 <= (most := _hard_limit(limit)) < _MOST_LIMIT:
+            if (most := _hard_limit(limit)) < _MOST_LIMIT:
                 words.append(f"--ulimit={limit}={most}:{most}")
         if Path("/sys/fs/cgroup/unified").is_dir() and shutil.which("runc"):
             words.append("--runtime=runc")  # crun refuses control groups of both versions
@@ -134,10 +135,18 @@ class ContainerProgram:
 
 
 def _hard_limit(name: str) -> int:
-    """Return the most that this process may ask for of a resource; -1 without a limit."""
+    """Return the most that podman may ask for of a resource, `_MOST_LIMIT` without a limit.
+
+    Of processes it gives itself no more than the kernel has numbers for.
+    """
     import resource  # not on Windows
 
-    return resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[1]
+    most = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[1]
+    found = _MOST_LIMIT if most == resource.RLIM_INFINITY else most
+    with suppress(OSError, ValueError):
+        if name == "nproc":
+            found = min(found, int(Path("/proc/sys/kernel/pid_max").read_text()))
+    return found
 
 
 def _has_docker_host() -> bool:

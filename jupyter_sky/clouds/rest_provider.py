@@ -127,6 +127,10 @@ class RestProvider(Provider):
     def prepare_launch(self, request: LaunchRequest, config: MachineConfig) -> Any:
         """Make what all machines of a request need, such as a key; it may be there already."""
 
+    def started_machines(self, machines: Sequence[Machine]) -> Sequence[Machine]:
+        """Return those of some new machines that are billed already."""
+        return machines
+
     def headers(self) -> dict[str, str]:
         """Return the headers of each request: the key."""
         return {"Authorization": f"Bearer {os.environ.get(self.variables[0], '')}"}
@@ -155,7 +159,8 @@ class RestProvider(Provider):
     def _give_up(self, token: str, machines: Sequence[Machine]) -> None:
         self._made.pop(token, None)
         if machines:
-            self.on_created(token, machines)
+            if billed := self.started_machines(machines):
+                self.on_created(token, billed)
             self.terminate([machine.id for machine in machines])
 
     def _launch_one(

@@ -28,7 +28,7 @@ class KubernetesWorld(RestWorld):
 
     def settings(self) -> dict[str, str]:
         """Return how long a pod may wait for a node."""
-        return {"schedule_seconds": "1", "launch_seconds": "0"}
+        return {"schedule_seconds": "1"}
 
     def environment(self) -> dict[str, str]:
         """Return where the kubeconfig is."""

@@ -150,7 +150,7 @@ def test_description_by_docker_is_read(tmp_path, monkeypatch):
 
 def test_options_of_a_start_fit_the_program(tmp_path, monkeypatch):
     _programs(tmp_path, monkeypatch, docker="", podman="", runc="")
-    limits = {"nofile": 1024, "nproc": -1}
+    limits = {"nofile": 1024, "nproc": 1 << 20}
     monkeypatch.setattr(container_program, "_hard_limit", limits.get)
     assert ContainerProgram("docker").start_options(2, 60) == ["--gpus=2"]
     options = ContainerProgram("podman").start_options(2, 60)

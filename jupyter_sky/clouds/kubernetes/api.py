@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +107,11 @@ class KubernetesApi:
             The kubeconfig cannot be read, or lacks a context that is named.
         """
         state = _file_state()
-        if state not in self._contexts:
-            self._contexts = {state: self._read_contexts()}
-        return self._contexts[state]
+        found = self._contexts.get(state)
+        if found is None:
+            found = self._read_contexts()
+            self._contexts = {state: found}
+        return found
 
     def _read_contexts(self) -> list[Context]:
         if not kubeconfig():
@@ -118,10 +120,11 @@ class KubernetesApi:
                 namespace = (_ACCOUNT / "namespace").read_text().strip()
             return [Context(IN_CLUSTER, self._namespace or namespace)] if has_account() else []
         from kubernetes import config
+        from yaml import YAMLError
 
         try:
             listed, __ = config.list_kube_config_contexts(kubeconfig())
-        except (config.ConfigException, OSError, TypeError, ValueError) as error:
+        except (config.ConfigException, OSError, TypeError, ValueError, YAMLError) as error:
             raise ProviderError(f"{kubeconfig()}: {error}", code=KUBECONFIG) from None
         found = {
             each["name"]: self._namespace or each["context"].get("namespace") or "default"
@@ -184,6 +187,12 @@ class KubernetesApi:
             if key not in self._connections:
                 self._connections[key] = connect(context)
             return self._connections[key]
+
+
+@cache
+def find_clusters(contexts: str, namespace: str) -> KubernetesApi:
+    """Return the connections of this process by these settings; see `KubernetesApi`."""
+    return KubernetesApi(contexts, namespace)
 
 
 def read_refusal(

@@ -8,7 +8,6 @@ cluster ends it by ``activeDeadlineSeconds``; pods that have ended are swept.
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -27,7 +26,7 @@ from ..machine_script import SSHD_PROGRAM
 from ..machine_slices import powers_of_two, slice_name, slice_sizes
 from ..rest_provider import RANK, ListedMachine, RestProvider
 from . import connection, nodes
-from .api import KUBECONFIG, KubernetesApi, has_account, kubeconfig
+from .api import KUBECONFIG, KubernetesApi, find_clusters, has_account, kubeconfig
 from .nodes import NodeKind, Room
 from .pods import make_pod, pod_name, read_tags, split_id
 from .status import IMAGE_CODES, UNSCHEDULABLE, find_trouble, has_started, parse_state
@@ -78,20 +77,10 @@ class Kubernetes(KubernetesFacts, RestProvider):
         ),
     )
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._api: KubernetesApi | None = None
-        self._made_api = threading.Lock()
-
     @property
     def clusters(self) -> KubernetesApi:
-        """The clusters of the kubeconfig, as the settings restrict them."""
-        with self._made_api:
-            if self._api is None:
-                self._api = KubernetesApi(
-                    self.setting("contexts", ""), self.setting("namespace", "")
-                )
-            return self._api
+        """The clusters of the kubeconfig, as the settings restrict them now."""
+        return find_clusters(self.setting("contexts", ""), self.setting("namespace", ""))
 
     def configured(self) -> str:
         """Return where the kubeconfig is; empty without one."""
@@ -277,6 +266,11 @@ class Kubernetes(KubernetesFacts, RestProvider):
         """Return the pods of these IDs, those that have ended, too."""
         contexts = {split_id(id)[0] for id in ids}
         return [each.machine for each in self.list_in(contexts) if each.machine.id in ids]
+
+    def started_machines(self, machines: Sequence[Machine]) -> list[Machine]:
+        """Return the pods that run: one that no node has taken costs nothing."""
+        found = self.describe([machine.id for machine in machines])
+        return [machine for machine in found if machine.state == "running"]
 
     def delete_machine(self, id: str) -> None:
         """Delete one pod, also one that has ended."""
