@@ -6,9 +6,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
+import psutil
 import pytest
 
 from jupyter_sky import clouds
@@ -279,11 +280,11 @@ def test_connection_passes_bytes_and_the_exit_code(cluster, monkeypatch, protoco
     (machine,) = cluster.launch()
     host = cluster.world.api.rented[machine.id].host
     assert host.booted(60), host.console()
-    script = Path("/usr/local/sbin/answer")
-    text = "#!/bin/sh\nhead -c 200000 | tee /dev/stderr\nexit 7\n"
-    host.root(f"printf %s {text!r} | sed 's/\\\\n/\\n/g' >{script}; chmod 755 {script}")
+    program = "/usr/local/sbin/answer"
+    text = "#!/bin/sh\nhead -c 200000 | tee /dev/fd/2\nexit 7\n"
+    host.root('printf %s "$1" >"$2"; chmod 755 "$2"', text, program)
     (seen,) = cluster.provider.describe([machine.id])
-    command = [*seen.through[:-1], str(script)]
+    command = [*seen.through[:-1], program]
     data = bytes(range(256)) * 782  # 200,192 bytes: its end is cut off
     done = subprocess.run(command, input=data, capture_output=True, timeout=60)
     assert (done.stdout, done.stderr) == (data[:200000], data[:200000])
@@ -300,7 +301,12 @@ def test_pod_ends_with_its_first_process(cluster):
     cluster.world.require("ssh")
     (machine,) = cluster.launch()
     host = cluster.world.api.rented[machine.id].host
-    wait_until(lambda: "jupyter-sky-sshd" in host.root("ls /usr/local/sbin"))
-    host.root("pkill -TERM -f '^sh /tmp/sky stay'")
-    wait_until(lambda: cluster.provider.describe([machine.id])[0].state == "ended")
+    assert host.booted(60), host.console()
+
+    def has_ended() -> bool:
+        with suppress(subprocess.CalledProcessError, psutil.Error):  # it ends with the pod
+            host.root("pkill -TERM -f '^sh /tmp/sky stay' || true")
+        return cluster.provider.describe([machine.id])[0].state == "ended"
+
+    wait_until(has_ended)
     assert "exit code 0" in cluster.provider.describe([machine.id])[0].reason

@@ -23,6 +23,8 @@ _PROTOCOL = "v5.channel.k8s.io"
 _DATA, _CLOSED = (1, 2), 8
 """Opcodes of RFC 6455."""
 _BYTES = 65536
+_SILENCE_SECONDS = 10.0
+"""A program that prints nothing for so long after its input has ended is left alone."""
 
 
 def open_socket(context: str, namespace: str, pod: str, program: str) -> Any:
@@ -51,20 +53,22 @@ def relay(socket: Any) -> int:
     socket
         Of `open_socket`.
     """
-    reads_input = True
+    has_input, patience = True, None
     while True:
         if not _has_buffered(socket.sock):
-            sources = [socket.sock, *([0] if reads_input else [])]
-            ready = select.select(sources, [], [])[0]
+            sources = [socket.sock, *([0] if has_input else [])]
+            ready = select.select(sources, [], [], patience)[0]
+            if not ready:
+                return 0
             if 0 in ready:
                 data = os.read(0, _BYTES)
-                reads_input = bool(data)
+                has_input = bool(data)
                 if data:
                     socket.send_binary(bytes([STDIN]) + data)
                 elif socket.subprotocol == _PROTOCOL:
                     socket.send_binary(bytes([CLOSE, STDIN]))
                 else:
-                    return 0  # older servers cannot be told: the end of the connection tells them
+                    patience = _SILENCE_SECONDS  # the program cannot be told
             if socket.sock not in ready:
                 continue
         opcode, frame = socket.recv_data_frame(True)
