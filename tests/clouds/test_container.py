@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -252,3 +257,37 @@ def test_podman_ends_a_container_whose_own_lease_does_not(account):
     (machine,) = account.launch(request)
     assert account.world.bill() == {machine.id}
     wait_until(lambda: account.world.bill() == set())
+
+
+POOL = """
+import pathlib, sys
+import jupyter_sky as sky
+
+@sky.function
+def read_mark(path):
+    return pathlib.Path(path).read_text().strip(), sky.instance_info().node
+
+with sky.Compute(provider=sky.Container(image=sys.argv[2]), nodes=2, vcpus=1) as compute:
+    print(*(read_mark(sys.argv[1]) @ compute))
+"""
+
+
+@pytest.mark.slow
+def test_nodes_of_a_pool_are_containers_on_one_network(account, monkeypatch):
+    known = account.world.environment()
+    options = shlex.join(w for w in shlex.split(podman.options()) if not w.startswith("--network"))
+    settings = {"program": str(account.world.podman.program), "options": options}
+    known |= {"SKY_PROVIDERS": repr({"container": settings})}
+    paths = os.pathsep.join(path for path in sys.path if path)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", POOL, podman.MARK, podman.IMAGE],
+            env=os.environ | known | {"PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+        )
+    finally:
+        account.world.reset()
+        with suppress(RuntimeError):  # there is none where no container was started
+            account.world.podman.call("network", "rm", "--force", container.NETWORK)
+    assert done.stdout.split("\n")[-2] == "('sky', 0) ('sky', 1)", done.stderr
