@@ -18,7 +18,7 @@ from ..translation import N_, _
 
 REFUSED, MISSING, KILLED = "REFUSED", "MISSING", "KILLED"
 """Codes of errors: the program refuses, is not there, was ended by a signal."""
-NOT_INSTALLED = N_("neither podman nor Docker is installed")
+NOT_INSTALLED = N_("podman is not installed, nor Docker with a running daemon")
 _PROGRAMS = ("podman", "docker")
 _SOCKETS = ("/var/run/docker.sock", "~/.docker/run/docker.sock", "~/.docker/contexts/meta")
 _LIMITS = ("nofile", "nproc")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.clouds.launched_machine import needs_isolation
+from tests.emulators import podman
 from tests.emulators.hosts import USABLE
 from tests.provider.conformance import CHECKS, run_suite
 
@@ -59,9 +60,10 @@ def test_gpu_cloud_conforms(provider: str, world: str, real: set[str], tmp_path:
     assert (results.failed, results.passed) == (set(), CHECKS - left_out), results.text
 
 
-@pytest.mark.skipif("podman.problem()", reason="podman cannot start containers here")
 def test_containers_conform(tmp_path: Path) -> None:
     """Real ones: nobody takes them back, and podman lists them at once and without pages."""
+    if why := podman.problem():
+        pytest.skip(why)
     options = ["--provider", "jupyter_sky.clouds.container:Container"]
     options += ["--world", "tests.clouds.container_world:ContainerWorld"]
     results = run_suite(tmp_path, *options)

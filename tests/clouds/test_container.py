@@ -78,9 +78,12 @@ def _programs(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> 
 def test_missing_program_is_told_with_the_command_that_installs_it(tmp_path, monkeypatch):
     _programs(tmp_path, monkeypatch)
     found = clouds.check("container")
-    assert not found.usable and found.found == "neither podman nor Docker is installed"
+    assert (
+        not found.usable
+        and found.found == "podman is not installed, nor Docker with a running daemon"
+    )
     assert "apt-get install -y podman" in found.fix
-    with pytest.raises(SkyPermission, match="neither podman nor Docker is installed"):
+    with pytest.raises(SkyPermission, match="podman is not installed, nor Docker"):
         decide_placement(Resources.parse(cloud="container"))
     with pytest.raises(ProviderError) as missing:
         list(Container().offers())

@@ -17,6 +17,7 @@ from jupyter_sky.clouds.kubernetes import nodes, status
 from jupyter_sky.clouds.kubernetes.driver import Kubernetes
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyNoCapacity, SkyUsageError
+from jupyter_sky.pipelines import placing
 from jupyter_sky.provider import ProviderError
 from jupyter_sky.provisioner.placement import decide_placement, usable_providers
 from jupyter_sky.resources import Resources
@@ -310,3 +311,12 @@ def test_pod_ends_with_its_first_process(cluster):
 
     wait_until(has_ended)
     assert "exit code 0" in cluster.provider.describe([machine.id])[0].reason
+
+
+# -- pipelines ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("other", "is_asked"), [("local", True), ("", False)])
+def test_pipeline_takes_pods_where_each_task_names_its_clouds(cluster, other, is_asked):
+    needs = [Resources.parse(cloud="kubernetes"), Resources.parse(cloud=other or None)]
+    assert ("kubernetes" in placing._usable_providers(needs)) is is_asked

@@ -123,7 +123,7 @@ class KubernetesApi:
         from yaml import YAMLError
 
         try:
-            listed, __ = config.list_kube_config_contexts(kubeconfig())
+            listed: Any = config.list_kube_config_contexts(kubeconfig())[0]
         except (config.ConfigException, OSError, TypeError, ValueError, YAMLError) as error:
             raise ProviderError(f"{kubeconfig()}: {error}", code=KUBECONFIG) from None
         found = {

@@ -85,7 +85,7 @@ def read_kind(node: Mapping[str, Any], wanted: Mapping[str, str]) -> NodeKind | 
     wanted
         Labels that a node must have.
     """
-    labels = node["metadata"].get("labels") or {}
+    labels: dict[str, str] = node["metadata"].get("labels") or {}
     if not wanted.items() <= labels.items() or not _takes_pods(node):
         return None
     spot = [(key, value) for key, value in SPOT_LABELS.items() if labels.get(key) == value]
