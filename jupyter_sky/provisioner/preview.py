@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import clouds
 from ..errors import SkyError, SkyNoOffer, SkyPermission
+from ..provider.register import find_facts
 from ..resources import Resources
 from ..translation import _
 from .placement import (
@@ -60,8 +61,8 @@ def _preview_plan(need: Resources, settings: dict[str, Any]) -> tuple[Plan, tupl
         planned = stage.plan(**settings)
         return planned, tuple(filter(None, [clouds.power_off_note(planned.tasks[0].offer.cloud)]))
     except (SkyNoOffer, SkyPermission) as error:
-        if need.clouds and set(need.clouds) <= set(clouds.ON_PREMISES):
-            raise
+        if need.clouds and all(find_facts(name).on_premises for name in need.clouds):
+            raise  # the catalog has none of them
         refusal = error
     best = _catalog_plan(need, **settings)
     return best, tuple(launch_obstacle_notes(best, refusal))

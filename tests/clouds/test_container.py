@@ -26,6 +26,7 @@ from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyNoOffer, SkyPermission
 from jupyter_sky.provider import ProviderError
 from jupyter_sky.provisioner.placement import decide_placement, usable_providers
+from jupyter_sky.provisioner.preview import preview_plan
 from jupyter_sky.remote import ssh
 from jupyter_sky.resources import Resources
 from jupyter_sky.testing.harness import Account, wait_until
@@ -188,6 +189,16 @@ def test_slices_are_offered_only_where_containers_are_named(tmp_path, monkeypatc
     assert decide_placement(need).offer.instance_type == "1cpu-4gib"
     with pytest.raises(SkyNoOffer):
         decide_placement(Resources.parse(cloud="container", spot=True))
+
+
+def test_request_that_this_machine_cannot_meet_says_what_it_has(tmp_path, monkeypatch):
+    _programs(tmp_path, monkeypatch, podman="")
+    cpus = machine_size()[0]
+    with pytest.raises(SkyNoOffer, match=f"has {cpus} .container this-machine {cpus}cpu"):
+        preview_plan(Resources.parse(cloud="container", cpus=str(cpus + 1)))
+    with pytest.raises(SkyNoOffer) as refused:
+        preview_plan(Resources.parse(cloud="container", spot=True))
+    assert "every offer meeting the rest is on-demand" in (refused.value.hint or "")
 
 
 def test_image_is_met_by_clouds_of_containers_alone(tmp_path, monkeypatch):

@@ -16,10 +16,11 @@ from jupyter_sky import clouds
 from jupyter_sky.clouds.kubernetes import nodes, status
 from jupyter_sky.clouds.kubernetes.driver import Kubernetes
 from jupyter_sky.config.settings import Sky
-from jupyter_sky.errors import SkyNoCapacity, SkyUsageError
+from jupyter_sky.errors import SkyNoCapacity, SkyPermission, SkyUsageError
 from jupyter_sky.pipelines import placing
 from jupyter_sky.provider import ProviderError
 from jupyter_sky.provisioner.placement import decide_placement, usable_providers
+from jupyter_sky.provisioner.preview import preview_plan
 from jupyter_sky.resources import Resources
 from jupyter_sky.testing.harness import wait_until
 from tests.clouds.kube_world import KubernetesWorld
@@ -228,6 +229,8 @@ def test_missing_kubeconfig_is_told(cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     found = cluster.account.managed.check()
     assert not found.usable and found.found == "no kubeconfig" and "kubeconfig" in found.fix
+    with pytest.raises(SkyPermission, match="--cloud kubernetes: no kubeconfig"):
+        preview_plan(Resources.parse(cloud="kubernetes"))
 
 
 def test_broken_kubeconfig_and_unknown_context_are_told(cluster, tmp_path, monkeypatch):
