@@ -22,7 +22,7 @@ from ..offers import LIVE
 from ..provider.classification import ProviderError
 from ..provider.naming import NOTEBOOK, fit_name, tagged_machine
 from ..provider.parallel_requests import StopRequested, pause, send_parallel
-from ..provider.protocol import TRANSIENT_CAUSES, Provider
+from ..provider.protocol import Provider
 from ..provider.values import LaunchRequest, Machine, MachineConfig
 from .rest import RestClient
 
@@ -141,17 +141,14 @@ class RestProvider(Provider):
         """Launch machines one by one; all are terminated where one is refused."""
         with self._locks.setdefault(request.token, threading.Lock()):
             made = self._made.setdefault(request.token, {})
-            made |= {machine.rank: machine for machine in self.machines(token=request.token)}
+            made |= {machine.rank: machine for machine in self._list_launched(request)}
             prepared = self.prepare_launch(request, config)
             try:
                 for rank in range(request.resources.nodes):
                     if rank not in made:
                         made[rank] = self._launch_one(request, config, rank, prepared, stop)
             except (ProviderError, StopRequested) as error:
-                passes = isinstance(error, ProviderError) and (
-                    self.explain_refusal(error).cause in TRANSIENT_CAUSES
-                )
-                if not passes:  # else the same request comes again and finds them
+                if not self.is_transient(error):  # else the same request comes again and finds them
                     self._give_up(request.token, list(made.values()))
                 raise
             return [made[rank] for rank in sorted(made)]
@@ -171,15 +168,18 @@ class RestProvider(Provider):
         try:
             return self.create_machine(request, config, tags, prepared)
         except ConnectionError:
-            if found := self._await_listed(request.token, rank, stop):
+            if found := self._await_listed(request, rank, stop):
                 return found
             raise
 
-    def _await_listed(self, token: str, rank: int, stop: Event) -> Machine | None:
+    def _list_launched(self, request: LaunchRequest) -> list[Machine]:
+        return self.machines(token=request.token, regions=[request.offer.region])
+
+    def _await_listed(self, request: LaunchRequest, rank: int, stop: Event) -> Machine | None:
         """Return the machine of a launch whose answer was lost; None where it made none."""
         until = time.monotonic() + LISTED_SECONDS
         while time.monotonic() < until:
-            for machine in self.machines(token=token):
+            for machine in self._list_launched(request):
                 if machine.rank == rank:
                     return machine
             pause(stop, _POLL_SECONDS)

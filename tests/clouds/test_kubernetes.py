@@ -243,7 +243,7 @@ def test_broken_kubeconfig_and_unknown_context_are_told(cluster, tmp_path, monke
     assert str(path) in clouds.check("kubernetes").found
 
 
-def test_context_that_does_not_answer_leaves_the_others(cluster, tmp_path, monkeypatch):
+def test_context_that_does_not_answer_leaves_the_others(cluster, tmp_path, monkeypatch, caplog):
     path = cluster.world.api.kubeconfig(tmp_path)
     known = json.loads(path.read_text())
     known["clusters"].append({"name": "away", "cluster": {"server": "https://127.0.0.1:9"}})
@@ -251,6 +251,12 @@ def test_context_that_does_not_answer_leaves_the_others(cluster, tmp_path, monke
     path.write_text(json.dumps(known))
     monkeypatch.setenv("KUBECONFIG", str(path))
     assert {offer.region for offer in cluster.provider.offers()} == {kube_cluster.CONTEXT}
+    assert "context away is left out" in caplog.text
+    assert cluster.provider.identify() == "lab (team)"
+    (machine,) = cluster.account.managed.launch(cluster.account.request())
+    assert [each.id for each in cluster.provider.machines()] == [machine.id]
+    cluster.account.managed.terminate([machine.id])
+    assert cluster.world.bill() == set()
 
 
 def test_clusters_are_asked_only_where_they_are_named(cluster):

@@ -7,29 +7,32 @@ cluster ends it by ``activeDeadlineSeconds``; pods that have ended are swept.
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import Event
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from ...offers import Offer
 from ...provider.classification import ProviderError, Refinement, group_codes
 from ...provider.facts import KubernetesFacts
 from ...provider.naming import TOKEN
 from ...provider.parallel_requests import StopRequested, pause, send_parallel
-from ...provider.protocol import TRANSIENT_CAUSES
 from ...provider.values import LaunchRequest, Machine, MachineConfig
 from ...translation import N_
 from ..machine_script import SSHD_PROGRAM
 from ..machine_slices import powers_of_two, slice_name, slice_sizes
 from ..rest_provider import RANK, ListedMachine, RestProvider
 from . import connection, nodes
-from .api import KUBECONFIG, KubernetesApi, find_clusters, has_account, kubeconfig
+from .api import KUBECONFIG, Context, KubernetesApi, find_clusters, has_account, kubeconfig
 from .nodes import NodeKind, Room
 from .pods import make_pod, pod_name, read_tags, split_id
 from .status import IMAGE_CODES, UNSCHEDULABLE, find_trouble, has_started, parse_state
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 IMAGE = "docker.io/library/ubuntu:24.04"
 SCHEDULE_SECONDS = 60.0
@@ -88,27 +91,40 @@ class Kubernetes(KubernetesFacts, RestProvider):
 
     def identify(self) -> str:
         """Prove the credentials of each context by one request."""
-        contexts = self.clusters.contexts()
-        for each in contexts:
+
+        def prove(each: Context) -> list[str]:
             self.clusters.call(each.name, "list_namespaced_pod", each.namespace, limit=1)
-        return ", ".join(f"{each.name} ({each.namespace})" for each in contexts)
+            return [f"{each.name} ({each.namespace})"]
+
+        return ", ".join(self._ask_each(prove))
+
+    def _ask_each(self, ask: Callable[[Context], list[T]]) -> list[T]:
+        """Return the answers of all contexts; those that do not answer are left out with a warning.
+
+        A kubeconfig has clusters that are reached from some networks only.
+        """
+
+        def attempt(context: Context, __: Event) -> list[T] | Exception:
+            try:
+                return ask(context)
+            except (ProviderError, ConnectionError) as error:
+                return error
+
+        contexts = self.clusters.contexts()
+        found = send_parallel([partial(attempt, each) for each in contexts], bool)
+        errors = [each for each in found if isinstance(each, Exception)]
+        if errors and len(errors) == len(found):
+            raise errors[0]
+        for context, each in zip(contexts, found, strict=True):
+            if isinstance(each, Exception):
+                log.warning("kubernetes: context %s is left out: %s", context.name, each)
+        return [one for each in found if isinstance(each, list) for one in each]
 
     # -- what is free ---------------------------------------------------------------------------
 
-    def offers(self) -> Iterator[Offer]:
-        """Yield parts of nodes, of all contexts that answer."""
-        names = [each.name for each in self.clusters.contexts()]
-        found = send_parallel([partial(self._try_offers, name) for name in names], bool)
-        if found and all(isinstance(each, Exception) for each in found):
-            raise next(each for each in found if isinstance(each, Exception))
-        for each in found:
-            yield from () if isinstance(each, Exception) else each
-
-    def _try_offers(self, context: str, __: Event) -> list[Offer] | Exception:
-        try:
-            return list(self._offers_of(context))
-        except (ProviderError, ConnectionError) as error:
-            return error
+    def offers(self) -> list[Offer]:
+        """Return parts of nodes, of all contexts that answer."""
+        return self._ask_each(lambda each: list(self._offers_of(each.name)))
 
     def _offers_of(self, context: str) -> Iterator[Offer]:
         kinds = dict[tuple[NodeKind, int, int, int], None]()
@@ -166,10 +182,7 @@ class Kubernetes(KubernetesFacts, RestProvider):
         try:
             self._await_accepted(request, stop)
         except (ProviderError, StopRequested) as error:
-            passes = isinstance(error, ProviderError) and (
-                self.explain_refusal(error).cause in TRANSIENT_CAUSES
-            )
-            if not passes:
+            if not self.is_transient(error):
                 self._give_up(request.token, machines)
             raise
         return machines
@@ -229,16 +242,18 @@ class Kubernetes(KubernetesFacts, RestProvider):
                 raise
         return self.tagged(tags, id=f"{context}/{namespace}/{name}", state="starting")
 
-    def list_machines(self) -> Iterator[ListedMachine]:
-        """Yield the pods that were launched from here, in all contexts."""
-        return self.list_in(None)
+    def list_machines(self) -> list[ListedMachine]:
+        """Return the pods that were launched from here, in all contexts that answer."""
+        return self._ask_each(lambda each: self._list_context(each.name))
 
-    def list_in(self, regions: Collection[str] | None) -> Iterator[ListedMachine]:
-        """Yield the pods that were launched from here, in some contexts."""
-        for context in [each.name for each in self.clusters.contexts()]:
-            if regions is None or context in regions:
-                for pod in self._pods(context):
-                    yield ListedMachine(self._parse(context, pod), context)
+    def list_in(self, regions: Collection[str] | None) -> list[ListedMachine]:
+        """Return the pods that were launched from here, in some contexts."""
+        if regions is None:
+            return self.list_machines()
+        return [one for context in sorted(regions) for one in self._list_context(context)]
+
+    def _list_context(self, context: str) -> list[ListedMachine]:
+        return [ListedMachine(self._parse(context, pod), context) for pod in self._pods(context)]
 
     def _pods(self, context: str) -> Iterable[dict[str, Any]]:
         namespace = self.clusters.namespace(context)
