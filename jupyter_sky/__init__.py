@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Azure,
         Container,
         Hyperstack,
+        Kubernetes,
         Lambda,
         Local,
         Nebius,
@@ -96,8 +97,9 @@ _VERBS = {
 }
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _PROVIDERS = (
-    "AWS Azure Container GCP Hyperstack Lambda Local Nebius RunPod SSH Slurm VastAI Verda".split()
-)
+    "AWS Azure Container GCP Hyperstack Kubernetes Lambda Local Nebius RunPod SSH Slurm VastAI "
+    "Verda"
+).split()
 _NAMES = {
     "AnalyticsService": "dag.analytics",
     "Dag": "dag.dag",
@@ -165,6 +167,7 @@ __all__ = [
     "Image",
     "InstanceInfo",
     "InstanceType",
+    "Kubernetes",
     "Lambda",
     "Local",
     "Nebius",

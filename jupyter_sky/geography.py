@@ -151,6 +151,23 @@ def parse_vendor(text: str, label: str) -> str:
     return vendor
 
 
+def parse_image(text: str, label: str) -> str:
+    """Read the name of a container's image, as registries have it.
+
+    Examples
+    --------
+    >>> parse_image("docker:python:3.12", "--image")
+    'python:3.12'
+    """
+    image = text.strip().removeprefix("docker:")
+    if not re.fullmatch(r"[A-Za-z0-9][\w.\-/:@]*", image):
+        raise SkyUsageError(
+            _("{label} {text}: not the name of an image").format(label=label, text=text),
+            hint=_("such as {label} python:3.12").format(label=label),
+        )
+    return image
+
+
 # -- areas ---------------------------------------------------------------------------------
 
 

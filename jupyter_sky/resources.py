@@ -85,6 +85,7 @@ _PARSERS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "country": lambda text, label: {"country": geography.parse_area(text, label)},
     "jurisdiction": lambda text, label: {"jurisdiction": geography.parse_area(text, label)},
     "instance_type": lambda text, label: {"instance_type": geography.parse_cloud_name(text, label)},
+    "image": lambda text, label: {"image": geography.parse_image(text, label)},
     "intel_sgx": lambda text, label: {"intel_sgx": True},
     "service": lambda text, label: {"service": geography.parse_service(text, label)},
     "spot": lambda text, label: {"spot": True},
@@ -126,6 +127,9 @@ class Resources:
         Most USD/h that all nodes together may cost.
     gpu_form : str, optional
         ``SXM`` or ``PCIe``, for accelerators that are sold in both: ``--gpus A100-SXM:8``.
+    image : str, optional
+        Image of the containers that machines are: ``python:3.12``. Only clouds that rent
+        containers meet it.
 
     Notes
     -----
@@ -161,6 +165,7 @@ class Resources:
     spot: bool | None = None
     max_hourly_cost: float | None = None
     gpu_form: str | None = None
+    image: str | None = None
     accelerator: InitVar[str | None] = None
     cpu: InitVar[float | str | None] = None
     ram: InitVar[float | str | None] = None
@@ -247,6 +252,7 @@ class Resources:
             "country": self.country,
             "jurisdiction": self.jurisdiction,
             "instance_type": self.instance_type,
+            "image": self.image,
             "intel_sgx": "true" if self.intel_sgx else None,
             "service": ",".join(self.service) or None,
             market: "true" if market else None,
@@ -327,6 +333,12 @@ def _quoted(text: str) -> str:
     return f'"{text}"' if re.search(r"[\s*<>!~]", text) else text
 
 
+def _runs_image(need: Resources, offer: Offer) -> bool:
+    from .provider.register import find_facts  # which needs the values of this module
+
+    return need.image is None or find_facts(offer.cloud).runs_images
+
+
 def _in_region(need: Resources, offer: Offer) -> bool:
     if need.region in (None, offer.region):
         return True
@@ -382,6 +394,7 @@ _PREDICATES: dict[str, Callable[[Resources, Offer], bool]] = {
         need.jurisdiction is None or in_area(need.jurisdiction, "", offer.jurisdiction)
     ),
     "instance_type": lambda need, offer: need.instance_type in (None, offer.instance_type),
+    "image": _runs_image,
     "intel_sgx": lambda need, offer: offer.intel_sgx or not need.intel_sgx,
     "service": lambda need, offer: geography.provides_packages(need.service, offer.packages),
     "max_hourly_cost": lambda need, offer: (

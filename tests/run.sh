@@ -58,6 +58,8 @@ system_packages() {
     echo "could not install: ${missing[*]}" >&2
   have slurmctld || apt_install slurmctld slurmd slurm-client munge ||
     echo "could not install Slurm: its tests skip themselves" >&2
+  have podman || apt_install podman runc ||
+    echo "could not install podman: tests of containers skip themselves" >&2
 }
 
 virtual_environment() {

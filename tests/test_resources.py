@@ -260,6 +260,7 @@ NEW_LABELS = {
     "cpu_vendor": ("intel", "graviton"),
     "country": ("de", "uk"),
     "jurisdiction": ("eu", "us-gov"),
+    "image": ("python:3.12", "docker:ghcr.io/a/b@sha256:0f"),
     "intel_sgx": (True, "true"),
     "service": ("emr,spark==3.5.*", "spark>=3.4,<3.6"),
     "region": ("eu", "us-east-1"),
@@ -295,6 +296,7 @@ def test_the_command_line_can_be_pasted():
         ({"cpus": True}, "--cpus needs a value"),
         ({"service": "sparc"}, "did you mean spark"),
         ({"gpu_memory": "lots"}, "--gpu-memory lots"),
+        ({"image": "--privileged"}, "not the name of an image"),
     ],
 )
 def test_bad_labels_of_offers(labels, message):
@@ -330,6 +332,7 @@ FINNISH = Offer(
         ({"region": "us"}, ["--region us"]),
         ({"country": "de", "jurisdiction": "us"}, ["--country DE", "--jurisdiction US"]),
         ({"intel_sgx": True}, ["--intel-sgx"]),
+        ({"image": "python:3.12"}, ["--image python:3.12"]),
         ({"service": "emr"}, ["--service emr"]),
     ],
 )

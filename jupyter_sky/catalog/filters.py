@@ -9,6 +9,7 @@ import numpy as np
 
 from ..geography import SERVERLESS, in_area, is_area
 from ..offers import form_factor
+from ..provider.register import find_facts
 from ..quantities import Amount
 from ..resources import Label, Resources
 from . import managed_services
@@ -98,6 +99,10 @@ def _country(catalog: CatalogTables, need: Resources) -> Mask:
     return catalog.in_places(lambda country, law: in_area(need.country or "", country, law))
 
 
+def _runs_images(cloud: str) -> bool:
+    return find_facts(cloud).runs_images
+
+
 def _jurisdiction(catalog: CatalogTables, need: Resources) -> Mask:
     return catalog.in_places(lambda country, law: in_area(need.jurisdiction or "", "", law))
 
@@ -113,6 +118,7 @@ _MASKS: dict[str, Callable[[CatalogTables, Resources], Mask]] = {
     "cpu_vendor": _word("cpu_vendor", "cpu_vendor"),
     "country": _country,
     "jurisdiction": _jurisdiction,
+    "image": lambda catalog, need: catalog.offers.where("cloud", _runs_images),
     "intel_sgx": lambda catalog, need: catalog.offers.values("intel_sgx"),
     "cpus": _host_amount("cpus", "vcpus"),
     "memory": _host_amount("memory", "memory_gib"),

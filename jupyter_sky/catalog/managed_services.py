@@ -12,7 +12,8 @@ import numpy as np
 from ..config.spark_version import spark_version
 from ..geography import OWN_SPARK, SERVERLESS, provides_packages
 from ..offers import Offer
-from ..provider.facts import BUILT_IN, AwsFacts, GcpFacts, parse_release
+from ..provider.cloud_facts import parse_release
+from ..provider.facts import BUILT_IN, AwsFacts, GcpFacts
 from ..quantities import Amount
 from ..resources import Resources
 

@@ -71,6 +71,7 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
             *("--instance-type", "NAME", "Machine, by name.", "--instance-type g5.xlarge"),
             "instance-type",
         ),
+        ("--image", "NAME", "Image of a container or a pod.", "--image python:3.12", ""),
         ("--intel-sgx", "", "Only machines with enclaves of Intel SGX.", "--intel-sgx", ""),
         (
             *("--service", "NAME", "Spark, managed or on plain machines."),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ..geography import OWN_SPARK, requirement_name, split_requirements
 from ..offers import Offer
-from ..provider.facts import BUILT_IN, LocalFacts, parse_release
+from ..provider.cloud_facts import parse_release
+from ..provider.facts import BUILT_IN
 from ..provider.managed_facts import MANAGED
+from ..provider.on_premises_facts import LocalFacts
 from ..provider.register import find_driver_problem, find_facts
 from ..resources import Resources
 from ..translation import _
@@ -13,11 +15,11 @@ from ..translation import _
 ON_PREMISES = tuple(
     name for name, facts in BUILT_IN.items() if facts.on_premises and not facts.driver
 )
-"""Built-in clouds of machines of one's own that are there, and need no launch by a driver."""
+"""Built-in clouds of machines of one's own that are there, not launched by a driver."""
 PROVIDERS = tuple(
     name for name, facts in BUILT_IN.items() if facts.launchable and name not in ON_PREMISES
 )
-"""Built-in clouds whose machines are launched; see `is_rented` for those of other packages."""
+"""Built-in clouds with a driver; see `is_rented` for those of other packages."""
 
 
 def launchable() -> tuple[str, ...]:
@@ -31,7 +33,7 @@ def is_launchable(name: str) -> bool:
 
 
 def is_rented(name: str) -> bool:
-    """Whether machines of a cloud are launched for an account, by a driver or a `Provider`."""
+    """Whether machines of a cloud are launched by a driver, mostly for an account."""
     return name not in ON_PREMISES and is_launchable(name)
 
 

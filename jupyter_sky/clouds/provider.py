@@ -60,7 +60,7 @@ class CloudProvider:
         try:
             found = self.call.call_once(self.driver.configured)
             if not found:
-                raise SkyPermission(_("no credentials"), hint=self.driver.login)
+                raise SkyPermission(_(self.driver.unconfigured), hint=self.driver.login)
             who = self.call(self.driver.identify)
         except SkyError as error:
             return Credentials(self.name, False, error.message, error.hint or "")
@@ -255,7 +255,7 @@ class CloudProvider:
             for __, record in launch_records().list_unfinished()
             if record["cloud"] == self.name
         }
-        if not noted and not (everywhere and self.has_credentials()):
+        if not noted and not (everywhere and self._is_asked_unnamed() and self.has_credentials()):
             return []
         if not self.has_credentials():
             raise SkyPermission(
@@ -269,9 +269,19 @@ class CloudProvider:
         regions: Collection[str] | None = None if everywhere else noted
         return self.call(lambda: self.driver.machines(owner=owner, regions=regions))
 
+    def _is_asked_unnamed(self) -> bool:
+        """Whether the cloud is asked also where no launch of it is known.
+
+        A cluster of Kubernetes that was never used from here need not even be reachable.
+        """
+        records = launch_records().list_all()
+        return not self.driver.only_by_name or any(r.get("cloud") == self.name for __, r in records)
+
     def delete_unused_resources(self, regions: Collection[str] | None = None) -> list[str]:
         """Delete what no machine uses any more, in some regions or all; say what."""
-        if not self.has_credentials() or (regions is not None and not regions):
+        if not (self._is_asked_unnamed() and self.has_credentials()):
+            return []
+        if regions is not None and not regions:
             return []
         owner = installation_id(Path(Sky.load().data_dir))
         return self.call(lambda: delete_unused_resources(self.driver, owner, regions))

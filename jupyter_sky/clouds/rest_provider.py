@@ -22,7 +22,7 @@ from ..offers import LIVE
 from ..provider.classification import ProviderError
 from ..provider.naming import NOTEBOOK, fit_name, tagged_machine
 from ..provider.parallel_requests import StopRequested, pause, send_parallel
-from ..provider.protocol import TRANSIENT_CAUSES, Provider
+from ..provider.protocol import Provider
 from ..provider.values import LaunchRequest, Machine, MachineConfig
 from .rest import RestClient
 
@@ -84,6 +84,8 @@ class RestProvider(Provider):
         Source of prices that were asked for just now.
     error_code, error_message : str
         Paths of code and text in a refusal.
+    leftover : str
+        Name of what is left of a machine that has ended, until it is swept.
     """
 
     api: ClassVar[str]
@@ -91,6 +93,7 @@ class RestProvider(Provider):
     live_source: ClassVar[str]
     error_code: ClassVar[str] = "code"
     error_message: ClassVar[str] = "message"
+    leftover: ClassVar[str] = "disk of {id}"
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -117,8 +120,16 @@ class RestProvider(Provider):
     def delete_machine(self, id: str) -> None:
         """Send the request that ends a machine; HTTP status 404 means that there is none."""
 
+    def list_in(self, regions: Collection[str] | None) -> Iterable[ListedMachine]:
+        """Return the machines of some regions, or all; more where lists have no regions."""
+        return self.list_machines()
+
     def prepare_launch(self, request: LaunchRequest, config: MachineConfig) -> Any:
         """Make what all machines of a request need, such as a key; it may be there already."""
+
+    def started_machines(self, machines: Sequence[Machine]) -> Sequence[Machine]:
+        """Return those of some new machines that are billed already."""
+        return machines
 
     def headers(self) -> dict[str, str]:
         """Return the headers of each request: the key."""
@@ -130,17 +141,14 @@ class RestProvider(Provider):
         """Launch machines one by one; all are terminated where one is refused."""
         with self._locks.setdefault(request.token, threading.Lock()):
             made = self._made.setdefault(request.token, {})
-            made |= {machine.rank: machine for machine in self.machines(token=request.token)}
+            made |= {machine.rank: machine for machine in self._list_launched(request)}
             prepared = self.prepare_launch(request, config)
             try:
                 for rank in range(request.resources.nodes):
                     if rank not in made:
                         made[rank] = self._launch_one(request, config, rank, prepared, stop)
             except (ProviderError, StopRequested) as error:
-                passes = isinstance(error, ProviderError) and (
-                    self.explain_refusal(error).cause in TRANSIENT_CAUSES
-                )
-                if not passes:  # else the same request comes again and finds them
+                if not self.is_transient(error):  # else the same request comes again and finds them
                     self._give_up(request.token, list(made.values()))
                 raise
             return [made[rank] for rank in sorted(made)]
@@ -148,7 +156,8 @@ class RestProvider(Provider):
     def _give_up(self, token: str, machines: Sequence[Machine]) -> None:
         self._made.pop(token, None)
         if machines:
-            self.on_created(token, machines)
+            if billed := self.started_machines(machines):
+                self.on_created(token, billed)
             self.terminate([machine.id for machine in machines])
 
     def _launch_one(
@@ -159,15 +168,18 @@ class RestProvider(Provider):
         try:
             return self.create_machine(request, config, tags, prepared)
         except ConnectionError:
-            if found := self._await_listed(request.token, rank, stop):
+            if found := self._await_listed(request, rank, stop):
                 return found
             raise
 
-    def _await_listed(self, token: str, rank: int, stop: Event) -> Machine | None:
+    def _list_launched(self, request: LaunchRequest) -> list[Machine]:
+        return self.machines(token=request.token, regions=[request.offer.region])
+
+    def _await_listed(self, request: LaunchRequest, rank: int, stop: Event) -> Machine | None:
         """Return the machine of a launch whose answer was lost; None where it made none."""
         until = time.monotonic() + LISTED_SECONDS
         while time.monotonic() < until:
-            for machine in self.machines(token=token):
+            for machine in self._list_launched(request):
                 if machine.rank == rank:
                     return machine
             pause(stop, _POLL_SECONDS)
@@ -179,7 +191,7 @@ class RestProvider(Provider):
         """List machines that are billed: those that are off, too."""
         return [
             listed.machine
-            for listed in self.list_machines()
+            for listed in self.list_in(regions)
             if listed.machine.state != "ended"
             and listed.machine.token
             and owner in ("", listed.machine.owner)
@@ -211,14 +223,14 @@ class RestProvider(Provider):
         """Delete machines that were taken back and are billed for their disks."""
         left = [
             each.machine.id
-            for each in self.list_machines()
+            for each in self.list_in(regions)
             if each.machine.state == "ended"
             and each.is_billed
             and each.machine.owner == owner
             and each.machine.token not in alive
         ]
         self.terminate(left)
-        return [f"disk of {id}" for id in left]
+        return [self.leftover.format(id=id) for id in left]
 
     @classmethod
     def tagged(cls, tags: Mapping[str, str], **fields: Any) -> Machine:

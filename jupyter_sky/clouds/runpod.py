@@ -139,7 +139,7 @@ class RunPod(RunPodFacts, RestProvider):
             "dataCenterId": offer.region,
             "gpuTypeId": gpu.replace("_", " "),
             "gpuCount": int(count),
-            "imageName": self.setting("image", IMAGE),
+            "imageName": request.resources.image or self.setting("image", IMAGE),
             "dockerArgs": f"sh -c '{SETUP_COMMAND}'",
             "env": [{"key": name, "value": value} for name, value in env.items()],
             "ports": "22/tcp",

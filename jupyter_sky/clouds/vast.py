@@ -120,7 +120,7 @@ class Vast(VastFacts, RestProvider):
         offer, refusal = request.offer, ProviderError("nothing fits", code=_GONE[0], status=410)
         body = {
             "client_id": "me",
-            "image": self.setting("image", IMAGE),
+            "image": request.resources.image or self.setting("image", IMAGE),
             "disk": math.ceil(config.disk),
             "runtype": "ssh_direc ssh_proxy",
             "label": write_mark(tags),

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import SkyUsageError, suggest
 from ..offers import Offer
-from ..provider.facts import LocalFacts
+from ..provider.on_premises_facts import LocalFacts
 from ..provider.register import find_facts, find_store
 from ..quantities import parse_duration
 from ..resources import Resources

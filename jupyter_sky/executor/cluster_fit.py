@@ -24,6 +24,9 @@ def missing_labels(resources: Resources, row: ClusterRow) -> list[str]:
     texts = resources.labels()
     unmet = resources.as_minimum().unmet_labels(Offer(**row.offer))
     found = [format_option(key, texts[key]) for key in unmet]
+    image = format_option("image", resources.image or "")
+    if resources.image and "image" not in unmet and image not in row.resources:
+        found.append(image)  # it is of another one
     offered = row.connection.get("session_nodes", row.nodes)
     if resources.nodes not in (1, offered, offered / Offer(**row.offer).hosts):
         found.append(f"--nodes {resources.nodes}")

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..cell_options.data import with_plain_path
 from ..cell_options.values import CellData
-from ..clouds.launch_support import runs_here
+from ..clouds.launch_support import ON_PREMISES, runs_here
 from ..errors import SkyUsageError
-from ..provider.register import find_facts
 from ..quantities import Amount, format_objects
 from ..resources import Resources
 from ..storage.access import Access
@@ -182,7 +181,7 @@ def check_disk(listed: Sequence[CellDataset], disk: Amount | None) -> None:
 def check_paths(listed: Iterable[CellDataset], cloud: str) -> None:
     """Raise SkyUsageError for an absolute path on a machine that is not rented for the cell."""
     for each in listed:
-        if PurePosixPath(each.path).is_absolute() and find_facts(cloud).on_premises:
+        if PurePosixPath(each.path).is_absolute() and cloud in ON_PREMISES:
             raise SkyUsageError(
                 _(
                     "{option} {uri}:{path}: an absolute path on a machine of {cloud}, which "

@@ -232,11 +232,11 @@ def _ask(placement: Placement, rank: int, step: str, **content: Any) -> dict[str
 
 def check_target_paths(targets: Sequence[UploadTarget], cloud: str) -> None:
     """Raise SkyUsageError for an absolute path on a machine that others use, too."""
-    from ..provider.register import find_facts
+    from ..clouds import ON_PREMISES
 
     for target in targets:
         path = target.option.path
-        if PurePosixPath(path).is_absolute() and find_facts(cloud).on_premises:
+        if PurePosixPath(path).is_absolute() and cloud in ON_PREMISES:
             raise SkyUsageError(
                 _("--out {path}:{uri}: an absolute path on a machine of {cloud}").format(
                     path=path, uri=target.uri, cloud=cloud

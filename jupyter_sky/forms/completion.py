@@ -17,7 +17,7 @@ from ..cell_options.schema import BY_DEST
 from ..errors import SkyUsageError
 from ..ledger.ledger import format_rate
 from ..magics.completion_names import complete_names
-from ..provider.facts import LocalFacts
+from ..provider.on_premises_facts import LocalFacts
 from ..provider.register import find_facts
 from ..quantities import format_vcpus
 from ..resources import Resources

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..clouds import is_rented
 from ..errors import SkyCancelled, SkyError
 from ..executor.lost_machines import give_up_ended, give_up_machine, keep_without_losses
 from ..executor.machine_notices import Notices, leaving_ranks
@@ -147,7 +148,7 @@ class PoolRecovery:
         Silence alone says nothing for 10 s, in which a network may break and mend; where a machine
         has ended, its cloud knows at once.
         """
-        if find_facts(cluster.row.cloud).on_premises:
+        if not is_rented(cluster.row.cloud):
             return
         with self._lock:
             is_asked, self._silent[cluster.row.name] = cluster.row.name in self._silent, ranks

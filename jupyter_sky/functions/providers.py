@@ -5,7 +5,6 @@ They hold the place and nothing else: a cloud's SDK is imported when machines ar
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -140,18 +139,39 @@ class Verda(ProviderSpec):
     _facts = facts.VerdaFacts
 
 
-class Container(Local):
-    """Machine of this notebook: nodes are processes held to their share of it, as with `Local`.
+@dataclass(frozen=True, init=False)
+class ImageProviderSpec(ProviderSpec):
+    """Cloud of containers, or a region of it, with the image that they run.
 
-    It is there so that code of Skyward runs; that no container is started is warned of.
+    Parameters
+    ----------
+    region
+        In the cloud's own words.
+    image
+        Name of an image, such as ``python:3.12``; by default that of the settings.
+
+    Examples
+    --------
+    >>> Container(image="python:3.12").image
+    'python:3.12'
     """
 
-    def __init__(self, region: str | None = None, **others: object) -> None:
+    image: str | None
+
+    def __init__(
+        self, region: str | None = None, image: str | None = None, **others: object
+    ) -> None:
         super().__init__(region, **others)
-        warnings.warn(
-            _(
-                "sky.Container(): no container is started and no image is used; nodes are "
-                "processes of this machine, as with sky.Local()"
-            ),
-            stacklevel=2,
-        )
+        object.__setattr__(self, "image", image)
+
+
+class Container(ImageProviderSpec):
+    """Containers on the machine of this notebook, by podman or Docker."""
+
+    _facts = facts.ContainerFacts
+
+
+class Kubernetes(ImageProviderSpec):
+    """Pods of Kubernetes; a region is a context of the kubeconfig."""
+
+    _facts = facts.KubernetesFacts

@@ -316,6 +316,7 @@ class Spec:
             disk=_least(self.disk_gb),
             arch=self.architecture,
             region=self.region or getattr(self.provider, "region", None),
+            image=getattr(self.provider, "image", None),
             max_hourly_cost=None if self.max_hourly_cost is None else str(self.max_hourly_cost),
             nodes=str(nodes),
             spot=spot,

@@ -22,7 +22,7 @@ from ..functions.launch import ClusterLauncher
 from ..functions.lazy_calls import Function
 from ..functions.retry import Retry
 from ..functions.specs import Nodes, Options, Worker
-from ..provider.facts import LocalFacts
+from ..provider.on_premises_facts import LocalFacts
 from ..provisioner.placement import decide_placement
 from ..resources import Resources
 from ..translation import _

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ..provider.facts import LONGEST_BILLING_UNIT
+from ..provider.cloud_facts import LONGEST_BILLING_UNIT
 from ..store.store import ClusterRow, IntervalRow, RunRow, SpendRow, Store
 from ..translation import _
 from .billing import billed_seconds

@@ -204,6 +204,8 @@ def _describe_available(
         return f"the nearest offer{rest} has {_gpus_of(nearest, resources)} ({nearest.place})"
     if key == "intel_sgx":
         return f"no offer{rest} has enclaves of Intel SGX"
+    if key == "image":
+        return f"no offer{rest} is a container that runs an image"
     if key == "service":
         brought = " ".join(nearest.packages)
         if brought:
@@ -240,7 +242,7 @@ def _format_met_label(key: str, resources: Resources, offer: Offer) -> str:
         return "true"
     if key == "gpus":
         return _gpus_of(offer, resources).split()[0] if offer.gpu else ""
-    if key in ("intel_sgx", "service"):
+    if key in ("image", "intel_sgx", "service"):
         return ""
     if key == "max_hourly_cost":
         price = offer.price

@@ -18,7 +18,7 @@ from ..cell_options.parsing import parse_cell_line
 from ..cell_options.values import CellInput, CellOptions, CellOutput
 from ..errors import SkyClusterLost, SkyError, SkyUnreachable
 from ..executor.session import Session
-from ..provider.facts import LocalFacts
+from ..provider.on_premises_facts import LocalFacts
 from ..runs.actions import Follow, Send
 from ..runs.events import Event, Kind
 from ..runs.graph import RunGraph

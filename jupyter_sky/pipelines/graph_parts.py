@@ -12,7 +12,7 @@ from typing import Any
 from ..dag.graph import Data, Graph
 from ..errors import SkyUsageError, suggest
 from ..optimizer.constraints import Colocation
-from ..provider.facts import LocalFacts
+from ..provider.on_premises_facts import LocalFacts
 from ..runs.graph import RunGraph, RunTask
 from ..translation import _
 from .conditions import as_tasks

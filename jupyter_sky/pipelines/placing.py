@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .. import clouds
 from ..errors import SkyNoOffer
 from ..offers import Offer
+from ..provider.register import find_facts
 from ..provisioner.placement import no_place_error, on_premises_candidates, usable_providers
 from ..resources import Resources
 
@@ -60,7 +62,7 @@ def plan_graph(graph: Graph, minimize: Any = "cost", **settings: Any) -> Plan:
     needs = list(dict.fromkeys(need for task in graph.tasks for need in task.needs))
     met = {need: on_premises_candidates(need)[0] for need in needs}
     own = list(dict.fromkeys(offer for offers in met.values() for offer in offers))
-    renting = usable_providers(Resources())
+    renting = _usable_providers(needs)
     if not renting:
         for task in graph.tasks:
             if not any(met[need] for need in task.needs):
@@ -69,6 +71,20 @@ def plan_graph(graph: Graph, minimize: Any = "cost", **settings: Any) -> Plan:
     constraints = (*settings.pop("constraints", ()), Launchable())
     offers = [*own, *clouds.external_offers(renting)]
     return plan(graph, minimize, own=offers, constraints=constraints, **settings)
+
+
+def _usable_providers(needs: Sequence[Resources]) -> tuple[str, ...]:
+    """Return the clouds that rent machines for some requests.
+
+    Those that are used only by name are among them where each request names its clouds: they would
+    be taken for the others, too.
+    """
+    named = dict.fromkeys(name for need in needs for name in need.clouds)
+    only = tuple(name for name in named if find_facts(name).only_by_name)
+    found = usable_providers(Resources())
+    if only and all(need.clouds for need in needs):
+        return (*found, *usable_providers(Resources(clouds=only)))
+    return found
 
 
 def choose_stores(dag: Dag, plan: Plan) -> Stores:

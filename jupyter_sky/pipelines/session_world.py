@@ -36,7 +36,7 @@ from ..executor.session import Session
 from ..executor.values import ClusterRequest
 from ..offers import Offer
 from ..optimizer.plan import Plan
-from ..provider.facts import LocalFacts
+from ..provider.on_premises_facts import LocalFacts
 from ..runs.actions import (
     Action,
     FindResult,

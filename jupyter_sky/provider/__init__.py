@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .classification import ProviderError, Refinement
-    from .facts import CloudFacts
+    from .cloud_facts import CloudFacts
     from .protocol import Provider
     from .quotas import AccountQuota
     from .values import CloudError, LaunchRequest, Machine, MachineConfig

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ..translation import N_
-from .facts import AwsFacts, CloudFacts, GcpFacts
+from .cloud_facts import CloudFacts
+from .facts import AwsFacts, GcpFacts
 
 
 class EmrServerlessFacts(AwsFacts):

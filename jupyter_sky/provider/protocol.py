@@ -9,6 +9,7 @@ from threading import Event
 from typing import ClassVar
 
 from ..offers import Offer
+from ..translation import N_
 from .classification import (
     ErrorTable,
     Meaning,
@@ -17,7 +18,7 @@ from .classification import (
     classify,
     status_meaning,
 )
-from .facts import CloudFacts
+from .cloud_facts import CloudFacts
 from .quotas import AccountQuota
 from .values import CloudError, LaunchRequest, Machine, MachineConfig
 
@@ -40,6 +41,8 @@ class Provider(CloudFacts, ABC):
     ----------
     login : str
         How credentials are obtained, with the command.
+    unconfigured : str
+        What is missing where `configured` finds nothing.
     power_off : str
         Last shell command of a machine that ends by itself: ``kill 1`` of a container whose first
         process is `MachineConfig.script`, ``scancel $SLURM_JOB_ID`` of a job.
@@ -67,6 +70,7 @@ class Provider(CloudFacts, ABC):
 
     launchable = True
     login: ClassVar[str] = ""
+    unconfigured: ClassVar[str] = N_("no credentials")
     power_off: ClassVar[str] = "shutdown -P now"
     variables: ClassVar[tuple[str, ...]] = ()
     policy_use: ClassVar[str] = ""

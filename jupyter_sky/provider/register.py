@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import SkyUsageError, suggest
 from ..translation import _
-from .facts import API_VERSION, BUILT_IN, LONGEST_BILLING_UNIT, CloudFacts
+from .cloud_facts import API_VERSION, LONGEST_BILLING_UNIT, CloudFacts
+from .facts import BUILT_IN
 from .managed_facts import MANAGED
 
 if TYPE_CHECKING:

@@ -244,7 +244,7 @@ def decide_placement(
 
 def usable_providers(need: Resources) -> tuple[str, ...]:
     """Return the clouds that rent machines, are asked for, and have credentials here."""
-    names = need.clouds or clouds.PROVIDERS
+    names = need.clouds or [n for n in clouds.PROVIDERS if not find_facts(n).only_by_name]
     order = [*clouds.PROVIDERS, *(name for name in names if name not in clouds.PROVIDERS)]
     return tuple(
         name

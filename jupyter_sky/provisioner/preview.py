@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import clouds
 from ..cell_options.burst import BurstPolicy
 from ..errors import SkyError, SkyNoOffer, SkyPermission
+from ..provider.register import find_facts
 from ..resources import Resources
 from ..translation import _
 from .own_queue import decide_now, rent_instead
@@ -77,8 +78,8 @@ def _preview_plan(
         off = clouds.power_off_note(offer.cloud, offer.instance_type)
         return planned, tuple(filter(None, [off]))
     except (SkyNoOffer, SkyPermission) as error:
-        if need.clouds and set(need.clouds) <= set(clouds.ON_PREMISES):
-            raise
+        if need.clouds and all(find_facts(name).on_premises for name in need.clouds):
+            raise  # the catalog has none of them
         refusal = error
     best = _catalog_plan(need, **settings)
     return best, tuple(launch_obstacle_notes(best, refusal))

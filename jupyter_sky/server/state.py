@@ -17,7 +17,7 @@ from ..ledger import budget
 from ..ledger.billing import billed_seconds_sql
 from ..ledger.lines import run_usd
 from ..offers import Offer
-from ..provider.facts import LONGEST_BILLING_UNIT
+from ..provider.cloud_facts import LONGEST_BILLING_UNIT
 from ..remote.processes import is_alive
 from ..store.database import Database
 from ..store.store import IntervalRow, RunRow, Store

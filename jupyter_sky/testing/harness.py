@@ -61,10 +61,15 @@ class Account:
     _configs: dict[str, MachineConfig] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.provider.name in clouds.ON_PREMISES:
+        if self._is_wrapped:
             self.managed = clouds.cloud_provider(self.provider.name)
         else:
             self.managed = CloudProvider(self.provider)
+
+    @property
+    def _is_wrapped(self) -> bool:
+        """Whether the provider under test stands for a cloud that has none."""
+        return self.provider.name in clouds.ON_PREMISES
 
     @property
     def owner(self) -> str:
@@ -105,12 +110,12 @@ class Account:
     def sweep(self, alive: Collection[str] = ()) -> None:
         """Delete what belongs to no machine, by the provider and as jupyter_sky asks for it."""
         self.provider.sweep(self.owner, alive)
-        if self.provider.name not in clouds.ON_PREMISES:
+        if not self._is_wrapped:
             self.managed.delete_unused_resources()
 
     def close(self) -> None:
         """Let what waits for machines that have ended give up."""
-        if self.provider.name not in clouds.ON_PREMISES:
+        if not self._is_wrapped:
             with suppress(SkyError):
                 self.managed.close_ended_records()
 

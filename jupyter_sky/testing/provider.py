@@ -22,7 +22,7 @@ from jupyter_sky import accelerators
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyCancelled, SkyError
 from jupyter_sky.provider import Machine, Provider
-from jupyter_sky.provider.facts import API_VERSION
+from jupyter_sky.provider.cloud_facts import API_VERSION
 from jupyter_sky.provider.register import is_known
 from jupyter_sky.provider.values import ErrorCause
 from jupyter_sky.remote import ssh

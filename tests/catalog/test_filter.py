@@ -36,6 +36,7 @@ OPTIONAL = {
     "country": st.sampled_from(["de", "us", "gb", "in"]),
     "jurisdiction": st.sampled_from(["eu", "us", "eea", "ch"]),
     "instance_type": st.sampled_from(["c6i.4xlarge", "n2-standard-16", "Standard_D4s_v3"]),
+    "image": st.just("python:3.12"),
     "intel_sgx": st.just(True),
     "service": st.sampled_from(["emr", "dataproc", "spark==3.5.*", "emr,spark<3", "hdinsight"]),
     "max_hourly_cost": st.sampled_from(["0.05", "0.5", "3", "30"]),

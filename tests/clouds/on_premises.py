@@ -11,7 +11,7 @@ from jupyter_sky.clouds.base import OnPremisesCloud
 from jupyter_sky.errors import SkyCancelled, SkyNoCapacity, SkyUnreachable
 from jupyter_sky.offers import Offer
 from jupyter_sky.provider import CloudError, LaunchRequest, Machine, MachineConfig, Provider
-from jupyter_sky.provider.facts import LocalFacts, SshFacts
+from jupyter_sky.provider.on_premises_facts import LocalFacts, SshFacts
 from jupyter_sky.resources import Resources
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulators import slurm
+from tests.clouds.launched_machine import needs_isolation
+from tests.emulators import podman, slurm
 from tests.emulators.hosts import USABLE
 from tests.provider.conformance import CHECKS, run_suite
 
@@ -74,6 +75,24 @@ def test_gpu_cloud_conforms(provider: str, world: str, real: set[str], tmp_path:
     cloud += ["--world", f"tests.clouds.neo_worlds:{world}", "-k", names]
     results = run_suite(tmp_path, *cloud)
     assert (results.failed, results.passed) == (set(), CHECKS - left_out), results.text
+
+
+def test_containers_conform(tmp_path: Path) -> None:
+    """Real ones: nobody takes them back, and podman lists them at once and without pages."""
+    if why := podman.problem():
+        pytest.skip(why)
+    options = ["--provider", "jupyter_sky.clouds.container:Container"]
+    options += ["--world", "tests.clouds.container_world:ContainerWorld"]
+    results = run_suite(tmp_path, *options)
+    assert (results.failed, results.passed) == (set(), CHECKS - LISTS - {"17"}), results.text
+
+
+@needs_isolation
+def test_kubernetes_conforms(tmp_path: Path) -> None:
+    options = ["--provider", "jupyter_sky.clouds.kubernetes.driver:Kubernetes"]
+    options += ["--world", "tests.clouds.kube_world:KubernetesWorld"]
+    results = run_suite(tmp_path, *options)
+    assert (results.failed, results.passed) == (set(), CHECKS), results.text
 
 
 def test_this_machine_conforms(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from jupyter_sky.engines.node.notices import (
     NoticeWatch,
 )
 from jupyter_sky.engines.wire.messages import NoticeRecord
-from jupyter_sky.provider.facts import BUILT_IN, CloudFacts
+from jupyter_sky.provider.cloud_facts import CloudFacts
+from jupyter_sky.provider.facts import BUILT_IN
 from jupyter_sky.remote.supervisor import ENGINE_VARIABLE
 from tests.emulators.metadata import Metadata, start_server
 

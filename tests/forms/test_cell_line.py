@@ -31,6 +31,7 @@ VALUES: dict[str, st.SearchStrategy] = {
     "arch": st.sampled_from(["x86_64", "arm"]),
     "cpu_vendor": st.sampled_from(["amd", "Intel"]),
     "cloud": st.sampled_from(["aws", "aws,gcp", "local"]),
+    "image": st.sampled_from(["python:3.12", "ghcr.io/a/b@sha256:0f"]),
     "country": st.sampled_from(["DE", "south korea"]),
     "jurisdiction": st.sampled_from(["eu", "US"]),
     "service": st.sampled_from(["emr", "spark==3.5.*"]),

@@ -20,7 +20,9 @@ from jupyter_sky.errors import SkyNoOffer, SkyUsageError
 from jupyter_sky.ledger.billing import billed_seconds
 from jupyter_sky.offers import Offer
 from jupyter_sky.provider import CloudError, Provider, ProviderError, register
-from jupyter_sky.provider.facts import BUILT_IN, CloudFacts, SshFacts
+from jupyter_sky.provider.cloud_facts import CloudFacts
+from jupyter_sky.provider.facts import BUILT_IN
+from jupyter_sky.provider.on_premises_facts import SshFacts
 from jupyter_sky.provisioner.placement import decide_placement
 from jupyter_sky.resources import Resources
 
@@ -64,9 +66,11 @@ def test_facts_of_a_built_in_cloud_are_complete(name: str) -> None:
     step, least = facts.billing
     assert facts.name == name and facts.title and facts.colour.startswith("#")
     assert (step > 0) is not facts.on_premises and least >= 0 and 1 <= facts.pue < 2
-    rented = facts.launchable and bool(facts.driver or not facts.on_premises)
-    assert bool(facts.packages) is bool(facts.install) and (rented or not facts.packages)
-    assert bool(facts.driver) is bool(facts.account) is bool(facts.permissions) is rented
+    rented = facts.launchable and not facts.on_premises
+    assert bool(facts.packages) is bool(facts.install) and (facts.driver or not facts.packages)
+    assert bool(facts.account) is bool(facts.permissions) and (facts.account or not rented)
+    assert bool(facts.driver) is (name not in clouds.ON_PREMISES)
+    assert name not in clouds.ON_PREMISES or not (rented or facts.only_by_name)
     assert bool(facts.schemes) is bool(facts.storage_region) is bool(facts.storage_class)
 
 

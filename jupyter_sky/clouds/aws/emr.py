@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 from ...config.settings import Sky
 from ...offers import Offer
 from ...provider.classification import ErrorTable, ProviderError, Refinement
-from ...provider.facts import AwsFacts, parse_release
+from ...provider.cloud_facts import parse_release
+from ...provider.facts import AwsFacts
 from ...provider.managed_facts import EmrFacts
 from ...provider.naming import CLUSTER, OWNER, TOKEN, fit_name, split_id, tagged_machine
 from ...provider.parallel_requests import pause

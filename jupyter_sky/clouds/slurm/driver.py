@@ -26,8 +26,8 @@ from ...config.settings import Sky
 from ...errors import SkyUnreachable, SkyUsageError
 from ...offers import Offer
 from ...provider.classification import ProviderError
-from ...provider.facts import SlurmFacts
 from ...provider.naming import TOKEN, tagged_machine
+from ...provider.on_premises_facts import SlurmFacts
 from ...provider.parallel_requests import pause
 from ...provider.protocol import Provider
 from ...provider.values import LaunchRequest, Machine, MachineConfig, MachineState

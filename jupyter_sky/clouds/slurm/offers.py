@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from ... import accelerators
 from ...errors import SkyUsageError
 from ...offers import Offer
-from ...provider.facts import SlurmFacts
+from ...provider.on_premises_facts import SlurmFacts
 from ...remote.slurm import NodeShape
 from ...resources import Resources, parse_usd
 from ...translation import _

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import SkyError, SkyNoOffer, SkyNoPlan
 from ...ledger.ledger import format_usd
+from ...provider.register import find_facts
 from ...quantities import format_duration
 from ...resources import Resources
 from ...translation import _
@@ -69,7 +70,9 @@ def _list_unmet_labels(builder: ProblemBuilder, need: Resources) -> SkyNoOffer:
     if not market.listed:
         return no_offer(need, market.own)
     market.catalog.check(need)
-    return no_offer(need, find_nearest(market.catalog, need))
+    named = (offer for offer in market.own if offer.cloud in need.clouds)
+    unlisted = [offer for offer in named if find_facts(offer.cloud).on_premises]
+    return no_offer(need, [*unlisted, *find_nearest(market.catalog, need)])
 
 
 def _explain_refused(

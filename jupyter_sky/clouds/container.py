@@ -1,0 +1,270 @@
+"""Containers on this machine by podman or Docker: real ones, of the image that was asked for.
+
+A container publishes no port: its SSH server is reached by ``podman exec``. Its first process is
+the script of `jupyter_sky.clouds.machine_script`, with which the lease ends it; podman ends it at
+the end of the lease as well. One that has ended is kept until it is swept, for its last lines.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from ..offers import Offer
+from ..provider.classification import ProviderError, Refinement, group_codes
+from ..provider.naming import TOKEN, fit_name
+from ..provider.on_premises_facts import ContainerFacts
+from ..provider.values import LaunchRequest, Machine, MachineConfig
+from ..translation import _
+from .container_program import KILLED, MISSING, NOT_INSTALLED, REFUSED, ContainerProgram
+from .local import machine_size
+from .machine_script import SETUP_COMMAND, SETUP_VARIABLE, SSHD_PROGRAM, pack_script
+from .machine_slices import slice_name, slice_sizes
+from .rest_provider import RANK, ListedMachine, RestProvider
+
+IMAGE = "docker.io/library/ubuntu:24.04"
+REGION = "this-machine"
+NETWORK = "jupyter-sky"
+"""Network on which the containers of several nodes reach each other."""
+_MEMORY = "jupyter-sky-memory"
+_INSTALL = "sudo apt-get install -y podman (or Docker: https://docs.docker.com/engine/install)"
+_DOCKER = "sudo systemctl start docker; with Docker Desktop, start the application"
+_GROUP = "sudo usermod -aG docker $USER, and log in again"
+_RUNTIME = "sudo apt-get install -y runc: it is used where podman's own runtime cannot start"
+_IMAGE = "name another one: --image, or the setting providers.container.image"
+_LEFT = ("created", "configured", "initialized", "restarting")
+
+
+class Container(ContainerFacts, RestProvider):
+    """Podman or Docker as a cloud of slices of this machine; an ID is the name of a container.
+
+    Examples
+    --------
+    >>> gone = ProviderError("manifest unknown", code="REFUSED")
+    >>> Container.explain_refusal(gone).cause
+    'invalid'
+    """
+
+    api = ""
+    login, power_off = _INSTALL, "kill 1"
+    unconfigured, leftover = NOT_INSTALLED, "container that has ended: {id}"
+    errors: ClassVar = group_codes(
+        ("capacity", "region", "", "NO_ROOM"),
+        ("permission", "region", _INSTALL, MISSING),
+        ("transient", "region", "", KILLED),
+        ("invalid", "region", "", REFUSED),
+    )
+    refinements = (
+        Refinement(
+            REFUSED, r"(?i)permission denied .*(daemon|docker.sock)", cause="permission", fix=_GROUP
+        ),
+        Refinement(
+            REFUSED,
+            r"(?i)cannot connect to the docker daemon|cannot connect to podman",
+            cause="permission",
+            fix=_DOCKER,
+        ),
+        Refinement(REFUSED, r"(?i)toomanyrequests|rate limit", cause="throttled"),
+        Refinement(
+            REFUSED,
+            r"(?i)unauthorized|authentication required",
+            cause="permission",
+            fix="podman login (docker login) with the registry of the image",
+        ),
+        Refinement(
+            REFUSED,
+            r"(?i)manifest unknown|name unknown|not found|does not exist|no such image"
+            r"|invalid reference|access .*denied",
+            fix=_IMAGE,
+        ),
+        Refinement(
+            REFUSED, r"(?i)cgroup|OCI runtime|crun:|newuidmap", cause="permission", fix=_RUNTIME
+        ),
+        Refinement(REFUSED, r"(?i)disk quota exceeded", cause="quota", fix="podman system prune"),
+        Refinement(REFUSED, r"(?i)no space left", cause="capacity", fix="podman system prune"),
+        Refinement(
+            REFUSED, r"(?i)cannot allocate memory|temporarily unavailable", cause="capacity"
+        ),
+        Refinement(
+            REFUSED,
+            r"(?i)i/o timeout|connection (refused|reset)|TLS handshake|\bEOF\b|no such host",
+            cause="transient",
+        ),
+    )
+
+    @property
+    def _program(self) -> ContainerProgram:
+        return ContainerProgram(self.setting("program", ""))
+
+    # -- what is here ---------------------------------------------------------------------------
+
+    def configured(self) -> str:
+        """Return the program that starts containers; empty without one."""
+        return self._program.path
+
+    def identify(self) -> str:
+        """Prove that the program can list containers; Docker's client asks its daemon."""
+        self._program.run("ps", "--quiet")
+        cpus, memory = machine_size()
+        return f"{self._program.run('--version').strip()}, {cpus} vCPUs, {memory:g} GiB"
+
+    def offers(self) -> Iterator[Offer]:
+        """Yield slices of this machine, which cost nothing."""
+        self._program.run("ps", "--quiet")
+        cpus, memory = machine_size()
+        gpus = read_gpus()
+        names = {gpu for gpu, __ in gpus}
+        for vcpus, gib in slice_sizes(cpus, memory):
+            yield self._offer(vcpus, gib)
+            for count in range(1, len(gpus) + 1) if len(names) == 1 else ():
+                yield self._offer(vcpus, gib, *gpus[0], count)
+
+    def _offer(self, vcpus: int, gib: int, gpu: str = "", each: float = 0, count: int = 0) -> Offer:
+        return Offer(
+            self.name,
+            REGION,
+            slice_name(vcpus, gib, gpu, count),
+            vcpus,
+            gib,
+            gpu=gpu or None,
+            gpu_count=count,
+            gpu_memory=each or None,
+            price=0.0,
+            source="this machine",
+            date=time.strftime("%Y-%m-%d"),
+            arch={"aarch64": "arm64", "arm64": "arm64"}.get(platform.machine(), "x86_64"),
+        )
+
+    # -- machines -------------------------------------------------------------------------------
+
+    def prepare_launch(self, request: LaunchRequest, config: MachineConfig) -> list[str]:
+        """Return the options of the network; make the one on which several nodes meet."""
+        own = shlex.split(self.setting("options", ""))
+        if request.resources.nodes == 1 or any(w.startswith(("--net", "--pod")) for w in own):
+            return own
+        try:
+            self._program.run("network", "inspect", NETWORK)
+        except ProviderError:
+            self._program.run("network", "create", NETWORK)
+        return [*own, "--network", NETWORK]
+
+    def create_machine(
+        self,
+        request: LaunchRequest,
+        config: MachineConfig,
+        tags: Mapping[str, str],
+        prepared: Sequence[str],
+    ) -> Machine:
+        """Start one container, with limits that are those of its slice."""
+        offer, name = request.offer, container_name(request.token, tags[RANK])
+        script = pack_script(config.script)
+        self._check_room(offer.memory)
+        labels = {**tags, _MEMORY: f"{offer.memory:g}"}
+        image = request.resources.image or self.setting("image", IMAGE)
+        words = ["run", "--detach", "--name", name, "--user", "0", "--entrypoint", "sh"]
+        words += [f"--label={key}={value}" for key, value in labels.items()]
+        words += [f"--env={SETUP_VARIABLE}"]  # by its name: others see the command line
+        words += [f"--cpus={offer.vcpus:g}", f"--memory={round(offer.memory * 1024)}m"]
+        words += ["--cap-add=AUDIT_WRITE"]  # the SSH server ends without it
+        seconds = max(1, round(config.lease_end - time.time()))
+        words += self._program.start_options(int(offer.gpu_count), seconds)
+        try:
+            self._program.run(
+                *words, *prepared, image, "-c", SETUP_COMMAND, env={SETUP_VARIABLE: script}
+            )
+        except ProviderError as error:
+            if not re.search(r"(?i)name .*is already in use", error.message):
+                with suppress(ProviderError):  # some that cannot start are left behind
+                    self.delete_machine(name)
+                raise
+        return self.tagged(tags, id=name, state="starting")
+
+    def _check_room(self, gib: float) -> None:
+        """Refuse a container whose memory, with that of the others, this machine does not have."""
+        taken = sum(
+            float(each["Config"]["Labels"].get(_MEMORY) or 0)
+            for each in self._program.inspect(f"label={_MEMORY}", "status=running")
+        )
+        total = machine_size()[1]
+        if taken + gib > total:
+            text = _("{gib:g} GiB are asked for; containers have {taken:g} of {total:g} GiB")
+            raise ProviderError(text.format(gib=gib, taken=taken, total=total), code="NO_ROOM")
+
+    def list_machines(self) -> Iterator[ListedMachine]:
+        """Yield the containers that were started from here, also those that have ended."""
+        for each in self._program.inspect(f"label={TOKEN}"):
+            yield ListedMachine(self._parse(each), REGION)
+
+    def _parse(self, found: Mapping[str, Any]) -> Machine:
+        state, name = found["State"], found["Name"].lstrip("/")
+        status = state["Status"]
+        ended = status not in ("running", "paused", *_LEFT)
+        reason = _("its first process has ended with exit code {code}")
+        if state.get("OOMKilled"):
+            reason = _("it needed more memory than it has")
+        return self.tagged(
+            found["Config"]["Labels"] or {},
+            id=name,
+            state="ended" if ended else "starting" if status in _LEFT else "running",
+            reason=reason.format(code=state.get("ExitCode")) if ended else "",
+            address=name,
+            private=read_address(found),
+            through=(self._program.require(), "exec", "-i", name, f"/{SSHD_PROGRAM}"),
+        )
+
+    def delete_machine(self, id: str) -> None:
+        """Remove one container, running or not."""
+        self._program.remove(id)
+
+    def console(self, id: str) -> str:
+        """Return the last lines that a container has printed."""
+        return self._program.run("logs", "--tail", "20", id)
+
+
+def container_name(token: str, rank: str) -> str:
+    """Return the name of a node's container, by which the same request finds it again.
+
+    Examples
+    --------
+    >>> container_name("train-3f2a91c0", "1")
+    'sky-train-3f2a91c0-1'
+    """
+    return f"{fit_name(f'sky-{token}', 56)}-{rank}"
+
+
+def read_address(found: Mapping[str, Any]) -> str:
+    """Return where other containers reach one: on the machine's own network, at the machine.
+
+    Examples
+    --------
+    >>> read_address({"HostConfig": {"NetworkMode": "host"}, "NetworkSettings": {}})
+    '127.0.0.1'
+    """
+    if found["HostConfig"].get("NetworkMode") == "host":
+        return "127.0.0.1"
+    networks = found["NetworkSettings"]
+    each = [net.get("IPAddress") for net in (networks.get("Networks") or {}).values()]
+    return networks.get("IPAddress") or next(filter(None, each), "")
+
+
+def read_gpus() -> list[tuple[str, float]]:
+    """Return name and GiB of each GPU of this machine, by NVIDIA's tool; empty without it."""
+    from ..catalog.refresh.entries import canonical_accelerator, nominal_memory
+
+    query = ["--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(["nvidia-smi", *query], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    found = []
+    for line in done.stdout.splitlines() if done.returncode == 0 else ():
+        name, __, mib = line.rpartition(",")
+        gpu = canonical_accelerator(name.removeprefix("NVIDIA "), float(mib) / 1024)
+        found.append((gpu, nominal_memory(gpu, float(mib) / 1024) or 0.0))
+    return found

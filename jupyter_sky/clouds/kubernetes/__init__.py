@@ -1,0 +1,1 @@
+"""Kubernetes: pods by its official client."""

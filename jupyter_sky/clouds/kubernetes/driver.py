@@ -1,0 +1,300 @@
+"""Pods of Kubernetes: each is a machine, reached by the exec channel of its cluster.
+
+A region is a context of the kubeconfig. A pod needs no service, port or firewall, and gets no token
+of the cluster. It ends with its first process, which is the script that holds the lease, and the
+cluster ends it by ``activeDeadlineSeconds``; pods that have ended are swept.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from threading import Event
+from typing import Any, ClassVar, TypeVar
+
+from ...offers import Offer
+from ...provider.classification import ProviderError, Refinement, group_codes
+from ...provider.naming import TOKEN
+from ...provider.on_premises_facts import KubernetesFacts
+from ...provider.parallel_requests import StopRequested, pause, send_parallel
+from ...provider.values import LaunchRequest, Machine, MachineConfig
+from ...translation import N_
+from ..machine_script import SSHD_PROGRAM
+from ..machine_slices import powers_of_two, slice_name, slice_sizes
+from ..rest_provider import RANK, ListedMachine, RestProvider
+from . import connection, nodes
+from .api import KUBECONFIG, Context, KubernetesApi, find_clusters, has_account, kubeconfig
+from .nodes import NodeKind, Room
+from .pods import make_pod, pod_name, read_tags, split_id
+from .status import IMAGE_CODES, UNSCHEDULABLE, find_trouble, has_started, parse_state
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+IMAGE = "docker.io/library/ubuntu:24.04"
+SCHEDULE_SECONDS = 60.0
+SCALE_UP_SECONDS = 900.0
+"""Time that an autoscaler has to add a node, once it has said so."""
+PULL_SECONDS = 30.0
+"""A pull of an image that takes longer is waited for with the start of the machine."""
+_POLL_SECONDS, _LATE_POLL_SECONDS = 0.5, 5.0
+_ACCESS = "kubectl auth can-i create pods/exec, in the context and namespace, says what is allowed"
+_IMAGE = "name another image: --image, or the setting providers.kubernetes.image"
+_LOGIN = (
+    "write a kubeconfig with a context for the cluster (~/.kube/config or KUBECONFIG); "
+    "kubectl config get-contexts lists them"
+)
+
+
+class Kubernetes(KubernetesFacts, RestProvider):
+    """Clusters of Kubernetes; an ID is ``context/namespace/pod``.
+
+    Examples
+    --------
+    >>> full = 'pods "a" is forbidden: exceeded quota: team, requested: limits.cpu=2'
+    >>> Kubernetes.explain_refusal(ProviderError(full, code="Forbidden", status=403)).cause
+    'quota'
+    """
+
+    api = ""
+    login, power_off, unconfigured = _LOGIN, "kill 1", N_("no kubeconfig")
+    leftover = "pod that has ended: {id}"
+    errors: ClassVar = group_codes(
+        ("capacity", "region", "", UNSCHEDULABLE),
+        ("permission", "region", _ACCESS, "Unauthorized Forbidden"),
+        ("permission", "region", _LOGIN, KUBECONFIG),
+        ("invalid", "region", "", "Invalid BadRequest NotFound AlreadyExists"),
+        ("invalid", "region", _IMAGE, " ".join(IMAGE_CODES)),
+        ("throttled", "region", "", "TooManyRequests"),
+        ("transient", "region", "", "Conflict Expired InternalError ServiceUnavailable Timeout"),
+    )
+    refinements = (
+        Refinement(
+            "Forbidden",
+            r"exceeded quota|usage per (Container|Pod)",
+            cause="quota",
+            fix="kubectl describe resourcequota,limitrange says what is left",
+        ),
+    )
+
+    @property
+    def clusters(self) -> KubernetesApi:
+        """The clusters of the kubeconfig, as the settings restrict them now."""
+        return find_clusters(self.setting("contexts", ""), self.setting("namespace", ""))
+
+    def configured(self) -> str:
+        """Return where the kubeconfig is; empty without one."""
+        return kubeconfig() or ("the account of this pod" if has_account() else "")
+
+    def identify(self) -> str:
+        """Prove the credentials of each context by one request."""
+
+        def prove(each: Context) -> list[str]:
+            self.clusters.call(each.name, "list_namespaced_pod", each.namespace, limit=1)
+            return [f"{each.name} ({each.namespace})"]
+
+        return ", ".join(self._ask_each(prove))
+
+    def _ask_each(self, ask: Callable[[Context], list[T]]) -> list[T]:
+        """Return the answers of all contexts; those that do not answer are left out with a warning.
+
+        A kubeconfig has clusters that are reached from some networks only.
+        """
+
+        def attempt(context: Context, __: Event) -> list[T] | Exception:
+            try:
+                return ask(context)
+            except (ProviderError, ConnectionError) as error:
+                return error
+
+        contexts = self.clusters.contexts()
+        found = send_parallel([partial(attempt, each) for each in contexts], bool)
+        errors = [each for each in found if isinstance(each, Exception)]
+        if errors and len(errors) == len(found):
+            raise errors[0]
+        for context, each in zip(contexts, found, strict=True):
+            if isinstance(each, Exception):
+                log.warning("kubernetes: context %s is left out: %s", context.name, each)
+        return [one for each in found if isinstance(each, list) for one in each]
+
+    # -- what is free ---------------------------------------------------------------------------
+
+    def offers(self) -> list[Offer]:
+        """Return parts of nodes, of all contexts that answer."""
+        return self._ask_each(lambda each: list(self._offers_of(each.name)))
+
+    def _offers_of(self, context: str) -> Iterator[Offer]:
+        kinds = dict[tuple[NodeKind, int, int, int], None]()
+        for kind, room in self._rooms(context):
+            for count in powers_of_two(1, room.gpus) if kind.gpu else [0]:
+                sizes = slice_sizes(room.cpus, room.memory)
+                kinds |= {(kind, *size, count): None for size in sizes}
+        for kind, cpus, memory, count in kinds:
+            yield Offer(
+                self.name,
+                context,
+                slice_name(cpus, memory, kind.gpu, count),
+                cpus,
+                memory,
+                gpu=kind.gpu or None,
+                gpu_count=count,
+                gpu_memory=kind.gpu_memory or None,
+                spot=kind.spot,
+                price=cpus * self.setting("price", 0.0),
+                source=self.live_source,
+                arch=kind.arch,
+            )
+
+    def _rooms(self, context: str) -> Iterator[tuple[NodeKind, Room]]:
+        """Yield the kind of each node that takes pods, and what is free there."""
+        pods = dict[str, list[dict[str, Any]]]()
+        for pod in () if self.setting("autoscaled", "") else self._running_pods(context):
+            pods.setdefault(pod["spec"].get("nodeName", ""), []).append(pod)
+        for node, kind in self._nodes(context):
+            yield kind, nodes.read_room(node, pods.get(node["metadata"]["name"], ()))
+
+    def _nodes(self, context: str) -> Iterator[tuple[dict[str, Any], NodeKind]]:
+        pairs = [each.partition("=") for each in self.setting("node_selector", "").split(",")]
+        wanted = {key.strip(): value.strip() for key, __, value in pairs if key.strip()}
+        for node in self.clusters.list_all(context, "list_node"):
+            if kind := nodes.read_kind(node, wanted):
+                yield node, kind
+
+    def _running_pods(self, context: str) -> list[dict[str, Any]]:
+        """Return the pods that hold a part of a node; ours alone where others may not be listed."""
+        phases = "status.phase!=Succeeded,status.phase!=Failed"
+        listed = partial(self.clusters.list_all, context, field_selector=phases)
+        try:
+            return list(listed("list_pod_for_all_namespaces"))
+        except ProviderError as error:
+            if error.status != 403:
+                raise
+            return list(listed("list_namespaced_pod", self.clusters.namespace(context)))
+
+    # -- machines -------------------------------------------------------------------------------
+
+    def launch(self, request: LaunchRequest, config: MachineConfig, stop: Event) -> list[Machine]:
+        """Create pods, and wait until each has a node and its image."""
+        machines = super().launch(request, config, stop)
+        try:
+            self._await_accepted(request, stop)
+        except (ProviderError, StopRequested) as error:
+            if not self.is_transient(error):
+                self._give_up(request.token, machines)
+            raise
+        return machines
+
+    def _await_accepted(self, request: LaunchRequest, stop: Event) -> None:
+        context, begun = request.offer.region, time.monotonic()
+        patience = self.setting("schedule_seconds", SCHEDULE_SECONDS)
+        while True:
+            pods = [pod for pod in self._pods(context) if read_tags(pod)[TOKEN] == request.token]
+            troubles = [trouble for pod in pods if (trouble := find_trouble(pod))]
+            if final := [each for each in troubles if each.code != UNSCHEDULABLE]:
+                raise final[0]
+            waited = time.monotonic() - begun
+            is_late = troubles and waited > patience
+            if is_late and (waited > SCALE_UP_SECONDS or not self._is_scaled_up(context, pods)):
+                raise troubles[0]
+            if not troubles and (waited > PULL_SECONDS or all(map(has_started, pods))):
+                return
+            pause(stop, _LATE_POLL_SECONDS if is_late else _POLL_SECONDS)
+
+    def _is_scaled_up(self, context: str, pods: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether an autoscaler has said that it adds a node for one of some pods."""
+        namespace, names = self.clusters.namespace(context), {p["metadata"]["name"] for p in pods}
+        events = self.clusters.list_all(context, "list_namespaced_event", namespace)
+        return any(
+            each["reason"] == "TriggeredScaleUp" and each["involvedObject"]["name"] in names
+            for each in events
+        )
+
+    def prepare_launch(self, request: LaunchRequest, config: MachineConfig) -> list[NodeKind]:
+        """Return the kinds of nodes that an offer is of."""
+        offer = request.offer
+        kinds = {kind for __, kind in self._nodes(offer.region)}
+        wanted = (offer.arch, offer.spot, offer.gpu or "")
+        found = [each for each in kinds if (each.arch, each.spot, each.gpu) == wanted]
+        if not found:
+            text = f"no node of {offer.region} is {offer.instance_type}"
+            raise ProviderError(text, code=UNSCHEDULABLE)
+        return found
+
+    def create_machine(
+        self,
+        request: LaunchRequest,
+        config: MachineConfig,
+        tags: Mapping[str, str],
+        prepared: Sequence[NodeKind],
+    ) -> Machine:
+        """Create one pod; one of its name is there already where an answer was lost."""
+        context = request.offer.region
+        namespace, name = self.clusters.namespace(context), pod_name(request.token, tags[RANK])
+        image = request.resources.image or self.setting("image", IMAGE)
+        body = make_pod(name, request, config, tags, image, prepared)
+        try:
+            self.clusters.call(context, "create_namespaced_pod", namespace, body)
+        except ProviderError as error:
+            if error.code != "AlreadyExists":
+                raise
+        return self.tagged(tags, id=f"{context}/{namespace}/{name}", state="starting")
+
+    def list_machines(self) -> list[ListedMachine]:
+        """Return the pods that were launched from here, in all contexts that answer."""
+        return self._ask_each(lambda each: self._list_context(each.name))
+
+    def list_in(self, regions: Collection[str] | None) -> list[ListedMachine]:
+        """Return the pods that were launched from here, in some contexts."""
+        if regions is None:
+            return self.list_machines()
+        return [one for context in sorted(regions) for one in self._list_context(context)]
+
+    def _list_context(self, context: str) -> list[ListedMachine]:
+        return [ListedMachine(self._parse(context, pod), context) for pod in self._pods(context)]
+
+    def _pods(self, context: str) -> Iterable[dict[str, Any]]:
+        namespace = self.clusters.namespace(context)
+        every = self.clusters.list_all(
+            context, "list_namespaced_pod", namespace, label_selector=TOKEN
+        )
+        return (pod for pod in every if TOKEN in read_tags(pod))
+
+    def _parse(self, context: str, pod: Mapping[str, Any]) -> Machine:
+        meta, state = pod["metadata"], parse_state(pod)
+        namespace, name = meta["namespace"], meta["name"]
+        command = (sys.executable, "-m", connection.__name__)
+        return self.tagged(
+            read_tags(pod),
+            id=f"{context}/{namespace}/{name}",
+            state=state.state,
+            reason=state.reason,
+            preempted=state.preempted,
+            address=name,
+            private=pod["status"].get("podIP") or "",
+            through=(*command, context, namespace, name, f"/{SSHD_PROGRAM}"),
+        )
+
+    def describe(self, ids: Sequence[str]) -> list[Machine]:
+        """Return the pods of these IDs, those that have ended, too."""
+        contexts = {split_id(id)[0] for id in ids}
+        return [each.machine for each in self.list_in(contexts) if each.machine.id in ids]
+
+    def started_machines(self, machines: Sequence[Machine]) -> list[Machine]:
+        """Return the pods that run: one that no node has taken costs nothing."""
+        found = self.describe([machine.id for machine in machines])
+        return [machine for machine in found if machine.state == "running"]
+
+    def delete_machine(self, id: str) -> None:
+        """Delete one pod, also one that has ended."""
+        context, namespace, name = split_id(id)
+        self.clusters.call(context, "delete_namespaced_pod", name, namespace)
+
+    def console(self, id: str) -> str:
+        """Return the last lines that a pod has printed."""
+        context, namespace, name = split_id(id)
+        return self.clusters.call(
+            context, "read_namespaced_pod_log", name, namespace, tail_lines=20
+        )
