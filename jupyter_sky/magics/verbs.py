@@ -136,6 +136,8 @@ def describe_verbs(command: str) -> str:
     lines = [
         _("usage: {command} VERB").format(command=command),
         _("{command} help VERB describes one.").format(command=command),
+        _("{command} help sky.plan describes a name in Python.").format(command=command),
+        _("{command} help 1 shows the first page of the guide.").format(command=command),
         "",
     ]
     lines += [_row(each.short_usage, _(each.help)) for each in list_verbs(command)]
@@ -146,20 +148,19 @@ def _row(left: str, right: str) -> str:
     return f"  {left:{USAGE_WIDTH}} {right}"
 
 
-@verb("help", "help logs", word("[VERB ...]", "Verb to describe.", "verb"), needs_session=False)
-def show_help(verbs: Sequence[str], command: str) -> None:
-    """Show this help, or that of a verb."""
-    if not verbs:
-        print(describe_verbs(command))
-        if command == NOTEBOOK:
-            print(f"\n{help_text()}")
+@verb(
+    "help",
+    "help logs",
+    word("[NAME ...]", "Verb, public name such as sky.plan, or page of the guide.", "help"),
+    needs_session=False,
+)
+def show_help(names: Sequence[str], command: str) -> None:
+    """Show this help, or that of a verb, a public name or a page of the guide."""
+    if names:
+        from ..api.help import find_page
+
+        print(find_page(list(names), command))
         return
-    found, extra = find_verb(verbs, command)
-    if extra:
-        text = _("{command} help {verbs}: {extra!r} is not understood").format(
-            command=command, verbs=" ".join(verbs), extra=extra[0]
-        )
-        raise SkyUsageError(
-            text, hint=_("{command} help {name}").format(command=command, name=found.name)
-        )
-    print(describe_verb(found, command))
+    print(describe_verbs(command))
+    if command == NOTEBOOK:
+        print(f"\n{help_text()}")

@@ -26,6 +26,7 @@ def load(server_app: Any) -> None:
         examples,
         files,
         form,
+        help,
         notebook_runs,
         offers,
         overview,
@@ -43,7 +44,7 @@ def load(server_app: Any) -> None:
     cost.enforce_budget(service)
     base = web.settings["base_url"]
     own = (overview, clusters, files, runs, notebook_runs, pipelines, cell_states, bags)
-    modules = (*own, offers, form, cost, examples)
+    modules = (*own, offers, form, cost, examples, help)
     web.add_handlers(
         ".*$",
         [

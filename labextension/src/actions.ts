@@ -193,6 +193,15 @@ export class Actions {
     panel.content.activate(); // the keyboard follows
   }
 
+  /** Opens a page of the guide in a copy below the server's folder, which is made if need be. */
+  async openGuide(name: string): Promise<void> {
+    await this.perform(`guide ${name}`, '', async () => {
+      const { paths } = await this.poller.api.copyExamples();
+      const path = paths.find(each => each.endsWith(`/${name}.ipynb`));
+      await this.app.commands.execute('docmanager:open', { path });
+    });
+  }
+
   openLog(run: IRun): void {
     void this.app.commands.execute(OPEN_LOG, { run_id: run.run_id });
   }

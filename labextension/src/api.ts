@@ -127,6 +127,19 @@ export interface IOffers {
   notes: string[];
 }
 
+/** Page of the help in a list of results. */
+export interface IHelpEntry {
+  kind: 'guide' | 'verb' | 'name';
+  name: string;
+  title: string;
+  summary: string;
+}
+
+/** The same with all of its text. */
+export interface IHelpPage extends IHelpEntry {
+  text: string;
+}
+
 /** Run of a graph of tasks, such as that of a notebook, or a bag of jobs. */
 export interface IListedRun {
   name: string;
@@ -266,7 +279,16 @@ export class Api {
     return this.get('bags');
   }
 
-  /** Copies the example notebooks below the server's folder; answers their paths. */
+  /** Pages that have all words of a search; without words, the guide. */
+  searchHelp(words: string): Promise<{ pages: IHelpEntry[] }> {
+    return this.get('help', { q: words });
+  }
+
+  helpPage(kind: IHelpEntry['kind'], name: string): Promise<IHelpPage> {
+    return this.get(`help/${kind}/${encodeURIComponent(name)}`);
+  }
+
+  /** Copies the example notebooks and the guide below the server's folder; answers their paths. */
   copyExamples(): Promise<{ paths: string[] }> {
     return this.post('examples');
   }

@@ -3,6 +3,7 @@
 import React, { useEffect, useRef } from 'react';
 
 import { Clusters, IView } from './clusters';
+import { Help, IHelpMemory } from './help';
 import { IOfferQuery, Offers } from './offers';
 import { Action, Problem, useSignal } from './components';
 import { Runs } from './runs';
@@ -14,6 +15,7 @@ import { VERSION } from './version';
 export interface IMemory {
   open: Set<string>;
   asked: IOfferQuery;
+  help: IHelpMemory;
 }
 
 export function PanelFrame(props: { tabs: Tabs; view: IView; memory: IMemory }): JSX.Element {
@@ -66,9 +68,11 @@ function TabBar({ tabs }: { tabs: Tabs }): JSX.Element {
           aria-selected={tab === current}
           aria-controls={tab === current ? 'jsky-tabpanel' : undefined}
           tabIndex={tab === current ? 0 : -1}
+          aria-label={tab.sign ? tab.label : undefined}
+          title={tab.sign ? tab.label : undefined}
           onClick={() => tabs.choose(tab.id)}
         >
-          {tab.label}
+          {tab.sign ?? tab.label}
         </button>
       ))}
     </div>
@@ -86,7 +90,8 @@ function TabContent(props: { tab: ITab; view: IView; memory: IMemory }): JSX.Ele
   const ours: Record<string, () => JSX.Element> = {
     clusters: () => <Clusters view={view} open={memory.open} />,
     runs: () => <Runs view={view} />,
-    offers: () => <Offers view={view} asked={memory.asked} />
+    offers: () => <Offers view={view} asked={memory.asked} />,
+    help: () => <Help view={view} asked={memory.help} />
   };
   const needsState = tab.id === 'clusters' || tab.id === 'runs';
   return (
