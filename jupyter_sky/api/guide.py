@@ -6,6 +6,7 @@ import json
 import re
 from functools import cache
 from pathlib import Path
+from textwrap import indent
 
 from ..translation import _
 from .examples import GUIDE, examples_directory
@@ -55,8 +56,7 @@ def _read_page(path: Path) -> HelpPage:
     sources = ["\n".join(first).strip()]
     for cell in cells[1:]:
         source = "".join(cell["source"])
-        is_code = cell["cell_type"] == "code"
-        sources.append(re.sub("^", "    ", source, flags=re.MULTILINE) if is_code else source)
+        sources.append(indent(source, "    ") if cell["cell_type"] == "code" else source)
     text = _LINK.sub(r"\1", "\n\n".join(filter(None, sources))).replace("\\$", "$")
     paragraphs = [part for part in text.split("\n\n") if not part.startswith(_NAVIGATION)]
     summary = " ".join(re.split(r"(?<=[.:])\s", paragraphs[0])[0].split())

@@ -44,7 +44,9 @@ class HelpPage:
     def __str__(self) -> str:
         if self.kind == "name":
             return f"{self.title}\n\n{textwrap.indent(self.text, '    ')}"
-        return f"{self.title}\n{self.text}" if self.kind == "verb" else f"{self.title}\n\n{self.text}"
+        return (
+            f"{self.title}\n{self.text}" if self.kind == "verb" else f"{self.title}\n\n{self.text}"
+        )
 
     __repr__ = __str__
 
