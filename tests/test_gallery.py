@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from pathlib import Path
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
-
 from jupyter_sky import errors
 from jupyter_sky.api.examples import copy_examples, list_examples
 from jupyter_sky.api.guide import list_guide
 from jupyter_sky.api.help import find_page
 from jupyter_sky.cli import main
-from tests.conftest import processes_of, wait_until
 from tests.emulators.hosts import USABLE, SshHost
 from tests.markdown import is_dead, links, read_text
+from tests.notebooks import run_shipped
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 GALLERY, GUIDE = (sorted((FOLDER / name).glob("*.ipynb")) for name in ("gallery", "guide"))
 SCREEN = 1400
 """Characters of text that fill a screen beside the code."""
-ON_PURPOSE = "raises-exception"
-"""Tag of cells that fail."""
 
 
 def each(paths: list[Path]) -> pytest.MarkDecorator:
@@ -109,24 +104,10 @@ def test_notebook_runs_and_ends_its_cluster(
 ) -> None:
     if "spark" in path.stem and not shutil.which("java"):
         pytest.skip("needs Java")
-    data = tmp_path / "data"
-    data.mkdir()
-    if path.stem == "12-your-own-machines":
-        host: SshHost = request.getfixturevalue("host")
+    host = request.getfixturevalue("host") if path.stem == "12-your-own-machines" else None
+    if host:
         request.addfinalizer(host.close)
-        (data / "hosts.toml").write_text(host.toml("lab"))
-    copy = Path(shutil.copy(path, tmp_path))
-    outside = {name: value for name, value in os.environ.items() if name != "JPY_SESSION_NAME"}
-    notebook = nbformat.read(copy, as_version=4)
-    client = NotebookClient(notebook, timeout=180, kernel_name="python3")
-    env = outside | sky_env | {"SKY_DATA_DIR": str(data)}
-    client.execute(env=env, cwd=str(tmp_path))
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert any(cell.outputs for cell in cells)
-    for cell in cells:
-        failed = any(output.output_type == "error" for output in cell.outputs)
-        assert failed == (ON_PURPOSE in cell.metadata.get("tags", [])), cell.source
-    wait_until(lambda: not processes_of(data), "the notebook ends its clusters itself")
+    assert run_shipped(path, tmp_path, sky_env, host) == ""
 
 
 def test_copied_examples_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -155,3 +136,15 @@ def test_folder_of_examples_that_cannot_be_written(
     (tmp_path / "file").write_text("")
     assert main(["examples", str(tmp_path / "file"), "--copy"]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_comparison_names_a_check_in_each_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER.parent / "tests/benchmarks"))
+    import gallery
+
+    assert len(gallery.claims(gallery.README.read_text())) > 10
+    assert gallery.unshown_claims() == []
+    head = f"| | {gallery.TABLE} |\n|---|---|\n"
+    for checks in ("", "[`run.py x`](tests/benchmarks/x.py)", "[`test_x`](tests/test_gallery.py)"):
+        (named,) = gallery.claims(f"{head}| it flies | {checks} |\n").values()
+        assert not named or not all(map(gallery.is_check, named))
