@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+
 from jupyter_sky import errors
 from jupyter_sky.api.examples import copy_examples, list_examples
 from jupyter_sky.api.guide import list_guide

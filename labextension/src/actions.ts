@@ -23,6 +23,8 @@ export interface IMessage {
   text: string;
   hint: string;
   failed: boolean;
+  /** Page of the guide that treats the failure; empty without one. */
+  guide: string;
 }
 
 export class Actions {
@@ -206,8 +208,8 @@ export class Actions {
     void this.app.commands.execute(OPEN_LOG, { run_id: run.run_id });
   }
 
-  say(text: string, hint = '', failed = false): void {
-    const message = text ? { text, hint, failed } : null;
+  say(text: string, hint = '', failed = false, guide = ''): void {
+    const message = text ? { text, hint, failed, guide } : null;
     this.message = message;
     this.changes.emit();
     if (message && !failed) {
@@ -238,8 +240,8 @@ export class Actions {
       await act();
       if (message) this.say(message);
     } catch (error) {
-      const known = error instanceof SkyError;
-      this.say(known ? error.message : String(error), known ? error.hint : '', true);
+      if (error instanceof SkyError) this.say(error.message, error.hint, true, error.guide);
+      else this.say(String(error), '', true);
     } finally {
       this.busy.delete(action);
       this.changes.emit();

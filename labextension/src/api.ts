@@ -182,12 +182,14 @@ export class SkyError extends Error {
   /**
    * @param kind - the class of the error on the server, or one of ours: `offline` (no answer),
    *   `expired` (not let in), `missing` (the server has no jupyter_sky).
+   * @param guide - the page of the guide that treats such errors; empty without one.
    */
   constructor(
     message: string,
     readonly hint: string,
     readonly kind: string,
-    readonly status: number
+    readonly status: number,
+    readonly guide = ''
   ) {
     super(message);
   }
@@ -346,7 +348,8 @@ export class Api {
   private problem(status: number, answer: any): SkyError {
     const _ = this._;
     if (typeof answer?.kind === 'string') {
-      return new SkyError(answer.message ?? answer.kind, answer.hint ?? '', answer.kind, status);
+      const { message, hint, kind, guide } = answer;
+      return new SkyError(message ?? kind, hint ?? '', kind, status, guide ?? '');
     }
     if (status === 401 || status === 403) {
       return new SkyError(

@@ -1,6 +1,6 @@
 /** Tab of help: a search over the guide, verbs and public names, and one page of it. */
 
-import React, { useEffect, useState } from 'react';
+import React, { useEffect, useRef, useState } from 'react';
 
 import { IHelpEntry, IHelpPage, SkyError } from './api';
 import type { IView } from './clusters';
@@ -17,13 +17,29 @@ export function Help({ view, asked }: { view: IView; asked: IHelpMemory }): JSX.
   const { _ } = view;
   const [query, setQuery] = useState(asked.query);
   const [page, setPage] = useState(asked.page);
+  const [clicked, setClicked] = useState(false);
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    // an error has asked for its page
+    setQuery(asked.query);
+    setPage(asked.page);
+  }, [asked]);
   useEffect(() => void Object.assign(asked, { query, page }), [asked, query, page]);
+  const open = (entry: IHelpEntry) => {
+    setClicked(true);
+    setPage(entry);
+  };
+  const back = () => {
+    setPage(null);
+    field.current?.focus();
+  };
   return (
     <>
       <form className="jsky-Panel-form" role="search" onSubmit={event => event.preventDefault()}>
         <label>
           {_('Search guide, verbs and functions')}
           <input
+            ref={field}
             type="search"
             value={query}
             placeholder={_('budget, plan, spot…')}
@@ -35,9 +51,15 @@ export function Help({ view, asked }: { view: IView; asked: IHelpMemory }): JSX.
         </label>
       </form>
       {page ? (
-        <HelpPage key={`${page.kind} ${page.name}`} entry={page} view={view} back={() => setPage(null)} />
+        <HelpPage
+          key={`${page.kind} ${page.name}`}
+          entry={page}
+          view={view}
+          takesFocus={clicked}
+          back={back}
+        />
       ) : (
-        <Results query={query} view={view} open={setPage} />
+        <Results query={query} view={view} open={open} />
       )}
     </>
   );
@@ -122,35 +144,43 @@ function Results(props: {
   );
 }
 
-function HelpPage(props: { entry: IHelpEntry; view: IView; back: () => void }): JSX.Element {
-  const { entry, view, back } = props;
+function HelpPage(props: {
+  entry: IHelpEntry;
+  view: IView;
+  takesFocus: boolean; // the button that opened it is gone
+  back: () => void;
+}): JSX.Element {
+  const { entry, view, takesFocus, back } = props;
   const { actions, poller, _ } = view;
   const { kind, name } = entry;
+  const all = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (takesFocus) all.current?.focus();
+  }, [takesFocus]);
   const [page, problem, again] = useAnswer<IHelpPage>(
     () => poller.api.helpPage(kind, name),
     [kind, name]
   );
+  const title = page?.title ?? entry.title;
   return (
-    <>
-      <p className="jsky-Panel-actions">
+    <div ref={all} tabIndex={-1} role="region" aria-label={title}>
+      <p className="jsky-Panel-actions jsky-Help-actions">
         <Action label={_('Back')} act={back} />
         {kind === 'guide' ? (
           <Action
             label={_('Open the notebook')}
-            about={entry.title}
+            about={title}
             act={() => void actions.openGuide(name)}
           />
         ) : null}
       </p>
       {problem ? <Problem error={problem} retry={again} _={_} /> : null}
       {page && !problem ? (
-        <article aria-label={entry.name}>
-          <h3 className="jsky-Help-title">{page.title}</h3>
-          <pre className="jsky-Help-text" tabIndex={0}>
-            {page.text}
-          </pre>
-        </article>
+        <>
+          <h3 className="jsky-Help-title">{title}</h3>
+          <pre className="jsky-Help-text">{page.text}</pre>
+        </>
       ) : null}
-    </>
+    </div>
   );
 }

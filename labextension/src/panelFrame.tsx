@@ -1,6 +1,6 @@
 /** Frame of the panel: tabs, result of the last action, and the open tab. */
 
-import React, { useEffect, useRef } from 'react';
+import React, { useEffect, useReducer, useRef } from 'react';
 
 import { Clusters, IView } from './clusters';
 import { Help, IHelpMemory } from './help';
@@ -23,7 +23,13 @@ export function PanelFrame(props: { tabs: Tabs; view: IView; memory: IMemory }):
   const { actions, _ } = view;
   useSignal(tabs.changed);
   useSignal(actions.changed);
+  const [, redraw] = useReducer((n: number) => n + 1, 0);
   const current = tabs.current;
+  const readGuide = (name: string) => {
+    memory.help = { query: '', page: { kind: 'guide', name, title: name, summary: '' } };
+    tabs.choose('help');
+    redraw();
+  };
   return (
     <>
       <TabBar tabs={tabs} />
@@ -31,6 +37,9 @@ export function PanelFrame(props: { tabs: Tabs; view: IView; memory: IMemory }):
         {actions.message ? (
           <>
             <b>{actions.message.text}</b> {actions.message.hint}
+            {actions.message.guide ? (
+              <Action label={_('Guide')} act={() => readGuide(actions.message!.guide)} />
+            ) : null}
             <Action label={_('Dismiss')} act={() => actions.say('')} />
           </>
         ) : null}

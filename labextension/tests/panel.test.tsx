@@ -264,7 +264,7 @@ describe('help', () => {
     const { asked, actions, tabs } = panel(state());
     tabs.choose('help');
     const field = await screen.findByLabelText('Search guide, verbs and functions');
-    fireEvent.change(field, { target: { value: ' budget  day' } });
+    fireEvent.change(field, { target: { value: ' budget day ' } });
     await vi.waitFor(() => expect(asked[asked.length - 1].url).toMatch(/help\?q=budget\+\+day$/));
     fireEvent.click(await screen.findByRole('button', { name: /Money/ }));
     await screen.findByText('Every cell shows its cost.');
@@ -278,6 +278,19 @@ describe('help', () => {
     await screen.findByText('train');
     tabs.choose('help'); // it is where it was left
     await screen.findByText('sky.plan(what)');
+  });
+
+  it('is where an error leads', async () => {
+    const { actions, tabs } = panel(state());
+    Object.assign(actions, { message: { text: 'Too dear.', hint: '', failed: true, guide: '07-money' } });
+    actions.changed.emit();
+    fireEvent.click(await screen.findByRole('button', { name: 'Guide' }));
+    await screen.findByText('Every cell shows its cost.');
+    expect(tabs.current?.id).toBe('help');
+    fireEvent.click(button('Back'));
+    expect(document.activeElement).toBe(screen.getByLabelText(/Search/));
+    fireEvent.click(button('Guide')); // also while the tab is open
+    await screen.findByText('Every cell shows its cost.');
   });
 
   it('says when nothing was found, and why nothing is shown', async () => {
