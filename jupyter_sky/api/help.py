@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from ..errors import SkyUsageError, suggest
-from ..magics.declaration import NOTEBOOK
+from ..magics.verbs import NOTEBOOK, VERBS, describe_verb_page, find_page
 from ..tables import Table
 from ..translation import _
-from .guide import find_guide, list_guide
+from .guide import list_guide
 from .reference import HelpPage, describe_name, is_public, list_names, strip_package
 
 _KINDS = ("guide", "verb", "name")
@@ -46,66 +45,10 @@ def help(name: str = "") -> HelpPage | Table:
     return describe_name(name) if is_public(name) else find_page([name])
 
 
-def find_page(words: list[str], command: str = NOTEBOOK) -> HelpPage:
-    """Return the page of a verb, a public name or a page of the guide, in this order.
-
-    Parameters
-    ----------
-    words
-        One word, or the two of a command such as ``catalog refresh``.
-    command
-        What a verb follows in the text: ``%sky`` or ``jupyter sky``.
-
-    Raises
-    ------
-    SkyUsageError
-        Nothing has that name.
-    """
-    from ..magics.verbs import find_verb, list_verbs
-
-    verbs = {each.name for each in list_verbs(command)}
-    first = words[0]
-    if first in verbs:
-        found, extra = find_verb(words, command)
-        if extra:
-            text = _("{command} help {verbs}: {extra!r} is not understood").format(
-                command=command, verbs=" ".join(words), extra=extra[0]
-            )
-            raise SkyUsageError(
-                text, hint=_("{command} help {name}").format(command=command, name=found.name)
-            )
-        return _verb_page(found.name, command)
-    if len(words) == 1:
-        if is_public(first):
-            return describe_name(first)
-        if page := find_guide(first):
-            return page
-    known = [*(each for each in verbs if " " not in each), *list_names()]
-    raise SkyUsageError(
-        _("{command} help {words}: there is no such verb, name or page").format(
-            command=command, words=" ".join(words)
-        ),
-        hint=suggest(first, [*known, *(page.name.partition("-")[2] for page in list_guide())]),
-    )
-
-
-def _verb_page(name: str, command: str) -> HelpPage:
-    """Return the help of a verb, with a pointer to the Python name that is spelled like it."""
-    from ..magics.verbs import VERBS, describe_verb
-
-    title, __, text = describe_verb(VERBS[name], command).partition("\n")
-    if name in list_names():
-        pointer = _("In Python: sky.{name}(), see {command} help sky.{name}")
-        text += "\n\n" + pointer.format(name=name, command=command)
-    return HelpPage("verb", name, title, _(VERBS[name].help), text)
-
-
 @cache
 def list_pages() -> tuple[HelpPage, ...]:
     """Return all pages: those of the guide, the verbs, the public names."""
-    from ..magics.verbs import VERBS
-
-    verbs = [_verb_page(name, each.only or NOTEBOOK) for name, each in sorted(VERBS.items())]
+    verbs = [describe_verb_page(each, each.only or NOTEBOOK) for __, each in sorted(VERBS.items())]
     return *list_guide(), *verbs, *(describe_name(name) for name in list_names())
 
 

@@ -109,7 +109,7 @@ def describe_name(name: str) -> HelpPage:
     >>> describe_name("sky.extend").title.partition("(")[0]
     'sky.extend'
     """
-    from ..magics.verbs import NOTEBOOK, VERBS
+    from ..magics.declaration import NOTEBOOK, VERBS
 
     path = strip_package(name)
     found = _find(path)
