@@ -166,7 +166,8 @@ def _public_attributes(owner: Any) -> list[str]:
 
 def _members(owner: Any) -> list[str]:
     """Return lines with the methods and properties of a class, or the functions of a module."""
-    names = _public_attributes(owner)
+    is_error = inspect.isclass(owner) and issubclass(owner, BaseException)
+    names = [] if is_error else _public_attributes(owner)
     if len(names) > _MOST_LINES:
         return textwrap.wrap(", ".join(names), _WIDTH)
     rows = []
