@@ -45,7 +45,8 @@ def execute(
 def run_shipped(path: Path, folder: Path, env: Mapping[str, str], host: SshHost | None) -> str:
     """Run a notebook that ships in an empty folder; return what is wrong, or nothing.
 
-    Cells that are tagged so must fail, no other may, and no cluster may be left.
+    Cells that are tagged so must raise an error that the text above them names, no other may, and
+    no cluster may be left.
 
     Parameters
     ----------
@@ -60,13 +61,17 @@ def run_shipped(path: Path, folder: Path, env: Mapping[str, str], host: SshHost 
     client = NotebookClient(notebook, timeout=180, kernel_name="python3", allow_errors=True)
     outside = {name: value for name, value in os.environ.items() if name != "JPY_SESSION_NAME"}
     client.execute(env=outside | dict(env) | {"SKY_DATA_DIR": str(data)}, cwd=str(folder))
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    for cell in cells:
-        errors = [each.evalue for each in cell.outputs if each.output_type == "error"]
-        if bool(errors) != (ON_PURPOSE in cell.metadata.get("tags", [])):
+    text = ""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            text = cell.source
+            continue
+        raised = [f"`{each.ename}`" for each in cell.outputs if each.output_type == "error"]
+        is_announced = bool(raised) and raised[0] in text
+        if is_announced != (ON_PURPOSE in cell.metadata.get("tags", [])):
             clean(data)
-            return f"{errors[0] if errors else 'no error'} in\n{cell.source}"
-    if not any(cell.outputs for cell in cells):
+            return f"{raised[0] if raised else 'no error'} in\n{cell.source}"
+    if not any(cell.get("outputs") for cell in notebook.cells):
         return "it shows nothing"
     wait_until(lambda: not processes_of(data), f"{path.stem} ends its clusters itself")
     return ""

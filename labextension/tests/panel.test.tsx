@@ -265,7 +265,7 @@ describe('help', () => {
     tabs.choose('help');
     const field = await screen.findByLabelText('Search guide, verbs and functions');
     fireEvent.change(field, { target: { value: ' budget day ' } });
-    await vi.waitFor(() => expect(asked[asked.length - 1].url).toMatch(/help\?q=budget\+\+day$/));
+    await vi.waitFor(() => expect(asked[asked.length - 1].url).toMatch(/help\?q=budget\+day\b/));
     fireEvent.click(await screen.findByRole('button', { name: /Money/ }));
     await screen.findByText('Every cell shows its cost.');
     fireEvent.click(button('Open the notebook: Money'));
