@@ -11,6 +11,7 @@ from .guide import list_guide
 from .reference import HelpPage, describe_name, is_public, list_names, strip_package
 
 _KINDS = ("guide", "verb", "name")
+_NOWHERE = 6
 MOST_RESULTS = 30
 
 
@@ -75,17 +76,15 @@ def search_help(query: str) -> list[HelpPage]:
     words = query.lower().split()
     if not words:
         return list(list_guide())
-    ranked = [
-        (max(ranks), _KINDS.index(page.kind), page.name, page)
-        for page in list_pages()
-        if None not in (ranks := [_rank(word, page) for word in words])
-    ]
-    return [page for *__, page in sorted(ranked, key=lambda each: each[:3])[:MOST_RESULTS]]
+    ranks = {page: max(_rank(word, page) for word in words) for page in list_pages()}
+    found = [page for page, rank in ranks.items() if rank < _NOWHERE]
+    found.sort(key=lambda page: (ranks[page], _KINDS.index(page.kind), page.name))
+    return found[:MOST_RESULTS]
 
 
-def _rank(word: str, page: HelpPage) -> int | None:
-    """Return how far a word is from the name of a page: 0 is the name; None, not there."""
+def _rank(word: str, page: HelpPage) -> int:
+    """Return how far a word is from the name of a page: 0 is the name, `_NOWHERE` not there."""
     name = strip_package(page.name).lower()
     places = (name == word, name.startswith(word), word in name, word in page.title.lower())
     every = (*places, word in page.summary.lower(), word in page.text.lower())
-    return next((rank for rank, is_there in enumerate(every) if is_there), None)
+    return next((rank for rank, is_there in enumerate(every) if is_there), _NOWHERE)
