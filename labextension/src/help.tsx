@@ -178,9 +178,39 @@ function HelpPage(props: {
       {page && !problem ? (
         <>
           <h3 className="jsky-Help-title">{title}</h3>
-          <pre className="jsky-Help-text">{page.text}</pre>
+          {kind === 'guide' ? (
+            <GuideText text={page.text} />
+          ) : (
+            <pre className="jsky-Help-text">{page.text}</pre>
+          )}
         </>
       ) : null}
+    </div>
+  );
+}
+
+/** Text of a page of the guide: paragraphs, and code that is indented or between fences. */
+function GuideText({ text }: { text: string }): JSX.Element {
+  const blocks: { code: boolean; text: string }[] = [];
+  for (const part of text.split('\n\n')) {
+    const code = /^( {4}|```)/.test(part);
+    const last = blocks[blocks.length - 1];
+    if (code && last?.code) last.text += `\n\n${part}`;
+    else blocks.push({ code, text: part });
+  }
+  return (
+    <div className="jsky-Help-guide">
+      {blocks.map((block, at) =>
+        block.code ? (
+          <pre key={at} className="jsky-Panel-code" tabIndex={0}>
+            {block.text.replace(/^ {4}|^```.*\n?/gm, '')}
+          </pre>
+        ) : (
+          <p key={at}>
+            {block.text.split('`').map((piece, n) => (n % 2 ? <code key={n}>{piece}</code> : piece))}
+          </p>
+        )
+      )}
     </div>
   );
 }

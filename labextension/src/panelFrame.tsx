@@ -71,7 +71,7 @@ function TabBar({ tabs }: { tabs: Tabs }): JSX.Element {
         <button
           key={tab.id}
           id={`jsky-tab-${tab.id}`}
-          className="jsky-Panel-tab"
+          className={`jsky-Panel-tab${tab.sign ? ' jsky-mod-sign' : ''}`}
           type="button"
           role="tab"
           aria-selected={tab === current}

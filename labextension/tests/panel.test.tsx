@@ -38,7 +38,7 @@ const MONEY = { kind: 'guide', name: '07-money', title: 'Money', summary: 'Price
 const PLAN = { kind: 'name', name: 'sky.plan', title: 'sky.plan(what)', summary: 'Choose offers.' };
 const HELP: Record<string, unknown> = {
   help: { pages: [MONEY, PLAN] },
-  'help/guide/07-money': { ...MONEY, text: 'Every cell shows its cost.' },
+  'help/guide/07-money': { ...MONEY, text: 'Every cell shows its cost.\n\n    a = 1\n\n    %sky cost\n\nSee `%sky cost`.' },
   'help/name/sky.plan': { ...PLAN, text: 'Parameters\n----------' }
 };
 
@@ -268,6 +268,8 @@ describe('help', () => {
     await vi.waitFor(() => expect(asked[asked.length - 1].url).toMatch(/help\?q=budget\+day\b/));
     fireEvent.click(await screen.findByRole('button', { name: /Money/ }));
     await screen.findByText('Every cell shows its cost.');
+    expect(document.querySelector('pre')!.textContent).toBe('a = 1\n\n%sky cost');
+    expect(document.querySelector('p > code')!.textContent).toBe('%sky cost');
     fireEvent.click(button('Open the notebook: Money'));
     expect(actions.openGuide).toHaveBeenCalledWith('07-money');
     fireEvent.click(button('Back'));

@@ -371,8 +371,7 @@ def test_help_is_searched_and_opens_the_guide(notebook):
     type_into(page, panel.get_by_label("Search guide, verbs and functions"), "budget day")
     found = panel.get_by_role("list", name="Guide").get_by_role("button")
     found.filter(has_text="Money").click()
-    text = panel.locator(".jsky-Help-text")
-    text.get_by_text("A budget holds for all notebooks together").wait_for()
+    panel.get_by_text("A budget holds for all notebooks together").wait_for()
     assert axe(page, ".jsky-Panel") == []
     page.screenshot(path=ARTIFACTS / "panel-help.png")
     page.keyboard.press("Tab")
@@ -380,7 +379,7 @@ def test_help_is_searched_and_opens_the_guide(notebook):
     page.keyboard.press("Enter")
     panel.get_by_label("Search guide, verbs and functions").fill("sky.sweep")
     panel.get_by_role("list", name="In Python").get_by_role("button").first.click()
-    text.get_by_text("combinations of parameters").first.wait_for()
+    panel.locator(".jsky-Help-text").get_by_text("combinations of parameters").wait_for()
     panel.get_by_role("button", name="Back").click()
     panel.get_by_label("Search guide, verbs and functions").fill("")
     panel.get_by_role("button", name=re.compile("^When things fail")).click()
