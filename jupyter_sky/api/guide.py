@@ -17,11 +17,6 @@ _NAVIGATION = "Previous: ", "Next: "
 """Beginnings of paragraphs that lead to other pages."""
 
 
-def guide_path(name: str) -> Path:
-    """Return the notebook of a page of the guide."""
-    return examples_directory(GUIDE) / f"{name}.ipynb"
-
-
 @cache
 def list_guide() -> tuple[HelpPage, ...]:
     """Return the pages of the guide, in their order.

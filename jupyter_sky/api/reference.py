@@ -42,11 +42,10 @@ class HelpPage:
     text: str
 
     def __str__(self) -> str:
-        if self.kind == "name":
-            return f"{self.title}\n\n{textwrap.indent(self.text, '    ')}"
-        return (
-            f"{self.title}\n{self.text}" if self.kind == "verb" else f"{self.title}\n\n{self.text}"
-        )
+        if self.kind == "verb":
+            return f"{self.title}\n{self.text}"
+        text = textwrap.indent(self.text, "    ") if self.kind == "name" else self.text
+        return f"{self.title}\n\n{text}"
 
     __repr__ = __str__
 
