@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import textwrap
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -65,13 +66,16 @@ def list_names() -> list[str]:
     >>> "plan" in list_names(), "SkyNoOffer" in list_names()
     (True, True)
     """
-    import jupyter_sky
-
     from .. import errors
 
     families = [name for name in vars(errors) if name.startswith("Sky")]
-    public = {*jupyter_sky.__all__, *jupyter_sky._NAMES, *families} - _NOT_REFERENCE
+    public = {*_package().__all__, *_package()._NAMES, *families} - _NOT_REFERENCE
     return sorted(public, key=lambda name: (name.lower(), name))
+
+
+def _package() -> Any:
+    """Return the package; its own lazy imports lead here, so that it is not imported."""
+    return sys.modules[__name__.partition(".")[0]]
 
 
 def is_public(name: str) -> bool:
@@ -125,10 +129,8 @@ def describe_name(name: str) -> HelpPage:
 
 
 def _find(path: str) -> Any:
-    import jupyter_sky
-
     first, *rest = path.split(".")
-    found, known, before = jupyter_sky, list_names(), "sky"
+    found, known, before = _package(), list_names(), "sky"
     for part in (first, *rest):
         if part not in known:
             raise SkyUsageError(
