@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .api.doctor import doctor
     from .api.examples import examples
     from .api.failures import failures
+    from .api.help import help
     from .api.jobs import bag, sweep
     from .api.measurements import measurements
     from .api.pipelines import pipeline, read_dag, resume, write_dag
@@ -85,6 +86,7 @@ _VERBS = {
     **dict.fromkeys("cost meter".split(), "api.costs"),
     "doctor": "api.doctor",
     "failures": "api.failures",
+    "help": "api.help",
     "measurements": "api.measurements",
     **dict.fromkeys("get put vars".split(), "api.variables"),
     **dict.fromkeys("form offers plan search".split(), "api.planning"),
@@ -213,6 +215,7 @@ __all__ = [
     "gather",
     "get",
     "handle",
+    "help",
     "instance_info",
     "is_head",
     "leaving",

@@ -39,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             text if text.startswith("jupyter sky") else _("jupyter sky: {text}").format(text=text),
             file=sys.stderr,
         )
+        if pointer := error.guide_pointer("jupyter sky"):
+            print(pointer, file=sys.stderr)
         return next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1)
     except BrokenPipeError:  # whoever reads has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

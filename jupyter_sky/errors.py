@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .translation import _
+
 _RED, _PLAIN = "\x1b[31m", "\x1b[0m"
+_FAILURES, _OWN_CLOUD = "08-when-things-fail", "09-your-own-cloud"
 
 
 class SkyError(Exception):
@@ -28,6 +31,8 @@ class SkyError(Exception):
     see %sky status
     """
 
+    guide_page: str = ""
+    """Page of the guide that treats such errors, in `notebooks/guide`; empty without one."""
     machines_came_up: bool = False
     """Whether a launch that failed had machines, which cost something although they are gone."""
 
@@ -42,7 +47,25 @@ class SkyError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Lines that IPython shows in place of a traceback."""
         first, *more = str(self).splitlines() or [""]
-        return [f"{_RED}{type(self).__name__}{_PLAIN}: {first}", *more]
+        pointer = self.guide_pointer()
+        lines = [*more, pointer] if pointer else more
+        return [f"{_RED}{type(self).__name__}{_PLAIN}: {first}", *lines]
+
+    def guide_pointer(self, command: str = "%sky") -> str:
+        """Return the command that shows the page of the guide; empty without a page.
+
+        Parameters
+        ----------
+        command
+            The one that the reader uses: ``%sky`` or ``jupyter sky``.
+
+        Examples
+        --------
+        >>> SkyBudget("used up").guide_pointer("jupyter sky")
+        'guide: jupyter sky help 07-money'
+        """
+        page = self.guide_page
+        return _("guide: {command} help {page}").format(command=command, page=page) if page else ""
 
 
 class SkyUsageError(SkyError, ValueError):
@@ -52,9 +75,13 @@ class SkyUsageError(SkyError, ValueError):
 class SkyNoOffer(SkyError):
     """Nothing on sale can meet the request."""
 
+    guide_page = _FAILURES
+
 
 class SkyNoPlan(SkyNoOffer):
     """No plan keeps all of what was asked, though each task could run by itself."""
+
+    guide_page = "07-money"
 
 
 class SkyNoCapacity(SkyError):
@@ -66,6 +93,8 @@ class SkyNoCapacity(SkyError):
         Reason of the refusal, and what it holds for: see `jupyter_sky.provider.values.CloudError`.
     """
 
+    guide_page = _FAILURES
+
     cause: str = "capacity"
     scope: str = "zone"
 
@@ -73,13 +102,19 @@ class SkyNoCapacity(SkyError):
 class SkyPermission(SkyError):
     """A cloud does not let us do what is needed: credentials, roles, regions not enabled."""
 
+    guide_page = _OWN_CLOUD
+
 
 class SkyBudget(SkyError):
     """The work would cost, or has cost, more than was allowed."""
 
+    guide_page = "07-money"
+
 
 class SkyTimeout(SkyError, TimeoutError):
     """The time allowed has passed."""
+
+    guide_page = _FAILURES
 
 
 class SkyCancelled(SkyError):
@@ -88,6 +123,8 @@ class SkyCancelled(SkyError):
 
 class SkyEngineLost(SkyError):
     """An engine died while it ran the cell."""
+
+    guide_page = _FAILURES
 
 
 class SkyNodeLost(SkyEngineLost):
@@ -136,6 +173,8 @@ class SkyClusterLost(SkyError):
         Whether it was ended on purpose: by its user, its idle limit or the budget.
     """
 
+    guide_page = _FAILURES
+
     is_intended = False
 
 
@@ -150,13 +189,19 @@ class SkyPreempted(SkyClusterLost):
 class SkyUnreachable(SkyError):
     """A machine does not answer, or not as the one that it should be."""
 
+    guide_page = _OWN_CLOUD
+
 
 class SkyBootstrapError(SkyError):
     """A machine answers and cannot be made ready for engines."""
 
+    guide_page = _OWN_CLOUD
+
 
 class SkyTransferError(SkyError):
     """A value cannot travel between the notebook and an engine."""
+
+    guide_page = "03-moving-data"
 
 
 class SkyVersionError(SkyError):
@@ -166,6 +211,8 @@ class SkyVersionError(SkyError):
 class SkyStoreError(SkyError):
     """The file that holds the ledger and the journal cannot be used."""
 
+    guide_page = "10-inside"
+
 
 class SkyRunTaken(SkyError):
     """Another controller carries a run out."""
@@ -174,9 +221,13 @@ class SkyRunTaken(SkyError):
 class SkyBagFailed(SkyError):
     """Jobs of a bag have failed."""
 
+    guide_page = "06-jobs"
+
 
 class SkyNameTaken(SkyStoreError):
     """A cluster of the same name is up, or being launched."""
+
+    guide_page = ""
 
 
 class SkyCheckpointError(SkyError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,12 @@ import nbformat
 import pandas as pd
 from bs4 import BeautifulSoup
 from nbclient import NotebookClient
+
+from tests.conftest import clean, processes_of, wait_until
+from tests.emulators.hosts import SshHost
+
+ON_PURPOSE = "raises-exception"
+"""Tag of cells that fail, as Jupyter has it."""
 
 
 def read(path: Path) -> Any:
@@ -33,6 +40,41 @@ def execute(
     found = {keys[word]: cell for word in keys for cell in code if word in cell.source}
     assert len(found) == len(code) == len(keys)
     return found
+
+
+def run_shipped(path: Path, folder: Path, env: Mapping[str, str], host: SshHost | None) -> str:
+    """Run a notebook that ships in an empty folder; return what is wrong, or nothing.
+
+    Cells that are tagged so must raise an error that the text above them names, no other may, and
+    no cluster may be left.
+
+    Parameters
+    ----------
+    host
+        Machine of the user's own, which the notebook finds in its `hosts.toml`.
+    """
+    data = folder / "data"
+    data.mkdir()
+    if host:
+        (data / "hosts.toml").write_text(host.toml("lab"))
+    notebook = read(Path(shutil.copy(path, folder)))
+    client = NotebookClient(notebook, timeout=180, kernel_name="python3", allow_errors=True)
+    outside = {name: value for name, value in os.environ.items() if name != "JPY_SESSION_NAME"}
+    client.execute(env=outside | dict(env) | {"SKY_DATA_DIR": str(data)}, cwd=str(folder))
+    text = ""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            text = cell.source
+            continue
+        raised = [f"`{each.ename}`" for each in cell.outputs if each.output_type == "error"]
+        is_announced = bool(raised) and raised[0] in text
+        if is_announced != (ON_PURPOSE in cell.metadata.get("tags", [])):
+            clean(data)
+            return f"{raised[0] if raised else 'no error'} in\n{cell.source}"
+    if not any(cell.get("outputs") for cell in notebook.cells):
+        return "it shows nothing"
+    wait_until(lambda: not processes_of(data), f"{path.stem} ends its clusters itself")
+    return ""
 
 
 def printed(cell: Any) -> str:

@@ -22,6 +22,7 @@ PROGRAM = Path(__file__).parent / "benchmarks" / "run.py"
         "cells",
         "fidelity",
         "functions",
+        "gallery",
         "house",
         "jobs",
         "lab",

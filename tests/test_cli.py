@@ -173,6 +173,16 @@ def test_invalid_commands_print_one_message(
     assert answer.out == ""
 
 
+def test_errors_name_their_page_of_the_guide(
+    own_data: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--cpus", "4", "--memory", "100000"]) == 3
+    pointer = capsys.readouterr().err.splitlines()[-1]
+    assert pointer == "guide: jupyter sky help 08-when-things-fail"
+    assert main(pointer.removeprefix("guide: jupyter sky ").split()) == 0
+    assert capsys.readouterr().out.startswith("When things fail\n")
+
+
 def test_offers_and_the_user_offers_file(sky) -> None:
     answer = sky("offers", "A100:8", "--spot", "--region", "eu")
     assert answer.returncode == 0 and answer.stderr == ""

@@ -24,10 +24,9 @@ def test_message_and_hint_on_lines_of_their_own():
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)
 def test_every_error_renders_its_own_name_and_survives_copies(kind):
     error = kind("what happened", hint="what to do")
-    assert error._render_traceback_() == [
-        f"\x1b[31m{kind.__name__}\x1b[0m: what happened",
-        "what to do",
-    ]
+    name, hint, *pointer = error._render_traceback_()
+    assert (name, hint) == (f"\x1b[31m{kind.__name__}\x1b[0m: what happened", "what to do")
+    assert pointer == [f"guide: %sky help {kind.guide_page}"] * bool(kind.guide_page)
     for twin in (copy.copy(error), pickle.loads(pickle.dumps(error))):
         assert type(twin) is kind
         assert (twin.message, twin.hint) == ("what happened", "what to do")

@@ -1,50 +1,93 @@
-"""Example notebooks of `notebooks/gallery`: each is short and runs; the verb that copies them."""
+"""Notebooks of the gallery and the guide: each is short and runs; the verb that copies them."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from pathlib import Path
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
+from jupyter_sky import errors
 from jupyter_sky.api.examples import copy_examples, list_examples
+from jupyter_sky.api.guide import list_guide
 from jupyter_sky.cli import main
-from tests.conftest import processes_of, wait_until
+from jupyter_sky.magics.verbs import find_page
 from tests.emulators.hosts import USABLE, SshHost
+from tests.markdown import is_dead, links, read_text
+from tests.notebooks import run_shipped
 
-GALLERY = Path(__file__).parents[1] / "notebooks/gallery"
-NOTEBOOKS = sorted(GALLERY.glob("*.ipynb"))
+FOLDER = Path(__file__).parents[1] / "notebooks"
+GALLERY, GUIDE = (sorted((FOLDER / name).glob("*.ipynb")) for name in ("gallery", "guide"))
 SCREEN = 1400
 """Characters of text that fill a screen beside the code."""
-every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-@every_notebook
-def test_notebook_is_short_and_begins_with_a_picture(path: Path) -> None:
+def each(paths: list[Path]) -> pytest.MarkDecorator:
+    """Run a test with each of some notebooks."""
+    return pytest.mark.parametrize(
+        "path", paths, ids=lambda path: f"{path.parent.name}-{path.stem}"
+    )
+
+
+def texts(path: Path) -> list[str]:
+    """Return the texts between the cells of a notebook."""
     cells = nbformat.read(path, as_version=4).cells
-    texts = [cell.source for cell in cells if cell.cell_type == "markdown"]
-    assert sum(map(len, texts)) < SCREEN and len(cells) < 14
-    (picture,) = re.findall(r"!\[[^\]]{10,}\]\((pictures/[^)]+)\)", texts[0])
-    assert (GALLERY / picture).is_file()
+    return [cell.source for cell in cells if cell.cell_type == "markdown"]
 
 
-@every_notebook
+@each(GALLERY)
+def test_notebook_is_short_and_begins_with_a_picture(path: Path) -> None:
+    assert sum(map(len, texts(path))) < SCREEN
+    assert len(nbformat.read(path, as_version=4).cells) < 14
+    (picture,) = re.findall(r"!\[[^\]]{10,}\]\((pictures/[^)]+)\)", texts(path)[0])
+    assert (path.parent / picture).is_file()
+
+
+@each(GUIDE)
+def test_page_of_guide_is_short_and_leads_to_the_next(path: Path) -> None:
+    assert sum(map(len, texts(path))) < 2 * SCREEN
+    assert len(nbformat.read(path, as_version=4).cells) < 24
+    at = GUIDE.index(path)
+    around = GUIDE[max(at - 1, 0) : at] + GUIDE[at + 1 : at + 2]
+    linked = re.findall(r"(?:Previous|Next): \[[^\]]+\]\(([^)]+)\)", texts(path)[-1])
+    assert linked == [page.name for page in around]
+    assert "README.md" in texts(path)[-1]
+
+
+def test_guide_has_its_pages_in_order() -> None:
+    assert [int(path.stem[:2]) for path in GUIDE] == list(range(1, 11))
+    assert [page.name for page in list_guide()] == [path.stem for path in GUIDE]
+    assert all(page.summary.endswith((".", ":")) for page in list_guide())
+
+
+@each(GALLERY + GUIDE)
 def test_links_of_notebook_resolve(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    for link in re.findall(r"\]\(([^)\s\"]+)\)", text):
-        if not link.startswith("http"):
-            assert (GALLERY / link).exists(), link
+    assert [link for link in links(path) if is_dead(path, link)] == []
 
 
-@every_notebook
+@each(GALLERY + GUIDE)
 def test_notebook_is_kept_without_outputs(path: Path) -> None:
     for cell in json.loads(path.read_text())["cells"]:
         assert not cell.get("outputs") and cell.get("execution_count") is None
+
+
+POINTING = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.SkyError) and vars(kind).get("guide_page")
+]
+
+
+@pytest.mark.parametrize("kind", POINTING, ids=lambda kind: kind.__name__)
+def test_page_that_an_error_names_treats_it(kind: type[errors.SkyError]) -> None:
+    (page,) = [path for path in GUIDE if path.stem == kind.guide_page]
+    assert f"`{kind.__name__}`" in "\n".join(texts(page))
+    pointer = f"guide: %sky help {page.stem}"
+    assert kind("no")._render_traceback_()[-1] == pointer
+    assert find_page([page.stem]).title in page.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -56,39 +99,36 @@ def host() -> SshHost:
 
 
 @pytest.mark.slow
-@every_notebook
+@each(GALLERY + GUIDE)
 def test_notebook_runs_and_ends_its_cluster(
     path: Path, tmp_path: Path, sky_env: dict[str, str], request: pytest.FixtureRequest
 ) -> None:
     if "spark" in path.stem and not shutil.which("java"):
         pytest.skip("needs Java")
-    data = tmp_path / "data"
-    data.mkdir()
-    if path.stem.startswith("12"):
-        host: SshHost = request.getfixturevalue("host")
+    host = request.getfixturevalue("host") if path.stem == "12-your-own-machines" else None
+    if host:
         request.addfinalizer(host.close)
-        (data / "hosts.toml").write_text(host.toml("lab"))
-    copy = Path(shutil.copy(path, tmp_path))
-    outside = {name: value for name, value in os.environ.items() if name != "JPY_SESSION_NAME"}
-    notebook = nbformat.read(copy, as_version=4)
-    client = NotebookClient(notebook, timeout=180, kernel_name="python3")
-    env = outside | sky_env | {"SKY_DATA_DIR": str(data)}
-    client.execute(env=env, cwd=str(tmp_path))
-    shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert shown and not any(output.output_type == "error" for output in shown)
-    wait_until(lambda: not processes_of(data), "the notebook ends its clusters itself")
+    assert run_shipped(path, tmp_path, sky_env, host) == ""
 
 
 def test_copied_examples_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     folder = tmp_path / "examples"
     assert main(["examples", str(folder), "--copy"]) == 0
-    assert "A first cell" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "A first cell" in printed and "When things fail" in printed
     first = list_examples(folder)[0].path
     first.write_text(first.read_text().replace("A first cell", "My cell"))
     copied = copy_examples(folder)
-    assert [each.path.name for each in copied] == [path.name for path in NOTEBOOKS]
+    assert [each.path.name for each in copied] == [path.name for path in GALLERY + GUIDE]
     assert copied[0].title == "My cell"
-    assert len(list((folder / "pictures").iterdir())) == len(NOTEBOOKS)
+    assert len(list((folder / "pictures").iterdir())) == len(GALLERY)
+
+
+def test_links_of_copies_resolve(tmp_path: Path) -> None:
+    for copied in copy_examples(tmp_path):
+        assert [link for link in links(copied.path) if is_dead(copied.path, link)] == []
+        outside = re.findall(r"/blob/main/([^)#\s]+)", read_text(copied.path))
+        assert [path for path in outside if not (FOLDER.parent / path).exists()] == []
 
 
 def test_folder_of_examples_that_cannot_be_written(
@@ -97,3 +137,15 @@ def test_folder_of_examples_that_cannot_be_written(
     (tmp_path / "file").write_text("")
     assert main(["examples", str(tmp_path / "file"), "--copy"]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_comparison_names_a_check_in_each_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER.parent / "tests/benchmarks"))
+    import gallery
+
+    assert len(gallery.claims(gallery.README.read_text())) > 10
+    assert gallery.unshown_claims() == []
+    head = f"| | {gallery.TABLE} |\n|---|---|\n"
+    for checks in ("", "[`run.py x`](tests/benchmarks/x.py)", "[`test_x`](tests/test_gallery.py)"):
+        (named,) = gallery.claims(f"{head}| it flies | {checks} |\n").values()
+        assert not named or not all(map(gallery.is_check, named))

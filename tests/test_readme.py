@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.optimizer.plan import Plan
+from tests.markdown import is_dead, links
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -22,7 +23,6 @@ PAGES = [
         if "node_modules" not in page.parts  # of installed packages
     ),
 ]
-_LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
 
 
 def _examples(page: Path, word: str) -> list[str]:
@@ -31,21 +31,9 @@ def _examples(page: Path, word: str) -> list[str]:
     return [block for block in blocks if word in block]
 
 
-def _anchors(page: Path) -> set[str]:
-    """Return the anchors that GitHub gives the headings of a page."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", each.lower()).strip().replace(" ", "-") for each in headings}
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_resolve(page: Path) -> None:
-    for link in map("".join, _LINK.findall(page.read_text(encoding="utf-8"))):
-        if link.startswith("http"):
-            continue
-        path, _, anchor = link.partition("#")
-        target = page.parent / path if path else page
-        assert target.exists(), link
-        assert not anchor or anchor in _anchors(target), link
+    assert [link for link in links(page) if is_dead(page, link)] == []
 
 
 def test_architecture_names_existing_files() -> None:

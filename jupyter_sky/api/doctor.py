@@ -165,7 +165,7 @@ def examine_panel() -> Iterator[Finding]:
 
     if find_spec("jupyterlab") is None:
         return
-    from ..server import missing_panel_reason
+    from ..config.paths import missing_panel_reason
 
     if reason := missing_panel_reason():
         fix = _("install Node.js 20, then pip install jupyter_sky")

@@ -13,6 +13,9 @@ from pathlib import Path
 from ..errors import SkyUsageError
 from ..translation import _
 
+LABEXTENSION = "jupyter-sky"
+"""Folder of the panel below JupyterLab's extensions."""
+
 _read_setting: Callable[[str], str] | None = None
 
 
@@ -100,3 +103,17 @@ def _path_setting(name: str) -> str:
     if name == "data_dir":
         check_private(path, f"SKY_{name.upper()}")
     return path
+
+
+def missing_panel_reason() -> str:
+    """Return why JupyterLab has no panel; nothing if it has."""
+    from jupyter_core.paths import jupyter_path
+
+    folders = jupyter_path("labextensions")
+    if any(Path(folder, LABEXTENSION, "package.json").exists() for folder in folders):
+        return ""
+    return _(
+        "jupyter_sky was installed from source without npm, so JupyterLab has "
+        "no Sky panel. Install Node.js 20 or later and jupyter_sky again, or a "
+        "released wheel."
+    )

@@ -137,8 +137,8 @@ def _values(option: Option, text: str, sources: LiveSources) -> _Completions:
         return _Completions(fragment, label_names(_paths(fragment), "path"))
     if option.complete == "storage":
         return _Completions(fragment, label_names(_addresses(fragment), "address"))
-    if option.complete == "verb":
-        return _Completions(fragment, label_names(_verbs(), "verb"))
+    if option.complete == "help":
+        return _Completions(fragment, [*label_names(_verbs(), "verb"), *_names(fragment)])
     names = complete_names(option.complete, sources)
     if "remote-path" in option.complete:
         names += label_names(sources.remote_paths(fragment), "path")
@@ -173,6 +173,14 @@ def _verb_line(words: list[str], fragment: str, sources: LiveSources) -> _Comple
 
 def _verbs() -> list[str]:
     return [verb.name for verb in list_verbs(NOTEBOOK) if " " not in verb.name]
+
+
+def _names(fragment: str) -> list[tuple[str, str]]:
+    """Public names, once ``sky.`` is written: many are spelled like verbs."""
+    from ..api.reference import list_names
+
+    names = list_names() if fragment.startswith("sky.") else []
+    return label_names((f"sky.{name}" for name in names), "name")
 
 
 def _next_word(verb: Verb, words: list[str], options: dict[str, Argument]) -> Argument | None:

@@ -1,4 +1,4 @@
-"""Verb for the example notebooks."""
+"""Verb for the example notebooks and the guide."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from .declaration import SHELL, verb
     "examples",
     word("[FOLDER]", "Folder to copy them to; sky-examples unless given.", "path"),
     option("--copy", "", "Copy and list them only."),
+    option("--guide", "", "Open the first page of the guide in place of the first example."),
     only=SHELL,
     needs_session=False,
 )
-def examples(folder: str | None, copy: bool) -> Any:
-    """Copy the example notebooks to a folder, and open them in JupyterLab."""
+def examples(folder: str | None, copy: bool, guide: bool) -> Any:
+    """Copy the example notebooks and the guide to a folder, and open them in JupyterLab."""
     from ..api import examples as gallery
 
     table = gallery.examples(folder or gallery.FOLDER)
     if copy:
         return table
-    first = Path(str(table.rows[0][0]))
+    paths = [Path(str(row[0])) for row in table.rows]
+    first = next(path for path in paths if not guide or path.parent.name == gallery.GUIDE)
     if importlib.util.find_spec("jupyterlab") is None:
         print(table)
         return _('To open them: pip install "jupyter_sky[lab]", then jupyter lab {path}').format(

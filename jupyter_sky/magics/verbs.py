@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..cell_options.schema import OPTIONS, group_text, help_text
 from ..errors import SkyUsageError, suggest
@@ -25,6 +25,9 @@ from . import (  # noqa: F401 (each declares its verbs)
 from .arguments import word
 from .declaration import NOTEBOOK, USAGE_WIDTH, VERBS, Verb, verb
 from .verb_parser import parse_arguments
+
+if TYPE_CHECKING:
+    from ..api.reference import HelpPage
 
 HELP_FLAGS = frozenset({"-h", "--help"})
 
@@ -136,6 +139,8 @@ def describe_verbs(command: str) -> str:
     lines = [
         _("usage: {command} VERB").format(command=command),
         _("{command} help VERB describes one.").format(command=command),
+        _("{command} help sky.plan describes a name in Python.").format(command=command),
+        _("{command} help 1 shows the first page of the guide.").format(command=command),
         "",
     ]
     lines += [_row(each.short_usage, _(each.help)) for each in list_verbs(command)]
@@ -146,20 +151,71 @@ def _row(left: str, right: str) -> str:
     return f"  {left:{USAGE_WIDTH}} {right}"
 
 
-@verb("help", "help logs", word("[VERB ...]", "Verb to describe.", "verb"), needs_session=False)
-def show_help(verbs: Sequence[str], command: str) -> None:
-    """Show this help, or that of a verb."""
-    if not verbs:
-        print(describe_verbs(command))
-        if command == NOTEBOOK:
-            print(f"\n{help_text()}")
+def describe_verb_page(verb: Verb, command: str) -> HelpPage:
+    """Return the help of a verb, with a pointer to the Python name that is spelled like it."""
+    from ..api.reference import HelpPage, list_names
+
+    title, __, text = describe_verb(verb, command).partition("\n")
+    if verb.name in list_names():
+        pointer = _("In Python: sky.{name}(), see {command} help sky.{name}")
+        text += "\n\n" + pointer.format(name=verb.name, command=command)
+    return HelpPage("verb", verb.name, title, _(verb.help), text)
+
+
+def find_page(words: Sequence[str], command: str = NOTEBOOK) -> HelpPage:
+    """Return the page of a verb, a public name or a page of the guide, in this order.
+
+    Parameters
+    ----------
+    words
+        One word, or the two of a command such as ``catalog refresh``.
+    command
+        What a verb follows in the text: ``%sky`` or ``jupyter sky``.
+
+    Raises
+    ------
+    SkyUsageError
+        Nothing has that name; suggests the nearest.
+    """
+    from ..api.guide import find_guide, list_guide
+    from ..api.reference import describe_name, is_public, list_names
+
+    first = words[0]
+    if first in VERBS:
+        found, extra = find_verb(words, command)
+        if extra:
+            text = _("{command} help {verbs}: {extra!r} is not understood").format(
+                command=command, verbs=" ".join(words), extra=extra[0]
+            )
+            raise SkyUsageError(
+                text, hint=_("{command} help {name}").format(command=command, name=found.name)
+            )
+        return describe_verb_page(found, command)
+    if len(words) == 1 and is_public(first):
+        return describe_name(first)
+    if len(words) == 1 and (page := find_guide(first)):
+        return page
+    verbs = [each.name for each in list_verbs(command) if " " not in each.name]
+    topics = [page.name.partition("-")[2] for page in list_guide()]
+    raise SkyUsageError(
+        _("{command} help {words}: there is no such verb, name or page").format(
+            command=command, words=" ".join(words)
+        ),
+        hint=suggest(first, [*verbs, *list_names(), *topics]),
+    )
+
+
+@verb(
+    "help",
+    "help logs",
+    word("[NAME ...]", "Verb, public name such as sky.plan, or page of the guide.", "help"),
+    needs_session=False,
+)
+def show_help(names: Sequence[str], command: str) -> None:
+    """Show this help, or that of a verb, a public name or a page of the guide."""
+    if names:
+        print(find_page(names, command))
         return
-    found, extra = find_verb(verbs, command)
-    if extra:
-        text = _("{command} help {verbs}: {extra!r} is not understood").format(
-            command=command, verbs=" ".join(verbs), extra=extra[0]
-        )
-        raise SkyUsageError(
-            text, hint=_("{command} help {name}").format(command=command, name=found.name)
-        )
-    print(describe_verb(found, command))
+    print(describe_verbs(command))
+    if command == NOTEBOOK:
+        print(f"\n{help_text()}")

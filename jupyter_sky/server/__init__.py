@@ -6,10 +6,9 @@ Nothing heavy is imported before the first question.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from ..translation import _
+from ..config.paths import missing_panel_reason
 
 PREFIX = "jupyter-sky"
 
@@ -26,6 +25,7 @@ def load(server_app: Any) -> None:
         examples,
         files,
         form,
+        help,
         notebook_runs,
         offers,
         overview,
@@ -43,7 +43,7 @@ def load(server_app: Any) -> None:
     cost.enforce_budget(service)
     base = web.settings["base_url"]
     own = (overview, clusters, files, runs, notebook_runs, pipelines, cell_states, bags)
-    modules = (*own, offers, form, cost, examples)
+    modules = (*own, offers, form, cost, examples, help)
     web.add_handlers(
         ".*$",
         [
@@ -54,17 +54,3 @@ def load(server_app: Any) -> None:
     )
     if note := missing_panel_reason():
         server_app.log.warning(note)
-
-
-def missing_panel_reason() -> str:
-    """Return why JupyterLab has no panel; nothing if it has."""
-    from jupyter_core.paths import jupyter_path
-
-    folders = jupyter_path("labextensions")
-    if any(Path(folder, PREFIX, "package.json").exists() for folder in folders):
-        return ""
-    return _(
-        "jupyter_sky was installed from source without npm, so JupyterLab has "
-        "no Sky panel. Install Node.js 20 or later and jupyter_sky again, or a "
-        "released wheel."
-    )

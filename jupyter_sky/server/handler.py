@@ -88,7 +88,7 @@ class SkyHandler(APIHandler):
         """Answer an error of ours."""
         self.set_status(next(status for kind, status in _STATUS if isinstance(error, kind)))
         told = {"message": error.message, "hint": error.hint or "", "kind": type(error).__name__}
-        self.finish(json.dumps(told))
+        self.finish(json.dumps(told | {"guide": error.guide_page}))
 
     def body(self) -> dict[str, Any]:
         """Return the JSON object in the body of the request.

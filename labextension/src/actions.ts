@@ -23,6 +23,8 @@ export interface IMessage {
   text: string;
   hint: string;
   failed: boolean;
+  /** Page of the guide that treats the failure; empty without one. */
+  guide: string;
 }
 
 export class Actions {
@@ -193,12 +195,21 @@ export class Actions {
     panel.content.activate(); // the keyboard follows
   }
 
+  /** Opens a page of the guide in a copy below the server's folder, which is made if need be. */
+  async openGuide(name: string): Promise<void> {
+    await this.perform(`guide ${name}`, '', async () => {
+      const { paths } = await this.poller.api.copyExamples();
+      const path = paths.find(each => each.endsWith(`/${name}.ipynb`));
+      await this.app.commands.execute('docmanager:open', { path });
+    });
+  }
+
   openLog(run: IRun): void {
     void this.app.commands.execute(OPEN_LOG, { run_id: run.run_id });
   }
 
-  say(text: string, hint = '', failed = false): void {
-    const message = text ? { text, hint, failed } : null;
+  say(text: string, hint = '', failed = false, guide = ''): void {
+    const message = text ? { text, hint, failed, guide } : null;
     this.message = message;
     this.changes.emit();
     if (message && !failed) {
@@ -229,8 +240,8 @@ export class Actions {
       await act();
       if (message) this.say(message);
     } catch (error) {
-      const known = error instanceof SkyError;
-      this.say(known ? error.message : String(error), known ? error.hint : '', true);
+      if (error instanceof SkyError) this.say(error.message, error.hint, true, error.guide);
+      else this.say(String(error), '', true);
     } finally {
       this.busy.delete(action);
       this.changes.emit();

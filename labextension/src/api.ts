@@ -127,6 +127,19 @@ export interface IOffers {
   notes: string[];
 }
 
+/** Page of the help in a list of results. */
+export interface IHelpEntry {
+  kind: 'guide' | 'verb' | 'name';
+  name: string;
+  title: string;
+  summary: string;
+}
+
+/** The same with all of its text. */
+export interface IHelpPage extends IHelpEntry {
+  text: string;
+}
+
 /** Run of a graph of tasks, such as that of a notebook, or a bag of jobs. */
 export interface IListedRun {
   name: string;
@@ -169,12 +182,14 @@ export class SkyError extends Error {
   /**
    * @param kind - the class of the error on the server, or one of ours: `offline` (no answer),
    *   `expired` (not let in), `missing` (the server has no jupyter_sky).
+   * @param guide - the page of the guide that treats such errors; empty without one.
    */
   constructor(
     message: string,
     readonly hint: string,
     readonly kind: string,
-    readonly status: number
+    readonly status: number,
+    readonly guide = ''
   ) {
     super(message);
   }
@@ -266,7 +281,16 @@ export class Api {
     return this.get('bags');
   }
 
-  /** Copies the example notebooks below the server's folder; answers their paths. */
+  /** Pages that have all words of a search; without words, the guide. */
+  searchHelp(words: string): Promise<{ pages: IHelpEntry[] }> {
+    return this.get('help', { q: words });
+  }
+
+  helpPage(kind: IHelpEntry['kind'], name: string): Promise<IHelpPage> {
+    return this.get(`help/${kind}/${encodeURIComponent(name)}`);
+  }
+
+  /** Copies the example notebooks and the guide below the server's folder; answers their paths. */
   copyExamples(): Promise<{ paths: string[] }> {
     return this.post('examples');
   }
@@ -324,7 +348,8 @@ export class Api {
   private problem(status: number, answer: any): SkyError {
     const _ = this._;
     if (typeof answer?.kind === 'string') {
-      return new SkyError(answer.message ?? answer.kind, answer.hint ?? '', answer.kind, status);
+      const { message, hint, kind, guide } = answer;
+      return new SkyError(message ?? kind, hint ?? '', kind, status, guide ?? '');
     }
     if (status === 401 || status === 403) {
       return new SkyError(

@@ -77,6 +77,7 @@ export function addCommands(
   const caption = _('Clusters, runs, offers and costs; again: back to the notebook');
   add('open', _('Open Sky Panel'), open, { caption, rank: 0 });
   add('find-offers', _('Find Offers of Machines'), () => sky.open('offers'));
+  add('help', _('Search the Help of Sky'), () => sky.open('help'));
   add('refresh', _('Refresh the Sky Panel'), () => poller.refresh());
 
   const onCluster = (

@@ -33,7 +33,7 @@ export const examples: JupyterFrontEndPlugin<void> = {
   }
 };
 
-/** Copies the notebooks below the server's root, and opens the first one. */
+/** Copies the notebooks and the guide below the server's root, and opens the first example. */
 export async function openExamples(app: JupyterFrontEnd, sky: ISky): Promise<void> {
   try {
     const { paths } = await sky.api.copyExamples();

@@ -45,5 +45,9 @@ export class Panel extends ReactWidget {
     );
   }
 
-  private memory: IMemory = { open: new Set(), asked: { what: '', region: '', spot: false } };
+  private memory: IMemory = {
+    open: new Set(),
+    asked: { what: '', region: '', spot: false },
+    help: { query: '', page: null }
+  };
 }

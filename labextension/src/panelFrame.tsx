@@ -1,8 +1,9 @@
 /** Frame of the panel: tabs, result of the last action, and the open tab. */
 
-import React, { useEffect, useRef } from 'react';
+import React, { useEffect, useReducer, useRef } from 'react';
 
 import { Clusters, IView } from './clusters';
+import { Help, IHelpMemory } from './help';
 import { IOfferQuery, Offers } from './offers';
 import { Action, Problem, useSignal } from './components';
 import { Runs } from './runs';
@@ -14,6 +15,7 @@ import { VERSION } from './version';
 export interface IMemory {
   open: Set<string>;
   asked: IOfferQuery;
+  help: IHelpMemory;
 }
 
 export function PanelFrame(props: { tabs: Tabs; view: IView; memory: IMemory }): JSX.Element {
@@ -21,7 +23,13 @@ export function PanelFrame(props: { tabs: Tabs; view: IView; memory: IMemory }):
   const { actions, _ } = view;
   useSignal(tabs.changed);
   useSignal(actions.changed);
+  const [, redraw] = useReducer((n: number) => n + 1, 0);
   const current = tabs.current;
+  const readGuide = (name: string) => {
+    memory.help = { query: '', page: { kind: 'guide', name, title: name, summary: '' } };
+    tabs.choose('help');
+    redraw();
+  };
   return (
     <>
       <TabBar tabs={tabs} />
@@ -29,6 +37,9 @@ export function PanelFrame(props: { tabs: Tabs; view: IView; memory: IMemory }):
         {actions.message ? (
           <>
             <b>{actions.message.text}</b> {actions.message.hint}
+            {actions.message.guide ? (
+              <Action label={_('Guide')} act={() => readGuide(actions.message!.guide)} />
+            ) : null}
             <Action label={_('Dismiss')} act={() => actions.say('')} />
           </>
         ) : null}
@@ -60,15 +71,17 @@ function TabBar({ tabs }: { tabs: Tabs }): JSX.Element {
         <button
           key={tab.id}
           id={`jsky-tab-${tab.id}`}
-          className="jsky-Panel-tab"
+          className={`jsky-Panel-tab${tab.sign ? ' jsky-mod-sign' : ''}`}
           type="button"
           role="tab"
           aria-selected={tab === current}
           aria-controls={tab === current ? 'jsky-tabpanel' : undefined}
           tabIndex={tab === current ? 0 : -1}
+          aria-label={tab.sign ? tab.label : undefined}
+          title={tab.sign ? tab.label : undefined}
           onClick={() => tabs.choose(tab.id)}
         >
-          {tab.label}
+          {tab.sign ?? tab.label}
         </button>
       ))}
     </div>
@@ -86,7 +99,8 @@ function TabContent(props: { tab: ITab; view: IView; memory: IMemory }): JSX.Ele
   const ours: Record<string, () => JSX.Element> = {
     clusters: () => <Clusters view={view} open={memory.open} />,
     runs: () => <Runs view={view} />,
-    offers: () => <Offers view={view} asked={memory.asked} />
+    offers: () => <Offers view={view} asked={memory.asked} />,
+    help: () => <Help view={view} asked={memory.help} />
   };
   const needsState = tab.id === 'clusters' || tab.id === 'runs';
   return (

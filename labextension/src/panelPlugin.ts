@@ -56,6 +56,7 @@ export const shell: JupyterFrontEndPlugin<ISky> = {
     tabs.add({ id: 'clusters', label: _('Clusters'), rank: 10 });
     tabs.add({ id: 'runs', label: _('Runs'), rank: 20 });
     tabs.add({ id: 'offers', label: _('Offers'), rank: 30 });
+    tabs.add({ id: 'help', label: _('Help'), sign: '?', rank: 90 });
     const actions = new Actions(app, poller, tracker, _);
     const panel = new Panel(tabs, { poller, actions, _ });
     const focus = new FocusMemory(panel.node, () => {

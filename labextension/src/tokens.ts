@@ -11,7 +11,9 @@ import type { Translate } from './format';
 export interface ITab {
   id: string;
   label: string;
-  /** Clusters are 10, runs 20, offers 30; tabs stand in order. */
+  /** Shown instead of the label, which is then a tooltip. */
+  sign?: string;
+  /** Clusters are 10, runs 20, offers 30, help 90; tabs stand in order. */
   rank: number;
   /** Fills an empty element when the tab is opened; the answer cleans up when it is left. */
   mount?(host: HTMLElement): () => void;

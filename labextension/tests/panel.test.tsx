@@ -34,11 +34,21 @@ const OFFER = {
   origin_detail: 'AWS price list, Oct 2026'
 };
 
+const MONEY = { kind: 'guide', name: '07-money', title: 'Money', summary: 'Prices and limits.' };
+const PLAN = { kind: 'name', name: 'sky.plan', title: 'sky.plan(what)', summary: 'Choose offers.' };
+const HELP: Record<string, unknown> = {
+  help: { pages: [MONEY, PLAN] },
+  'help/guide/07-money': { ...MONEY, text: 'Every cell shows its cost.\n\n    a = 1\n\n    %sky cost\n\nSee `%sky cost`.' },
+  'help/name/sky.plan': { ...PLAN, text: 'Parameters\n----------' }
+};
+
 function panel(answer: IState | SkyError, why = '') {
   const { api, asked } = server(path =>
     path === 'offers'
       ? [200, { offers: [OFFER], total: 3, at: AT, popular: false, notes: [] }]
-      : [502, { message: `no ${path}`, hint: 'wait', kind: 'SkyError' }]
+      : HELP[path]
+        ? [200, HELP[path]]
+        : [502, { message: `no ${path}`, hint: 'wait', kind: 'SkyError' }]
   );
   const poller = new StatePoller(api);
   poller.receivedAt = AT;
@@ -61,14 +71,20 @@ function panel(answer: IState | SkyError, why = '') {
     insertFor: vi.fn(),
     openRun: vi.fn(),
     launchLog: vi.fn(),
-    copySsh: vi.fn()
+    copySsh: vi.fn(),
+    openGuide: vi.fn()
   };
   const tabs = new Tabs();
   tabs.add({ id: 'runs', label: 'Runs', rank: 20 });
   tabs.add({ id: 'clusters', label: 'Clusters', rank: 10 });
   tabs.add({ id: 'offers', label: 'Offers', rank: 30 });
+  tabs.add({ id: 'help', label: 'Help', sign: '?', rank: 90 });
   const view = { poller, actions: actions as unknown as Actions, _: plain };
-  const memory = { open: new Set<string>(), asked: { what: '', region: '', spot: false } };
+  const memory = {
+    open: new Set<string>(),
+    asked: { what: '', region: '', spot: false },
+    help: { query: '', page: null }
+  };
   render(<PanelFrame tabs={tabs} view={view} memory={memory} />);
   return { asked, actions, tabs, poller };
 }
@@ -80,9 +96,9 @@ describe('the panel', () => {
     panel(state());
     const names = () => screen.getAllByRole('tab').map(tab => tab.textContent);
     const chosen = () => screen.getByRole('tab', { selected: true });
-    expect(names()).toEqual(['Clusters', 'Runs', 'Offers']);
+    expect(names()).toEqual(['Clusters', 'Runs', 'Offers', '?']);
     fireEvent.keyDown(chosen(), { key: 'ArrowLeft' });
-    expect(chosen().textContent).toBe('Offers');
+    expect(chosen()).toBe(screen.getByRole('tab', { name: 'Help' }));
     fireEvent.keyDown(chosen(), { key: 'Home' });
     expect(chosen().textContent).toBe('Clusters');
     expect(document.activeElement).toBe(chosen());
@@ -103,7 +119,8 @@ describe('the panel', () => {
       expect(screen.getAllByRole('tab').map(tab => tab.textContent)).toEqual([
         'Clusters',
         'Offers',
-        'Cost'
+        'Cost',
+        '?'
       ]);
       added.dispose();
       await screen.findByText('train');
@@ -239,6 +256,53 @@ describe('offers', () => {
     screen.getByText('1 of 3 offers');
     screen.getByText('Prices: AWS, 1 Oct 2026'); // once, not in every row
     await vi.waitFor(() => expect(asked[asked.length - 1].url).toContain('what=A100%3A8'));
+  });
+});
+
+describe('help', () => {
+  it('is searched, and shows a page and its notebook', async () => {
+    const { asked, actions, tabs } = panel(state());
+    tabs.choose('help');
+    const field = await screen.findByLabelText('Search guide, verbs and functions');
+    fireEvent.change(field, { target: { value: ' budget day ' } });
+    await vi.waitFor(() => expect(asked[asked.length - 1].url).toMatch(/help\?q=budget\+day\b/));
+    fireEvent.click(await screen.findByRole('button', { name: /Money/ }));
+    await screen.findByText('Every cell shows its cost.');
+    expect(document.querySelector('pre')!.textContent).toBe('a = 1\n\n%sky cost');
+    expect(document.querySelector('p > code')!.textContent).toBe('%sky cost');
+    fireEvent.click(button('Open the notebook: Money'));
+    expect(actions.openGuide).toHaveBeenCalledWith('07-money');
+    fireEvent.click(button('Back'));
+    fireEvent.click(await screen.findByRole('button', { name: /sky\.plan/ }));
+    await screen.findByText('sky.plan(what)');
+    expect(screen.queryByRole('button', { name: /Open the notebook/ })).toBeNull();
+    tabs.choose('clusters');
+    await screen.findByText('train');
+    tabs.choose('help'); // it is where it was left
+    await screen.findByText('sky.plan(what)');
+  });
+
+  it('is where an error leads', async () => {
+    const { actions, tabs } = panel(state());
+    Object.assign(actions, { message: { text: 'Too dear.', hint: '', failed: true, guide: '07-money' } });
+    actions.changed.emit();
+    fireEvent.click(await screen.findByRole('button', { name: 'Guide' }));
+    await screen.findByText('Every cell shows its cost.');
+    expect(tabs.current?.id).toBe('help');
+    fireEvent.click(button('Back'));
+    expect(document.activeElement).toBe(screen.getByLabelText(/Search/));
+    fireEvent.click(button('Guide')); // also while the tab is open
+    await screen.findByText('Every cell shows its cost.');
+  });
+
+  it('says when nothing was found, and why nothing is shown', async () => {
+    HELP.help = { pages: [] };
+    const { tabs } = panel(state());
+    tabs.choose('help');
+    await screen.findByText('No page has these words.');
+    delete HELP.help;
+    fireEvent.change(screen.getByLabelText(/Search/), { target: { value: 'spot' } });
+    expect((await screen.findByRole('alert')).textContent).toContain('no help');
   });
 });
 

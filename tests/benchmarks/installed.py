@@ -20,7 +20,7 @@ class NotBuilt(RuntimeError):
 
 def install(home: Path) -> Path:
     """Build the wheel and install it below `home`; answers the Python that has it."""
-    wheel = _wheel(home / "dist")
+    wheel = build_wheel(home / "dist")
     venv = home / "venv"
     _run(sys.executable, "-m", "venv", "--without-pip", str(venv))
     python = venv / "bin/python"
@@ -38,7 +38,8 @@ def environment(python: Path, folders: dict[str, str]) -> dict[str, str]:
     return env | folders | {"PATH": f"{python.parent}{os.pathsep}{env['PATH']}"}
 
 
-def _wheel(out: Path) -> Path:
+def build_wheel(out: Path) -> Path:
+    """Build the wheel of this checkout below `out`; return its path."""
     _run(*(sys.executable, "-m", "build", "--wheel", "--no-isolation"), "--outdir", str(out), ROOT)
     [wheel] = out.glob("*.whl")
     return wheel

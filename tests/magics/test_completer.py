@@ -143,6 +143,7 @@ def complete():
         ("%sky put data d", ["data", "df"]),
         ("%sky put -c t", ["train", "test"]),
         ("%sky help lo", ["logs"]),
+        ("%sky help sky.redi", ["sky.redirect_output"]),
         ("%sky r", ["reap"]),
         ("%sky ", [verb.name for verb in list_verbs(NOTEBOOK) if " " not in verb.name]),
     ],

@@ -59,10 +59,10 @@ def arguments(line: str, command: str = NOTEBOOK) -> dict[str, Any]:
         ("catalog refresh", {"clouds": [], "dry_run": False, "force": False}),
         ("catalog refresh aws --force", {"clouds": ["aws"], "dry_run": False, "force": True}),
         ("catalog build -o out facts", {"source_dir": Path("facts"), "output": Path("out")}),
-        ("help", {"verbs": [], "command": NOTEBOOK}),
-        ("help catalog refresh", {"verbs": ["catalog", "refresh"], "command": NOTEBOOK}),
-        ("catalog refresh --help", {"verbs": ["catalog", "refresh"], "command": NOTEBOOK}),
-        ("extend -h", {"verbs": ["extend"], "command": NOTEBOOK}),
+        ("help", {"names": [], "command": NOTEBOOK}),
+        ("help catalog refresh", {"names": ["catalog", "refresh"], "command": NOTEBOOK}),
+        ("catalog refresh --help", {"names": ["catalog", "refresh"], "command": NOTEBOOK}),
+        ("extend -h", {"names": ["extend"], "command": NOTEBOOK}),
     ],
 )
 def test_lines(line: str, expected: dict[str, Any]) -> None:

@@ -40,7 +40,7 @@ def test_panel_form_and_kernel_speak_german(german_lab: Lab, browser: Any, tmp_p
         page = notebook.page
         page.locator(".jsky-StatusItem-button", has_text="0 laufen").click()
         tabs = page.locator(".jsky-Panel [role=tab]").all_inner_texts()
-        assert tabs == ["Cluster", "Läufe", "Pipelines", "Jobs", "Angebote", "Kosten"]
+        assert tabs == ["Cluster", "Läufe", "Pipelines", "Jobs", "Angebote", "Kosten", "?"]
         page.locator(".jsky-Panel", has_text="Kein Cluster läuft").wait_for()
         notebook.run_all()
         outputs = page.locator(".jp-OutputArea")

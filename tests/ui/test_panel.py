@@ -115,8 +115,10 @@ def test_panel_is_accessible_in_any_theme_and_width(notebook, lab):
     page = notebook.page
     for name in ("Light", "Dark"):
         change_theme(page, name)
-        for tab in ("Clusters", "Runs", "Offers"):
+        for tab in ("Clusters", "Runs", "Offers", "Help"):
             page.get_by_role("tab", name=tab, exact=True).click()
+            if tab == "Help":
+                page.locator(".jsky-Help-entry", has_text="Money").wait_for()
             if tab == "Offers":
                 page.get_by_label("GPU or instance type").fill("A100:8")
                 page.locator(".jsky-Offer").first.wait_for()
@@ -360,6 +362,30 @@ def press_tab_until(page, label: str, open_on: str) -> None:
         if expanded == "false" and open_on in name:
             page.keyboard.press("Enter")
     pytest.fail(f"Tab does not lead to {label}")
+
+
+def test_help_is_searched_and_opens_the_guide(notebook):
+    page = notebook.page
+    page.get_by_role("tab", name="Help", exact=True).click()
+    panel = page.locator(".jsky-Panel")
+    type_into(page, panel.get_by_label("Search guide, verbs and functions"), "budget day")
+    found = panel.get_by_role("list", name="Guide").get_by_role("button")
+    found.filter(has_text="Money").click()
+    panel.get_by_text("A budget holds for all notebooks together").wait_for()
+    assert axe(page, ".jsky-Panel") == []
+    page.screenshot(path=ARTIFACTS / "panel-help.png")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.innerText") == "Back"
+    page.keyboard.press("Enter")
+    panel.get_by_label("Search guide, verbs and functions").fill("sky.sweep")
+    panel.get_by_role("list", name="In Python").get_by_role("button").first.click()
+    panel.locator(".jsky-Help-text").get_by_text("combinations of parameters").wait_for()
+    panel.get_by_role("button", name="Back").click()
+    panel.get_by_label("Search guide, verbs and functions").fill("")
+    panel.get_by_role("button", name=re.compile("^When things fail")).click()
+    panel.get_by_role("button", name="Open the notebook: When things fail").click()
+    page.locator(".lm-TabBar-tab", has_text="08-when-things-fail.ipynb").wait_for()
+    page.get_by_role("heading", name="When things fail").wait_for()
 
 
 def test_notebook_7_has_the_panel_and_says_what_is_wrong(installed, browser, tmp_path):
