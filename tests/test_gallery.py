@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -16,6 +15,7 @@ from jupyter_sky.api.examples import copy_examples, list_examples
 from jupyter_sky.cli import main
 from tests.conftest import processes_of, wait_until
 from tests.emulators.hosts import USABLE, SshHost
+from tests.notebooks import outside
 
 GALLERY = Path(__file__).parents[1] / "notebooks/gallery"
 NOTEBOOKS = sorted(GALLERY.glob("*.ipynb"))
@@ -69,10 +69,9 @@ def test_notebook_runs_and_ends_its_cluster(
         request.addfinalizer(host.close)
         (data / "hosts.toml").write_text(host.toml("lab"))
     copy = Path(shutil.copy(path, tmp_path))
-    outside = {name: value for name, value in os.environ.items() if name != "JPY_SESSION_NAME"}
     notebook = nbformat.read(copy, as_version=4)
     client = NotebookClient(notebook, timeout=180, kernel_name="python3")
-    env = outside | sky_env | {"SKY_DATA_DIR": str(data)}
+    env = outside() | sky_env | {"SKY_DATA_DIR": str(data)}
     client.execute(env=env, cwd=str(tmp_path))
     shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert shown and not any(output.output_type == "error" for output in shown)

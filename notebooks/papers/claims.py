@@ -202,10 +202,10 @@ class Document:
             self._top.update(Html(self._count()))
         computed = [one for one in self.claims if one.key]
         changed = [one.where for one in computed if not one.holds]
-        print(
-            f"{len(computed) - len(self.unfilled())} of {len(self.claims)} computed here;", end=" "
-        )
-        print(f"no longer as said: {', '.join(changed)}" if changed else "all as said")
+        print(f"{len(computed)} of {len(self.claims)} computed here;", end=" ")
+        print(f"no longer as said: {'; '.join(changed)}" if changed else "all as said")
+        if left := self.unfilled():
+            print("not computed:", ", ".join(left))
 
     def _count(self) -> str:
         states = {state: [one for one in self.claims if one.state == state] for state in STATES}
