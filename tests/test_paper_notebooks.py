@@ -211,9 +211,7 @@ def test_notebook_computes_what_it_says(name: str, tmp_path: Path, sky_env: dict
     assert not any(output.output_type == "error" for output in shown)
     assert printed(code[-1]).strip().endswith("all as said"), printed(code[-1])
     claims = Document.read(name).claims
-    assert f"<b>{len(claims)} statements</b>" in summary(
-        code[1 if "%load" in code[0].source else 0]
-    )
+    assert f"<b>{len(claims)} statements</b>" in summary(code[0])
     assert any("image/png" in output.get("data", {}) for output in shown), "a plot"
     wait_until(lambda: not processes_of(tmp_path), "no cluster is left")
 
