@@ -103,7 +103,8 @@ class Way:
         if self.kind == "file":
             return f'<a href="../../{escape(self.target)}">{_breakable(self.target)}</a>'
         command = {"test": "pytest ", "benchmark": "python tests/benchmarks/run.py "}
-        return f"<code>{_breakable(command.get(self.kind, '') + self.target)}</code>"
+        text = _breakable(command.get(self.kind, "") + self.target)
+        return f'<code style="font-size:0.9em;background:none;padding:0">{text}</code>'
 
 
 def parse_way(text: str) -> Way:
@@ -285,8 +286,8 @@ def _table(rows: Iterable[Claim], name: str) -> str:
             section = one.section
             body += f'<tr style="background:none">{_head(section, "row", 5)}</tr>'
         body += (
-            f'<tr style="background:none">{_cell(_text(one.where), 7)}{_cell(_text(one.says), 16)}'
-            f"{_cell(_text(one.ours), 16)}{_cell(_ways(one), 14)}{_cell(_state(one), 9)}</tr>"
+            f'<tr style="background:none">{_cell(_text(one.where), 7)}{_cell(_text(one.says), 14)}'
+            f"{_cell(_text(one.ours), 14)}{_cell(_ways(one), 19)}{_cell(_state(one), 9)}</tr>"
         )
     heads = ("where", "the document", "here", "again by", "state")
     return make_scrollable(_grid(heads, body), name)
@@ -320,7 +321,7 @@ def _ways(one: Claim) -> str:
 def _state(one: Claim) -> str:
     sign, words, _, colour = STATES[one.state]
     mark = f'<span style="background:{colour};color:black;padding:0 4px">{sign}</span> {words}'
-    reason = REASONS[one.reason].lower() if one.reason else ""
+    reason = REASONS[one.reason] if one.reason else ""
     more = ". ".join(filter(None, [reason, one.why]))
     wrong = "" if one.holds else " <b>(no longer)</b>"
     return f"{mark}{wrong}<br><small>{_text(more)}</small>" if more else f"{mark}{wrong}"
