@@ -286,7 +286,7 @@ def _table(rows: Iterable[Claim], name: str) -> str:
             section = one.section
             body += f'<tr style="background:none">{_head(section, "row", 5)}</tr>'
         body += (
-            f'<tr style="background:none">{_cell(_text(one.where), 7)}{_cell(_text(one.says), 14)}'
+            f'<tr style="background:none">{_cell(_text(one.where), 9)}{_cell(_text(one.says), 14)}'
             f"{_cell(_text(one.ours), 14)}{_cell(_ways(one), 19)}{_cell(_state(one), 9)}</tr>"
         )
     heads = ("where", "the document", "here", "again by", "state")
