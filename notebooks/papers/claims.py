@@ -12,7 +12,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -213,8 +213,8 @@ class Document:
         parts = [f"{len(rows)} {STATES[state][2]}" for state, rows in states.items() if rows]
         head = f"<b>{len(self.claims)} statements</b>: {', '.join(parts)}."
         bar = "".join(
-            f'<div style="flex:{len(rows)};background:{STATES[state][3]};color:black;'
-            f'text-align:center" title="{STATES[state][1]}">{STATES[state][0]} {len(rows)}</div>'
+            f'<span style="flex:{len(rows)};background:{STATES[state][3]};color:black;'
+            f'text-align:center" title="{STATES[state][1]}"> {STATES[state][0]} {len(rows)}</span>'
             for state, rows in states.items()
             if rows
         )
@@ -230,7 +230,7 @@ class Document:
         )
         table = _grid(("What differs or is not repeated, because", "number", "which"), body)
         return (
-            f'<div style="{TABLE}">{head}<div style="display:flex;margin:6px 0;height:1.6em;'
+            f'<div style="{TABLE}"><div>{head}</div><div style="display:flex;margin:6px 0;height:1.6em;'
             f'line-height:1.6em;max-width:60em">{bar}</div>{table}</div>'
         )
 
@@ -245,8 +245,10 @@ class Html:
         return f'<div class="{NO_MATHJAX_CLASSES}">{self.html}</div>'
 
     def __str__(self) -> str:
-        lines = re.sub(r"</tr>|</div>", "\n", self.html).replace("</td>", " | ")
-        return re.sub(r"\n\s*\n+", "\n", re.sub(r"<[^>]+>", "", lines)).strip()
+        text = re.sub(r"<style>.*?</style>", "", self.html)
+        for tags, sign in (("</tr>|</div>", "\n"), ("</t[dh]>", " | "), ("<br>", "; ")):
+            text = re.sub(tags, sign, text)
+        return unescape(re.sub(r"\n\s*\n+", "\n", re.sub(r"<[^>]+>", "", text))).strip()
 
     __repr__ = __str__
 
