@@ -230,8 +230,8 @@ class Document:
         )
         table = _grid(("What differs or is not repeated, because", "number", "which"), body)
         return (
-            f'<div style="{TABLE}"><div>{head}</div><div style="display:flex;margin:6px 0;height:1.6em;'
-            f'line-height:1.6em;max-width:60em">{bar}</div>{table}</div>'
+            f'<div style="{TABLE}"><div>{head}</div><div style="display:flex;margin:6px 0;'
+            f'height:1.6em;line-height:1.6em;max-width:60em">{bar}</div>{table}</div>'
         )
 
 
