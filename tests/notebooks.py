@@ -25,6 +25,11 @@ def read(path: Path) -> Any:
     return nbformat.read(path, as_version=4)
 
 
+def outside() -> dict[str, str]:
+    """Return the environment of this process, but for the notebook that it may belong to."""
+    return {name: value for name, value in os.environ.items() if name != "JPY_SESSION_NAME"}
+
+
 def execute(
     notebook: Any,
     keys: Mapping[str, str],
@@ -35,8 +40,7 @@ def execute(
     """Run a notebook; return its code cells by the names that `keys` give to a word of each."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     client = NotebookClient(notebook, timeout=timeout, kernel_name="python3")
-    outside = {name: value for name, value in os.environ.items() if name != "JPY_SESSION_NAME"}
-    client.execute(env=outside | dict(env), **({"cwd": str(cwd)} if cwd else {}))
+    client.execute(env=outside() | dict(env), **({"cwd": str(cwd)} if cwd else {}))
     found = {keys[word]: cell for word in keys for cell in code if word in cell.source}
     assert len(found) == len(code) == len(keys)
     return found
@@ -59,8 +63,7 @@ def run_shipped(path: Path, folder: Path, env: Mapping[str, str], host: SshHost 
         (data / "hosts.toml").write_text(host.toml("lab"))
     notebook = read(Path(shutil.copy(path, folder)))
     client = NotebookClient(notebook, timeout=180, kernel_name="python3", allow_errors=True)
-    outside = {name: value for name, value in os.environ.items() if name != "JPY_SESSION_NAME"}
-    client.execute(env=outside | dict(env) | {"SKY_DATA_DIR": str(data)}, cwd=str(folder))
+    client.execute(env=outside() | dict(env) | {"SKY_DATA_DIR": str(data)}, cwd=str(folder))
     text = ""
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
