@@ -11,7 +11,7 @@ import numpy as np
 
 from ..translation import _
 from .measurement import Measurement
-from .space import Point, Space
+from .space import Point, Space, too_small
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .measured_times import MeasuredTimes
 
 Target = Literal["cost", "time"]
+REFUSAL_CHARACTERS = 200
+"""Most of the words of a refusal that a table of tries shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,11 @@ class Try:
         """What the machines cost from launch to end (USD); None where none were launched."""
         known = [run.billed for run in self.runs if run.billed is not None]
         return sum(known) if known else None
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether its last run failed for lack of memory."""
+        return not self.runs[-1].ok and self.runs[-1].failure == "memory"
 
     @property
     def error(self) -> str:
@@ -156,6 +163,23 @@ class SearchResult:
             return None
         return math.ceil(self.usd / self.saved)
 
+    @property
+    def hopeless(self) -> tuple[Point, ...]:
+        """Configurations left out, as they have no more memory than one that ran out of it.
+
+        Examples
+        --------
+        >>> space = Space.of({"A": {"vcpus": [2], "memory": [4, 8, 16]}})
+        >>> full = Measurement(3.0, error="MemoryError", failure="memory")
+        >>> failed = Try(1, 1, space[1], None, (full,))
+        >>> [point["memory"] for point in SearchResult(space, "time", 3, (failed,)).hopeless]
+        [4]
+        """
+        known = {str(one.point) for one in self.tries} | {str(point) for point in self.running}
+        full = [one.point for one in self.tries if one.value is None and one.is_out_of_memory]
+        found = {index for point in full for index in too_small(self.space, point)}
+        return tuple(self.space[i] for i in sorted(found) if str(self.space[i]) not in known)
+
     def estimator(self) -> MeasuredTimes:
         """Return what was measured as an estimator of tasks: ``task.set_time_estimator(...)``.
 
@@ -229,6 +253,13 @@ class SearchResult:
                     one.error[:80] or (_("best") if one is best else _("ok")),
                 )
             )
+        tried = {one.index for one in self.tries}
+        waiting = {one.index: one for one in self.refused if one.index not in tried}
+        for one in waiting.values():  # the last refusal of each that never ran
+            why = _("not enough of the budget was left")
+            if one.error:
+                why = _("refused: {why}").format(why=one.error[:REFUSAL_CHARACTERS])
+            rows.append(("", str(one.point), "", _usd(one.billed or 0.0), why))
         columns = (_("try"), _("configuration"), _("time"), _("cost"), _("result"))
         costs = self.minimize == "cost"
         title = _("Search for the least cost") if costs else _("Search for the least time")
@@ -268,6 +299,8 @@ class SearchResult:
             tried += _(", {count} failed").format(count=failed)
         if self.refused:
             tried += _(", {count} refused").format(count=len(self.refused))
+        if hopeless := len(self.hopeless):
+            tried += _(", {count} left out for lack of memory").format(count=hopeless)
         spent = _("the search took {time} and cost {amount}").format(
             time=_seconds(self.seconds), amount=_usd(self.usd)
         )

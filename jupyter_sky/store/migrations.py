@@ -108,4 +108,8 @@ MIGRATIONS = (
         part_size INTEGER NOT NULL, machines INTEGER NOT NULL, nbytes INTEGER NOT NULL,
         seconds REAL NOT NULL, at REAL NOT NULL)
     """,
+    # by which runs of the same code are known, however long it is; '' of earlier ones
+    """
+    ALTER TABLE runs ADD COLUMN code_digest TEXT NOT NULL DEFAULT ''
+    """,
 )

@@ -12,6 +12,8 @@ from .plan import block
 
 MIME = "application/vnd.jupyter-sky.view+json"
 """As of `view.View`, which brings anywidget."""
+LEFT_OUT = 5
+"""Configurations without enough memory that are named; of others the number is told."""
 
 
 def format_value(value: float | None, minimize: Target) -> str:
@@ -53,18 +55,31 @@ def running_words(found: SearchResult) -> str:
     return _("running: {points}").format(points="; ".join(map(str, found.running)))
 
 
+def left_out_words(found: SearchResult) -> str:
+    """Say which configurations a lack of memory rules out; empty when it rules out none."""
+    points = found.hopeless
+    if not points:
+        return ""
+    words = _("left out, with no more memory than what ran out of it: {points}").format(
+        points="; ".join(map(str, points[:LEFT_OUT]))
+    )
+    if (more := len(points) - LEFT_OUT) > 0:
+        words += _(" and {count} more").format(count=more)
+    return words
+
+
 def to_html(found: SearchResult, trials: bool = True) -> str:
-    """Return a search as HTML: its summary, its clouds, what runs, and its trials unless told."""
+    """Return a search as HTML: summary, clouds, what runs, what is left out, trials if wanted."""
     parts = [block(found.summary, "font-weight: 600"), arms_table(found)._repr_html_()]
-    if found.running:
-        parts.append(block(running_words(found)))
+    parts += [block(running_words(found)), block(left_out_words(found))]
     return "".join([*parts, found._repr_html_() if trials else ""])
 
 
 def to_text(found: SearchResult, trials: bool = True) -> str:
     """Return a search as plain text."""
     table = str(found.table()) if trials else found.summary
-    return "\n\n".join(filter(None, [str(arms_table(found)), running_words(found), table]))
+    words = running_words(found), left_out_words(found)
+    return "\n\n".join(filter(None, [str(arms_table(found)), *words, table]))
 
 
 class LiveView:

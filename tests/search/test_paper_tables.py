@@ -14,6 +14,7 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # it is run as a
 
 import mocca
 import rank_tests
+import recorded_searches
 import search_synthetic
 import search_tables
 
@@ -58,9 +59,9 @@ def test_records_are_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     search_tables.extend(1, path)
     again = json.loads(path.read_text())
     assert again["runs"]["paper/cost/once_sh"][two[0].name][:2] == runs
-    regret, count = search_tables.column(again, "paper/cost/once")
+    regret, count = recorded_searches.column(again, "paper/cost/once")
     assert count == 6 and regret[0] >= regret[-1] >= 0
-    figures = search_tables.figures(again)
+    figures = recorded_searches.figures(again)
     assert figures["paper_cost_once_regret_88"] == pytest.approx(0.0), "all 82 are tried by then"
 
 
@@ -72,5 +73,5 @@ def test_a_tuned_algorithm_spends_its_budget() -> None:
         made = search_tables.tuned("CB", given)(one, 33, [1], "cost")
         assert made.budget == 33  # type: ignore[attr-defined]
     assert {len(search_tables.settings(name)) for name in search_tables.CHOICES} == {19}
-    tune, test = search_tables.split([each.name for each in mocca.load(search_tables.FOLDER)])
+    tune, test = recorded_searches.split([each.name for each in mocca.load(search_tables.FOLDER)])
     assert len(tune) == 13 and len(test) == 7 and not set(tune) & set(test)
