@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .measured_times import MeasuredTimes
 
 Target = Literal["cost", "time"]
+LEAST_USD = 0.001
+"""Least amount that four digits show well enough."""
 REFUSAL_CHARACTERS = 200
 """Most of the words of a refusal that a table of tries shows."""
 
@@ -328,12 +330,12 @@ class SearchResult:
         return str(self.table())
 
     def _repr_html_(self) -> str:
-        return self._draw_curve() + self.table()._repr_html_()
+        return self.curve_html() + self.table()._repr_html_()
 
     def _repr_pretty_(self, printer: object, cycle: bool) -> None:
         printer.text(str(self))  # type: ignore[attr-defined]
 
-    def _draw_curve(self) -> str:
+    def curve_html(self) -> str:
         """Draw the best value so far by try as a step curve; nothing where it never falls."""
         curve = self.curve
         shown = np.isfinite(curve)
@@ -368,6 +370,10 @@ class SearchResult:
 def _usd(usd: float | None) -> str:
     if usd is None:
         return _("unknown")
+    if 0 < usd < LEAST_USD:
+        from ..ledger.ledger import format_usd
+
+        return format_usd(usd)
     return f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..ledger.ledger import format_usd
@@ -72,7 +73,9 @@ def to_html(found: SearchResult, trials: bool = True) -> str:
     """Return a search as HTML: summary, clouds, what runs, what is left out, trials if wanted."""
     parts = [block(found.summary, "font-weight: 600"), arms_table(found)._repr_html_()]
     parts += [block(running_words(found)), block(left_out_words(found))]
-    return "".join([*parts, found._repr_html_() if trials else ""])
+    if trials:  # the summary stands above
+        parts += [found.curve_html(), replace(found.table(), note="")._repr_html_()]
+    return "".join(parts)
 
 
 def to_text(found: SearchResult, trials: bool = True) -> str:

@@ -201,17 +201,18 @@ def units(workloads: list[mocca.Workload], number: int) -> Iterator[Unit]:
     paper's Tables 1 and 2 need, then the other methods, then the settings of appendix D.
     """
     slow = [name for name in (*PLANNED, *NESTED) if name.startswith(SLOW)]
-    first = [name for name in slow if name in TABLES["2"] or name == "rbfopt"]
+    first = ["rbfopt_cb", "rbfopt", "rf_rb", "smac", "rbfopt_rm"]
     stages = [([name for name in (*NESTED, *PLANNED) if name not in slow], workloads)]
     for part in (workloads[start::PARTS] for start in range(PARTS)):
         stages += [(first, part), ([name for name in slow if name not in first], part), ([], part)]
     for names, over in stages:
-        for reading in READINGS:
-            good = [one for one in over if reading == "paper" or one.succeeds]
-            for name, one, target in product(names, good, TARGETS):
+        good = {"paper": over, "strict": [one for one in over if one.succeeds]}
+        for name, reading in product(names, READINGS):
+            for one, target in product(good[reading], TARGETS):
                 yield Unit(reading, target, name, one.name, number)
-            if not names:
-                yield from _tuning_units(reading, good, number)
+        if not names:
+            for reading in READINGS:
+                yield from _tuning_units(reading, good[reading], number)
 
 
 def _tuning_units(
