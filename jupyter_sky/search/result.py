@@ -106,8 +106,9 @@ class SearchResult:
     bounds : mapping
         By arm, the value that something untried there reaches with a chance of 1 in 10, as far as
         the optimizer has a model.
-    running : tuple of Point
-        Configurations that are under way.
+    running, waiting : tuple of Point
+        Configurations that are under way, and those that wait for machines that were refused, or
+        for what others give back of the budget.
 
     Examples
     --------
@@ -123,6 +124,7 @@ class SearchResult:
     refused: tuple[Try, ...] = ()
     bounds: Mapping[str, float] = field(default_factory=dict, compare=False)
     running: tuple[Point, ...] = field(default=(), compare=False)
+    waiting: tuple[Point, ...] = field(default=(), compare=False)
 
     @property
     def best(self) -> Try | None:

@@ -186,7 +186,7 @@ class Search:
         if self._workers.failure is not None and self.result.best is None:
             raise self._workers.failure
         why = self._reason() or self._end_reason()
-        self.result = replace(self.result, stopped=why, running=())
+        self.result = replace(self.result, stopped=why, running=(), waiting=())
         return self.result
 
     def _reason(self) -> str:
@@ -292,15 +292,19 @@ class Search:
             self._drop(number, log)
         if self._watch is not None:
             bounds = getattr(self._optimizer, "arm_bounds", dict)()
-            self.result = replace(self.result, bounds=bounds, running=self._workers.points)
+            self.result = replace(self.result, bounds=bounds, **self._under_way())
             self._watch(self.result)
 
     def _show(self) -> None:
-        """Tell the watcher of runs that have begun, if they go on beside this thread."""
-        running = self._workers.points
-        if self._watch is not None and running and running != self.result.running:
-            self.result = replace(self.result, running=running)
+        """Tell the watcher of runs that have begun beside this thread, and of those that wait."""
+        now, shown = self._under_way(), self.result
+        if self._watch is not None and any(now.values()) and now["running"] != shown.running:
+            self.result = replace(shown, **now)
             self._watch(self.result)
+
+    def _under_way(self) -> dict[str, tuple[Point, ...]]:
+        waiting = tuple(self.result.space[self._open[number][0]] for number in self._due)
+        return {"running": self._workers.points, "waiting": waiting}
 
     def _wait_for_machines(self, log: SearchLog) -> bool:
         """Wait until a refused machine can be asked for again; return False where none is."""

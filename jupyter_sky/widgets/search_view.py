@@ -50,10 +50,13 @@ def arms_table(found: SearchResult) -> Table:
 
 
 def running_words(found: SearchResult) -> str:
-    """Say which configurations are under way; empty when none is."""
-    if not found.running:
-        return ""
-    return _("running: {points}").format(points="; ".join(map(str, found.running)))
+    """Say which configurations are under way, and which wait; empty when none does."""
+    running, waiting = ("; ".join(map(str, each)) for each in (found.running, found.waiting))
+    parts = [_("running: {points}").format(points=running)] if running else []
+    if waiting:
+        words = _("waiting for machines that were refused, or for the budget: {points}")
+        parts.append(words.format(points=waiting))
+    return "\n".join(parts)
 
 
 def left_out_words(found: SearchResult) -> str:
@@ -72,7 +75,8 @@ def left_out_words(found: SearchResult) -> str:
 def to_html(found: SearchResult, trials: bool = True) -> str:
     """Return a search as HTML: summary, clouds, what runs, what is left out, trials if wanted."""
     parts = [block(found.summary, "font-weight: 600"), arms_table(found)._repr_html_()]
-    parts += [block(running_words(found)), block(left_out_words(found))]
+    words = [*running_words(found).splitlines(), left_out_words(found)]
+    parts += [block(each) for each in words]
     if trials:  # the summary stands above
         parts += [found.curve_html(), replace(found.table(), note="")._repr_html_()]
     return "".join(parts)

@@ -5,7 +5,7 @@
 goes on with `notebooks/data/mocca/searches.json` where it ended before, until the time is up:
 another seed of each method on each workload, in both readings, and of each setting of appendix D.
 `notebooks/search.ipynb` shows what the file holds, and on how many workloads. One seed of all takes
-about five hours of one core; `python tests/benchmarks/run.py search_tables` alone adds nothing, and
+about three hours of one core; `python tests/benchmarks/run.py search_tables` alone adds nothing, and
 prints the figures and what is missing.
 
 Quick methods come first, then the others on five workloads after five, so that methods can be

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,21 @@ def test_a_configuration_that_stays_refused_gives_its_try_to_another() -> None:
     assert found.refused and "refused" in found.summary
     assert not any(one.error for one in found.tries)
     assert str(found).count("refused: no capacity") == len({one.index for one in found.refused})
+
+
+def test_the_watcher_hears_of_what_waits() -> None:
+    seen: list[SearchResult] = []
+    refused = replace(REFUSED, wait=0.2)
+
+    def refuse_first(trial: Trial, times: int) -> Measurement:
+        return refused if times == 1 else good(trial, times)
+
+    found = find(Machines(refuse_first), 2, watch=seen.append, parallel=2)
+    assert len(found.tries) == 2 and not found.waiting and not found.running
+    waiting = {str(point) for result in seen for point in result.waiting}
+    assert waiting == {str(one.point) for one in found.refused}
+    assert any(len(one.waiting) == 2 and not one.running for one in seen), "both, and nothing else"
+    assert not seen[-1].waiting
 
 
 def test_bandits_return_the_pulls_of_excluded_points() -> None:

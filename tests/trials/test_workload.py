@@ -224,7 +224,15 @@ def test_the_view_tells_costs_bounds_savings_and_what_memory_rules_out() -> None
     tries = tuple(Try(n, n, space[n], r.usd if r.ok else None, (r,)) for n, r in runs.items())
     refused = Try(4, 6, space[6], None, (Measurement(0.0, error="no room", failure="refused"),))
     found = SearchResult(
-        space, "cost", 8, tries, "", (refused,), bounds={"gcp": 0.125}, running=(space[4],)
+        space,
+        "cost",
+        8,
+        tries,
+        "",
+        (refused,),
+        bounds={"gcp": 0.125},
+        running=(space[4],),
+        waiting=(space[7],),
     )
     assert [str(point) for point in found.hopeless] == [
         "aws vcpus=2 memory=4",
@@ -237,6 +245,7 @@ def test_the_view_tells_costs_bounds_savings_and_what_memory_rules_out() -> None
             "2 left out for lack of memory",
             "$0.2500 (50 %) a run less than aws vcpus=2 memory=16: paid back after 6 runs",
             "running: gcp vcpus=2 memory=4",
+            "or for the budget: gcp vcpus=2 memory=32",
             "left out, with no more memory than what ran out of it: aws vcpus=2 memory=4; gcp",
             "refused: no room",
             "MemoryError: array",
