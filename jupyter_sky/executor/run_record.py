@@ -51,7 +51,7 @@ def recorded_code(code: str) -> str:
 
 
 def digest_code(code: str) -> str:
-    r"""Return by which the runs of some code are known: the same for the same code.
+    r"""Return the digest by which runs of the same code are known.
 
     Examples
     --------

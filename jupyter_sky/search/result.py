@@ -75,9 +75,9 @@ class Try:
         return sum(known) if known else None
 
     @property
-    def is_out_of_memory(self) -> bool:
-        """Whether its last run failed for lack of memory."""
-        return not self.runs[-1].ok and self.runs[-1].failure == "memory"
+    def failure(self) -> str:
+        """Kind of its last run's failure, see `measurement.Failure`; empty when that succeeded."""
+        return "" if self.runs[-1].ok else self.runs[-1].failure
 
     @property
     def error(self) -> str:
@@ -180,7 +180,7 @@ class SearchResult:
         [4]
         """
         known = {str(one.point) for one in self.tries} | {str(point) for point in self.running}
-        full = [one.point for one in self.tries if one.value is None and one.is_out_of_memory]
+        full = [one.point for one in self.tries if one.failure == "memory"]
         found = {index for point in full for index in too_small(self.space, point)}
         return tuple(self.space[i] for i in sorted(found) if str(self.space[i]) not in known)
 
@@ -229,6 +229,8 @@ class SearchResult:
     def history(self) -> dict[str, float | None]:
         """Seconds by configuration, None for failures: what `Transfer` learns from.
 
+        What was stopped before its end is left out: it would have succeeded, and later.
+
         Examples
         --------
         >>> SearchResult(Space.of({"A": {"nodes": [1]}}), "time", 1).history()
@@ -236,6 +238,8 @@ class SearchResult:
         """
         found: dict[str, float | None] = {}
         for one in self.tries:
+            if one.failure == "stopped":
+                continue
             good = [run.seconds for run in one.runs if run.ok]
             found[str(one.point)] = sum(good) / len(good) if good else None
         return found

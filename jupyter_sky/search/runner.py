@@ -355,7 +355,7 @@ class Search:
         self._optimizer.tell(index, told)
         tried = Try(number, index, self.result.space[index], value, tuple(runs))
         self.result = replace(self.result, tries=(*self.result.tries, tried))
-        if tried.is_out_of_memory:
+        if tried.failure == "memory":
             self._exclude_smaller(tried.point)
 
     def _exclude_smaller(self, failed: Point) -> None:

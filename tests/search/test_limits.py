@@ -167,6 +167,7 @@ def test_runs_that_cannot_win_are_stopped(minimize: Any) -> None:
     assert found.best and plain.best and found.best.point == plain.best.point
     assert found.best.value == plain.best.value
     stopped = [one for one in found.tries if one.error]
+    assert not {str(one.point) for one in stopped} & set(found.history()), "they have not failed"
     assert stopped and found.seconds < 0.8 * plain.seconds
     for one in stopped:  # what was stopped could not have won
         whole = seconds(one.point) * (1 if minimize == "time" else (one.point.price or 0) / 3600)
