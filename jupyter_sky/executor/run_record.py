@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import re
 import time
@@ -49,6 +50,17 @@ def recorded_code(code: str) -> str:
     return code[: min(max(CODE_CHARACTERS, end), MAX_CODE_CHARACTERS)].rstrip("\n")
 
 
+def digest_code(code: str) -> str:
+    r"""Return the digest by which runs of the same code are known.
+
+    Examples
+    --------
+    >>> digest_code("fit(X)\n") == digest_code("fit(X)") != digest_code("fit(Y)")
+    True
+    """
+    return hashlib.blake2b(code.strip().encode(errors="surrogatepass"), digest_size=8).hexdigest()
+
+
 def waiting_row(
     run_id: str,
     session: SessionState,
@@ -76,6 +88,7 @@ def waiting_row(
         cell_id=origin.cell_id,
         stage="placing",
         outputs=",".join([*(output.name for output in options.outputs), *options.files]),
+        code_digest=digest_code(code),
     )
 
 

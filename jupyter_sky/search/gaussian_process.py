@@ -120,18 +120,21 @@ class FlatGP(Remembering):
         left = self.left
         if good.sum() < 2 or not len(left):
             return {}
-        points, y = points[good], log_values(values[good]) - self._offset[points[good]]
-        found = [
-            self._predict(setting, points, y, left, np.array([], int)) for setting in self._settings
-        ]
-        mean, spread, __ = max(found, key=lambda one: one[2])
-        low = mean + self._offset[left] - _ONE_IN_TEN * spread
+        low = self._low_values(points[good], values[good], left)
         arms = self.space.arm_of[left]
         return {
             arm: float(np.exp(low[arms == number].min()))
             for number, arm in enumerate(self.space.arms)
             if (arms == number).any()
         }
+
+    def _low_values(self, points: np.ndarray, values: np.ndarray, left: np.ndarray) -> np.ndarray:
+        """Return the logarithm of the value that each point is below with a chance of 1 in 10."""
+        y = log_values(values) - self._offset[points]
+        none = np.array([], int)
+        found = [self._predict(setting, points, y, left, none) for setting in self._settings]
+        mean, spread, __ = max(found, key=lambda one: one[2])
+        return mean + self._offset[left] - _ONE_IN_TEN * spread
 
     def _improvement(self, points: np.ndarray, values: np.ndarray, left: np.ndarray) -> np.ndarray:
         y = log_values(values)

@@ -14,7 +14,7 @@ from ..errors import SkyUsageError
 from ..translation import _
 from .measurement import Measurement
 from .result import Target
-from .space import Point, Space
+from .space import Point
 
 CENSORED = 1.25
 """A run that was stopped is believed to take a quarter longer than it had taken by then."""
@@ -79,7 +79,7 @@ def winning_seconds(
     if best is None:
         return None
     if minimize == "time":
-        return max(0.0, best * repeats - sum(run.seconds for run in runs))
+        return max(0.0, best * repeats - sum(run.expected_seconds for run in runs))
     if not point.price:
         return None
     left = best * repeats - sum(run.usd or 0.0 for run in runs)
@@ -112,40 +112,6 @@ def share_of_budget(left: float | None, free: int, least: float) -> float | None
     return share if share >= least else left
 
 
-def too_small(space: Space, failed: Point) -> list[int]:
-    """Return the points that have no more memory than one that ran out of it.
-
-    No more in all nodes together, in each node and for each vCPU: whichever of these the workload
-    needs, it does not get more.
-
-    Examples
-    --------
-    >>> space = Space.of({"A": {"vcpus": [2, 4], "memory": [4, 8], "nodes": [1]}})
-    >>> [str(space[index]) for index in too_small(space, space[2])]
-    []
-    >>> [str(space[index]) for index in too_small(space, space[1])]
-    ['A vcpus=2 memory=4 nodes=1', 'A vcpus=4 memory=4 nodes=1', 'A vcpus=4 memory=8 nodes=1']
-    """
-    limit = _memory(failed)
-    if limit is None:
-        return []
-    found = []
-    for index, point in enumerate(space.points):
-        amounts = _memory(point)
-        if point != failed and amounts is not None and bool(np.all(amounts <= limit)):
-            found.append(index)
-    return found
-
-
-def _memory(point: Point) -> np.ndarray | None:
-    """Return the memory of a node, of a vCPU and of all nodes (GiB); None where it is not known."""
-    memory, vcpus = point.values.get("memory"), point.values.get("vcpus")
-    if not isinstance(memory, int | float) or not memory:
-        return None
-    each = memory / vcpus if isinstance(vcpus, int | float) and vcpus else 0.0
-    return np.array([memory, each, memory * point.nodes])
-
-
 def censored_value(runs: Sequence[Measurement], minimize: Target) -> float | None:
     """Return what an optimizer is told of a try whose last run was stopped; None if nothing.
 
@@ -157,7 +123,7 @@ def censored_value(runs: Sequence[Measurement], minimize: Target) -> float | Non
     >>> censored_value([Measurement(8.0, 0.1, "stopped", "stopped")], "time")
     10.0
     """
-    reached = [run.seconds if minimize == "time" else run.usd for run in runs]
+    reached = [run.expected_seconds if minimize == "time" else run.usd for run in runs]
     if any(value is None for value in reached):
         return None
     return CENSORED * float(np.mean([value for value in reached if value is not None]))

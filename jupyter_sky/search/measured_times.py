@@ -21,7 +21,9 @@ SPEEDUP = 0.22
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTimes:
-    """Estimator of run times: those measured, and scaled ones for machines of other sizes.
+    """Estimator of run times: those measured, and for other machines the mean of the nearest size.
+
+    The mean is that of logarithms, and is scaled to the size of the machine.
 
     Attributes
     ----------
@@ -73,8 +75,14 @@ class MeasuredTimes:
         kind = (offer.cloud, offer.instance_type)
         if kind in self.hours:
             return self.hours[kind]
-        near = min(self.sizes, key=lambda each: abs(self._doublings(each, offer)))
-        return self.hours[near] * math.exp(-SPEEDUP * self._doublings(near, offer))
+        away = {each: self._doublings(each, offer) for each in self.sizes}
+        nearest = min(map(abs, away.values()))
+        logs = [
+            math.log(self.hours[each]) - SPEEDUP * doublings
+            for each, doublings in away.items()
+            if abs(doublings) == nearest and self.hours[each] > 0
+        ]
+        return math.exp(sum(logs) / len(logs)) if logs else 0.0
 
     def _doublings(self, kind: tuple[str, str], offer: Offer) -> float:
         """Return the doublings of vCPUs from a machine that was tried to another."""

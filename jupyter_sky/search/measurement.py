@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from ..errors import SkyUsageError
+from ..errors import SkyError, SkyUsageError
 from ..translation import _
 from .space import Point
 
@@ -42,6 +42,9 @@ class Measurement:
         run after which they end.
     wait : float
         Of a refusal, seconds after which the machine can be asked for again.
+    redone : float
+        How many times over such a run is computed on average, as machines are lost: of spot
+        machines more than 1. Its cost has that in it; its seconds are those that it took.
 
     Examples
     --------
@@ -55,6 +58,18 @@ class Measurement:
     failure: Failure = "crash"
     billed: float | None = None
     wait: float = 0.0
+    redone: float = 1.0
+
+    @property
+    def expected_seconds(self) -> float:
+        """Time that such a run takes on average, lost machines and all.
+
+        Examples
+        --------
+        >>> Measurement(100.0, redone=1.25).expected_seconds
+        125.0
+        """
+        return self.seconds * self.redone
 
     @property
     def ok(self) -> bool:
@@ -105,7 +120,13 @@ class TrialRunner(Protocol):
         ...
 
     def run(self, trial: Trial) -> Measurement:
-        """Run the workload; what goes wrong is a failed measurement."""
+        """Run the workload; what goes wrong is a failed measurement.
+
+        Raises
+        ------
+        SkyError
+            For what no other configuration would mend: the search ends.
+        """
         ...
 
     def close(self) -> None:
@@ -181,11 +202,18 @@ class MeasurementWorkers:
     timeout : float, optional
         Seconds after which a run counts as failed.
 
+    Attributes
+    ----------
+    failure : SkyError, optional
+        Why no other run can succeed either; None as long as that is not known.
+
     Raises
     ------
     SkyUsageError
         For a number below 1, or a time that is not above 0.
     """
+
+    failure: SkyError | None = None
 
     def __init__(
         self, runner: TrialRunner, parallel: int = 1, timeout: float | None = None
@@ -239,6 +267,9 @@ class MeasurementWorkers:
     def _run(self, trial: Trial) -> None:
         try:
             outcome = self._runner.run(trial)
+        except SkyError as error:  # that is no verdict on its configuration
+            self.failure = error
+            outcome = Measurement(0.0, error=error.message, failure="refused")
         except BaseException as error:  # a SystemExit in the function must not hang the search
             outcome = Measurement(0.0, error=f"{type(error).__name__}: {error}")
         self._done.put((trial.number, outcome))

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..translation import _
 from .measurement import Measurement
-from .space import Point, Space
+from .space import Point, Space, too_small
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from .measured_times import MeasuredTimes
 
 Target = Literal["cost", "time"]
+LEAST_USD = 0.001
+"""Least amount that four digits show well enough."""
+REFUSAL_CHARACTERS = 200
+"""Most of the words of a refusal that a table of tries shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,11 @@ class Try:
         return sum(known) if known else None
 
     @property
+    def failure(self) -> str:
+        """Kind of its last run's failure, see `measurement.Failure`; empty when that succeeded."""
+        return "" if self.runs[-1].ok else self.runs[-1].failure
+
+    @property
     def error(self) -> str:
         """Error messages of failed runs; empty without one."""
         return "; ".join(dict.fromkeys(run.error for run in self.runs if run.error))
@@ -97,8 +106,9 @@ class SearchResult:
     bounds : mapping
         By arm, the value that something untried there reaches with a chance of 1 in 10, as far as
         the optimizer has a model.
-    running : tuple of Point
-        Configurations that are under way.
+    running, waiting : tuple of Point
+        Configurations that are under way, and those that wait for machines that were refused, or
+        for what others give back of the budget.
 
     Examples
     --------
@@ -114,6 +124,7 @@ class SearchResult:
     refused: tuple[Try, ...] = ()
     bounds: Mapping[str, float] = field(default_factory=dict, compare=False)
     running: tuple[Point, ...] = field(default=(), compare=False)
+    waiting: tuple[Point, ...] = field(default=(), compare=False)
 
     @property
     def best(self) -> Try | None:
@@ -155,6 +166,23 @@ class SearchResult:
         if self.minimize != "cost" or not self.saved or self.saved <= 0 or self.usd is None:
             return None
         return math.ceil(self.usd / self.saved)
+
+    @property
+    def hopeless(self) -> tuple[Point, ...]:
+        """Configurations left out, as they have no more memory than one that ran out of it.
+
+        Examples
+        --------
+        >>> space = Space.of({"A": {"vcpus": [2], "memory": [4, 8, 16]}})
+        >>> full = Measurement(3.0, error="MemoryError", failure="memory")
+        >>> failed = Try(1, 1, space[1], None, (full,))
+        >>> [point["memory"] for point in SearchResult(space, "time", 3, (failed,)).hopeless]
+        [4]
+        """
+        known = {str(one.point) for one in self.tries} | {str(point) for point in self.running}
+        full = [one.point for one in self.tries if one.failure == "memory"]
+        found = {index for point in full for index in too_small(self.space, point)}
+        return tuple(self.space[i] for i in sorted(found) if str(self.space[i]) not in known)
 
     def estimator(self) -> MeasuredTimes:
         """Return what was measured as an estimator of tasks: ``task.set_time_estimator(...)``.
@@ -201,6 +229,8 @@ class SearchResult:
     def history(self) -> dict[str, float | None]:
         """Seconds by configuration, None for failures: what `Transfer` learns from.
 
+        What was stopped before its end is left out: it would have succeeded, and later.
+
         Examples
         --------
         >>> SearchResult(Space.of({"A": {"nodes": [1]}}), "time", 1).history()
@@ -208,6 +238,8 @@ class SearchResult:
         """
         found: dict[str, float | None] = {}
         for one in self.tries:
+            if one.failure == "stopped":
+                continue
             good = [run.seconds for run in one.runs if run.ok]
             found[str(one.point)] = sum(good) / len(good) if good else None
         return found
@@ -229,6 +261,13 @@ class SearchResult:
                     one.error[:80] or (_("best") if one is best else _("ok")),
                 )
             )
+        tried = {one.index for one in self.tries}
+        waiting = {one.index: one for one in self.refused if one.index not in tried}
+        for one in waiting.values():  # the last refusal of each that never ran
+            why = _("not enough of the budget was left")
+            if one.error:
+                why = _("refused: {why}").format(why=one.error[:REFUSAL_CHARACTERS])
+            rows.append(("", str(one.point), "", _usd(one.billed or 0.0), why))
         columns = (_("try"), _("configuration"), _("time"), _("cost"), _("result"))
         costs = self.minimize == "cost"
         title = _("Search for the least cost") if costs else _("Search for the least time")
@@ -268,6 +307,8 @@ class SearchResult:
             tried += _(", {count} failed").format(count=failed)
         if self.refused:
             tried += _(", {count} refused").format(count=len(self.refused))
+        if hopeless := len(self.hopeless):
+            tried += _(", {count} left out for lack of memory").format(count=hopeless)
         spent = _("the search took {time} and cost {amount}").format(
             time=_seconds(self.seconds), amount=_usd(self.usd)
         )
@@ -295,12 +336,12 @@ class SearchResult:
         return str(self.table())
 
     def _repr_html_(self) -> str:
-        return self._draw_curve() + self.table()._repr_html_()
+        return self.curve_html() + self.table()._repr_html_()
 
     def _repr_pretty_(self, printer: object, cycle: bool) -> None:
         printer.text(str(self))  # type: ignore[attr-defined]
 
-    def _draw_curve(self) -> str:
+    def curve_html(self) -> str:
         """Draw the best value so far by try as a step curve; nothing where it never falls."""
         curve = self.curve
         shown = np.isfinite(curve)
@@ -335,6 +376,10 @@ class SearchResult:
 def _usd(usd: float | None) -> str:
     if usd is None:
         return _("unknown")
+    if 0 < usd < LEAST_USD:
+        from ..ledger.ledger import format_usd
+
+        return format_usd(usd)
     return f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"
 
 

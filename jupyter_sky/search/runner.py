@@ -17,14 +17,13 @@ from .limits import (
     SearchLimits,
     censored_value,
     share_of_budget,
-    too_small,
     winning_seconds,
 )
 from .log import Dropped, SearchLog
 from .measurement import Measurement, MeasurementWorkers, Trial, TrialRunner
 from .optimizer import Optimizer, Statistic, get_statistic
 from .result import SearchResult, Target, Try
-from .space import Point, Space
+from .space import Point, Space, too_small
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +160,13 @@ class Search:
         self.result = SearchResult(space, minimize, int(budget))
 
     def run(self) -> SearchResult:
-        """Search until the budget is used up, or there is a reason to stop."""
+        """Search until the budget is used up, or there is a reason to stop.
+
+        Raises
+        ------
+        SkyError
+            Of the runner, if nothing has succeeded before it.
+        """
         self._ends = time.monotonic() + (self._limits.seconds or float("inf"))
         log = SearchLog(self._path, self._header)
         try:
@@ -178,11 +183,15 @@ class Search:
         finally:
             self._workers.close()
             log.close()
+        if self._workers.failure is not None and self.result.best is None:
+            raise self._workers.failure
         why = self._reason() or self._end_reason()
-        self.result = replace(self.result, stopped=why, running=())
+        self.result = replace(self.result, stopped=why, running=(), waiting=())
         return self.result
 
     def _reason(self) -> str:
+        if self._workers.failure is not None:
+            return _("stopped: {error}").format(error=self._workers.failure.message)
         if time.monotonic() >= self._ends:
             return _("stopped: the deadline has passed")
         if self._limits.usd is not None and self._spent() >= self._limits.usd:
@@ -283,15 +292,19 @@ class Search:
             self._drop(number, log)
         if self._watch is not None:
             bounds = getattr(self._optimizer, "arm_bounds", dict)()
-            self.result = replace(self.result, bounds=bounds, running=self._workers.points)
+            self.result = replace(self.result, bounds=bounds, **self._under_way())
             self._watch(self.result)
 
     def _show(self) -> None:
-        """Tell the watcher of runs that have begun, if they go on beside this thread."""
-        running = self._workers.points
-        if self._watch is not None and running and running != self.result.running:
-            self.result = replace(self.result, running=running)
+        """Tell the watcher of runs that have begun beside this thread, and of those that wait."""
+        now, shown = self._under_way(), self.result
+        if self._watch is not None and any(now.values()) and now["running"] != shown.running:
+            self.result = replace(shown, **now)
             self._watch(self.result)
+
+    def _under_way(self) -> dict[str, tuple[Point, ...]]:
+        waiting = tuple(self.result.space[self._open[number][0]] for number in self._due)
+        return {"running": self._workers.points, "waiting": waiting}
 
     def _wait_for_machines(self, log: SearchLog) -> bool:
         """Wait until a refused machine can be asked for again; return False where none is."""
@@ -342,7 +355,7 @@ class Search:
         self._optimizer.tell(index, told)
         tried = Try(number, index, self.result.space[index], value, tuple(runs))
         self.result = replace(self.result, tries=(*self.result.tries, tried))
-        if runs[-1].failure == "memory" and not runs[-1].ok:
+        if tried.failure == "memory":
             self._exclude_smaller(tried.point)
 
     def _exclude_smaller(self, failed: Point) -> None:
@@ -355,7 +368,7 @@ class Search:
                 self._optimizer.exclude(index)
 
     def _value(self, run: Measurement) -> float:
-        return run.seconds if self.result.minimize == "time" else float(run.usd or 0.0)
+        return run.expected_seconds if self.result.minimize == "time" else float(run.usd or 0.0)
 
     def _require_cost(self, run: Measurement) -> Measurement:
         """Treat a run without a cost as a failure when cost is minimized."""

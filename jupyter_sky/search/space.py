@@ -225,3 +225,37 @@ def _coordinates(values: np.ndarray, numeric: bool) -> list[np.ndarray]:
     span = different[-1] - different[0] or 1.0
     filled = np.where(np.isnan(values), different.mean(), values)
     return [((filled - different[0]) / span)[:, None]]
+
+
+def too_small(space: Space, failed: Point) -> list[int]:
+    """Return the points that have no more memory than one that ran out of it.
+
+    No more in all nodes together, in each node and for each vCPU: whichever of these the workload
+    needs, it does not get more.
+
+    Examples
+    --------
+    >>> space = Space.of({"A": {"vcpus": [2, 4], "memory": [4, 8], "nodes": [1]}})
+    >>> [str(space[index]) for index in too_small(space, space[2])]
+    []
+    >>> [str(space[index]) for index in too_small(space, space[1])]
+    ['A vcpus=2 memory=4 nodes=1', 'A vcpus=4 memory=4 nodes=1', 'A vcpus=4 memory=8 nodes=1']
+    """
+    limit = _memory(failed)
+    if limit is None:
+        return []
+    found = []
+    for index, point in enumerate(space.points):
+        amounts = _memory(point)
+        if point != failed and amounts is not None and bool(np.all(amounts <= limit)):
+            found.append(index)
+    return found
+
+
+def _memory(point: Point) -> np.ndarray | None:
+    """Return the memory of a node, of a vCPU and of all nodes (GiB); None where it is not known."""
+    memory, vcpus = point.values.get("memory"), point.values.get("vcpus")
+    if not isinstance(memory, int | float) or not memory:
+        return None
+    each = memory / vcpus if isinstance(vcpus, int | float) and vcpus else 0.0
+    return np.array([memory, each, memory * point.nodes])

@@ -96,9 +96,9 @@ class Transfer(FlatGP):
         self._mean, self._each, self._covariance = _prior(table[useful], kernel)
         self._rate = _success(space, history)
 
-    def arm_bounds(self) -> dict[str, float]:
-        """Return nothing: its model has a deviation for each earlier workload."""
-        return {}
+    def _low_values(self, points: np.ndarray, values: np.ndarray, left: np.ndarray) -> np.ndarray:
+        mean, spread, likely = self._posterior(points, values, left, np.array([], int))
+        return mixture_quantile(mean, spread, likely, 0.1)
 
     def _start(self, left: np.ndarray) -> np.ndarray:
         return self._mean[left] + self._offset[left]
@@ -110,13 +110,25 @@ class Transfer(FlatGP):
         return self._rate[left]
 
     def _improvement(self, points: np.ndarray, values: np.ndarray, left: np.ndarray) -> np.ndarray:
+        pending = np.array(self.pending, int)
+        mean, spread, likely = self._posterior(points, values, left, pending)
+        gains = expected_improvement(float(log_values(values).min()), mean, spread)
+        return average_gains(gains, likely)
+
+    def _posterior(
+        self, points: np.ndarray, values: np.ndarray, left: np.ndarray, pending: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return mean and deviation of logarithms around each earlier workload, and the evidence.
+
+        Points are rows, earlier workloads columns.
+        """
         y, covariance = log_values(values), self._covariance
         among = covariance[np.ix_(points, points)]
         # what each earlier workload leaves to be explained, beside a level that none foretells
         surprise = (y - self._offset[points] - self._mean[points])[:, None] - self._each[points]
         ones = np.linalg.solve(among, np.ones(len(points)))
         level = ones @ surprise / ones.sum()
-        pending, under_way = np.array(self.pending, int), None
+        under_way = None
         if len(pending):
             parts = ((pending, pending), (points, pending), (left, pending))
             under_way = tuple(covariance[np.ix_(*part)] for part in parts)
@@ -128,8 +140,41 @@ class Transfer(FlatGP):
             (1.0, _BELIEF),
             under_way,  # type: ignore[arg-type]
         )
-        mean = mean + level + self._each[left] + (self._mean + self._offset)[left, None]
-        return average_gains(expected_improvement(y.min(), mean, spread), likely)
+        return (
+            mean + level + self._each[left] + (self._mean + self._offset)[left, None],
+            spread,
+            likely,
+        )
+
+
+def mixture_quantile(
+    mean: np.ndarray, spread: np.ndarray, evidence: np.ndarray, chance: float
+) -> np.ndarray:
+    """Return the values below which mixtures of normal distributions are with some chance.
+
+    Parameters
+    ----------
+    mean, spread
+        Of the parts, a column for each and a row for each mixture.
+    evidence
+        Logarithm of how likely each part is.
+    chance
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> zeros, ones = np.zeros((1, 2)), np.ones((1, 2))
+    >>> mixture_quantile(zeros, ones, np.zeros(2), 0.1).round(4)
+    array([-1.2816])
+    """
+    from scipy.special import ndtr
+
+    low, high = (mean - 9 * spread).min(1), (mean + 9 * spread).max(1)
+    for __ in range(50):  # halves of an interval in which it is
+        middle = (low + high) / 2
+        below = average_gains(ndtr((middle[:, None] - mean) / spread), evidence) > chance
+        low, high = np.where(below, low, middle), np.where(below, middle, high)
+    return (low + high) / 2
 
 
 def _table(space: Space, history: Sequence[Earlier]) -> np.ndarray:

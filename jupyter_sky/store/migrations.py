@@ -114,4 +114,8 @@ MIGRATIONS = (
     CREATE UNIQUE INDEX clusters_live ON clusters (name)
         WHERE state IN ('starting', 'up', 'stopped')
     """,
+    # by which runs of the same code are known, however long it is; '' of earlier ones
+    """
+    ALTER TABLE runs ADD COLUMN code_digest TEXT NOT NULL DEFAULT ''
+    """,
 )

@@ -153,6 +153,7 @@ class RunRow:
     waited: float = 0.0  # seconds from the begin of its cell until it was sent
     stops: int = 0  # times that it was asked to stop
     warning: str = ""  # why it does not stop, and what a second request would lose
+    code_digest: str = ""  # of the whole code: see `executor.run_record.digest_code`
 
     @property
     def label(self) -> str:

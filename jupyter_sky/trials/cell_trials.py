@@ -12,7 +12,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from .. import tracker
+from .. import catalog, tracker
 from ..cell_options.values import CellInput, CellOptions, CellOutput
 from ..errors import (
     SkyBudget,
@@ -21,7 +21,6 @@ from ..errors import (
     SkyEngineLost,
     SkyError,
     SkyNodeLost,
-    SkyPermission,
     SkyStoreError,
     SkyUnreachable,
 )
@@ -51,8 +50,8 @@ IDLE_SECONDS = 600.0
 LOSSES = 3
 """Machines lost in the midst of the runs of a configuration before it counts as failed."""
 LOSS_WAIT_SECONDS = 1.0
-FATAL = (SkyBudget, SkyPermission, SkyStoreError)
-"""Errors of a launch that no other configuration would mend."""
+FATAL = (SkyBudget, SkyStoreError)
+"""Errors of a launch that no other configuration would mend; rights may be lacking in one cloud."""
 LOST = (SkyClusterLost, SkyNodeLost, SkyUnreachable)
 
 
@@ -200,10 +199,11 @@ class CellTrials:
                 values[step.name] = self._session.namespace.pop(result, None)
         assert trial.point.offer is not None
         row = self._session.store.cluster(cluster)
-        expected = seconds * redone(seconds / 3600, trial.point.offer, trial.point.nodes)
+        bands = catalog.load().interruption
+        times = redone(seconds / 3600, trial.point.offer, trial.point.nodes, bands)
         price = row.price if row is not None else trial.point.price
-        usd = None if price is None else expected / 3600 * price
-        return replace(found, seconds=expected, usd=usd)
+        usd = None if price is None else seconds * times / 3600 * price
+        return replace(found, seconds=seconds, usd=usd, redone=times)
 
     def _begin(self, cluster: str, trial: Trial, step: Step, cell: TaskCell) -> tuple[SkyRun, str]:
         """Begin a cell in the background; return it, and the name of its result."""

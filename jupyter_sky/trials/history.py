@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 
 from ..errors import SkyError
-from ..executor.run_record import recorded_code
+from ..executor.run_record import digest_code
 from ..search.space import Space
 from ..search.transfer import Earlier
 from ..store.rows import ClusterRow, RunRow
@@ -33,7 +33,8 @@ def read_history(store: Store, code: str, space: Space) -> list[Earlier]:
         Runs on machines that are not in it are left out.
     """
     try:
-        runs = [run for run in store.runs(limit=LIMIT) if run.code == recorded_code(code)]
+        digest = digest_code(code)
+        runs = [run for run in store.runs(limit=LIMIT) if run.code_digest == digest]
         rows = store.clusters(live_only=False)
     except SkyError:  # what is remembered helps; it is not needed
         return []

@@ -10,9 +10,11 @@ from ..offers import Offer
 from ..optimizer.assumptions import SPIN_UP_HOURS
 from ..preemption.priors import spot_lifetimes
 from ..preemption.recomputation import expected_runs
+from ..tracker.estimates import preempted_share
+from ..tracker.knowledge import Bands, no_bands
 
 
-def redone(hours: float, offer: Offer, nodes: int) -> float:
+def redone(hours: float, offer: Offer, nodes: int, bands: Bands = no_bands) -> float:
     """Return how many times over a run is paid for, 1 or more; 1 on demand.
 
     A trial that was not interrupted took less than the same run will take on average: what a lost
@@ -26,6 +28,8 @@ def redone(hours: float, offer: Offer, nodes: int) -> float:
         Machine of a node.
     nodes
         Machines that work together.
+    bands
+        The interruption band of a cloud, region and instance type, as the catalog's.
 
     Examples
     --------
@@ -37,6 +41,8 @@ def redone(hours: float, offer: Offer, nodes: int) -> float:
     """
     if not offer.spot or hours <= 0:
         return 1.0
-    lives = spot_lifetimes(np.array([np.nan]), np.array([float(offer.vcpus)]))
+    share = preempted_share(bands(offer.cloud, offer.region, offer.instance_type))
+    shares = np.array([np.nan if share is None else share])
+    lives = spot_lifetimes(shares, np.array([float(offer.vcpus)]))
     lives = replace(lives, nodes=np.array([float(nodes)]))
     return float(expected_runs(np.array([hours]), lives, np.array([SPIN_UP_HOURS]))[0])

@@ -98,7 +98,7 @@ def make_workload(
     if isinstance(given, Task | Dag):
         return _make_tasks(given)
     if isinstance(given, PendingFunction):
-        return _make_function(given.local, given.function.local, repr(given))
+        return _make_function(given.local, given.function.local, given.function.name)
     if isinstance(given, Function):
         return _make_function(given.local, given.local, given.name)
     if callable(given):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..ledger.ledger import format_usd
@@ -12,6 +13,8 @@ from .plan import block
 
 MIME = "application/vnd.jupyter-sky.view+json"
 """As of `view.View`, which brings anywidget."""
+LEFT_OUT = 5
+"""Configurations without enough memory that are named; of others the number is told."""
 
 
 def format_value(value: float | None, minimize: Target) -> str:
@@ -47,24 +50,43 @@ def arms_table(found: SearchResult) -> Table:
 
 
 def running_words(found: SearchResult) -> str:
-    """Say which configurations are under way; empty when none is."""
-    if not found.running:
+    """Say which configurations are under way, and which wait; empty when none does."""
+    running, waiting = ("; ".join(map(str, each)) for each in (found.running, found.waiting))
+    parts = [_("running: {points}").format(points=running)] if running else []
+    if waiting:
+        words = _("waiting for machines that were refused, or for the budget: {points}")
+        parts.append(words.format(points=waiting))
+    return "\n".join(parts)
+
+
+def left_out_words(found: SearchResult) -> str:
+    """Say which configurations a lack of memory rules out; empty when it rules out none."""
+    points = found.hopeless
+    if not points:
         return ""
-    return _("running: {points}").format(points="; ".join(map(str, found.running)))
+    words = _("left out, with no more memory than what ran out of it: {points}").format(
+        points="; ".join(map(str, points[:LEFT_OUT]))
+    )
+    if (more := len(points) - LEFT_OUT) > 0:
+        words += _(" and {count} more").format(count=more)
+    return words
 
 
 def to_html(found: SearchResult, trials: bool = True) -> str:
-    """Return a search as HTML: its summary, its clouds, what runs, and its trials unless told."""
+    """Return a search as HTML: summary, clouds, what runs, what is left out, trials if wanted."""
     parts = [block(found.summary, "font-weight: 600"), arms_table(found)._repr_html_()]
-    if found.running:
-        parts.append(block(running_words(found)))
-    return "".join([*parts, found._repr_html_() if trials else ""])
+    words = [*running_words(found).splitlines(), left_out_words(found)]
+    parts += [block(each) for each in words]
+    if trials:  # the summary stands above
+        parts += [found.curve_html(), replace(found.table(), note="")._repr_html_()]
+    return "".join(parts)
 
 
 def to_text(found: SearchResult, trials: bool = True) -> str:
     """Return a search as plain text."""
     table = str(found.table()) if trials else found.summary
-    return "\n\n".join(filter(None, [str(arms_table(found)), running_words(found), table]))
+    words = running_words(found), left_out_words(found)
+    return "\n\n".join(filter(None, [str(arms_table(found)), *words, table]))
 
 
 class LiveView:

@@ -31,8 +31,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # small matrices: threads only ge
 
 import mocca
 import numpy as np
+import recorded_searches
 import search_synthetic
-import search_tables
 from expected_regret import bandit_regret
 from search_live import live_figures
 
@@ -250,7 +250,7 @@ def main(
         if reading is None:
             figures |= models(good, earlier, target, "strict", quick, "strict_", blind=False)
     figures |= relevelled(good, earlier, quick)
-    recorded = search_tables.figures(search_tables.read())
+    recorded = recorded_searches.figures(recorded_searches.read())
     figures |= {f"recorded_{key}": value for key, value in recorded.items()}
     for kind, rows in search_synthetic.table(200 if quick else 4000).items():
         values = getattr(search_synthetic, "DEVIATIONS" if kind == "deviation" else "PROVIDERS")

@@ -4,11 +4,16 @@
 
 goes on with `notebooks/data/mocca/searches.json` where it ended before, until the time is up:
 another seed of each method on each workload, in both readings, and of each setting of appendix D.
-`notebooks/search.ipynb` shows what the file holds, with the number of searches behind each figure.
-`python tests/benchmarks/run.py search_tables` alone adds nothing and prints the figures.
+`notebooks/search.ipynb` shows what the file holds, and on how many workloads. One seed of all takes
+one core about three hours; `python tests/benchmarks/run.py search_tables` alone adds nothing, and
+prints the figures and what is missing.
 
-Figures: `<reading>_<target>_<method>_regret_<budget>` and `_search_<budget>` in percent, means over
-workloads; `_n` searches. Methods: `x` alone over all providers, `x_cb` in CloudBandit that starts
+Quick methods come first, then the others on five workloads after five, so that methods can be
+compared on the workloads which all of them have: `common`.
+
+Figures, of methods that have been run on every workload: `<reading>_<target>_<method>_regret_<b>`
+and `_search_<b>` after b evaluations, in percent, means over workloads; `_n` searches; `missing`
+searches of the first seed. Methods: `x` alone over all providers, `x_cb` in CloudBandit that starts
 anew in each round (the paper's main text), `x_cb_on` that goes on (its appendix B).
 """
 
@@ -21,7 +26,7 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from pathlib import Path
@@ -31,24 +36,26 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # small matrices: threads only ge
 
 import mocca
 import numpy as np
+from recorded_searches import (
+    BUDGETS,
+    FILE,
+    FOLDER,
+    READINGS,
+    TARGETS,
+    figures,
+    means,
+    read,
+    split,
+    write,
+)
 
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.search import CloudBandit, Optimizer, method, total_budget
 
-FOLDER = Path(__file__).parents[2] / "notebooks" / "data" / "mocca"
-FILE = FOLDER / "searches.json"
 COMMAND = "python tests/benchmarks/run.py search_tables --minutes N"
-BUDGETS = (11, 22, 33, 44, 55, 66, 77, 88)
 TUNED_BUDGET = 33
 SEEDS = 50
 """Of each method on each workload, as many as the paper has."""
-TESTED = (  # of the paper's Table 8
-    "buzz-polynomial_features buzz-spectral_clustering buzz-xgboost creditcard-naive_bayes "
-    "creditcard-standard_scaler santander-kmeans santander-linear_regression "
-    "santander-poisson_regression santander-quantile_transformer santander-xgboost"
-).split()
-
-BOTH: tuple[mocca.Target, ...] = ("cost", "time")
 
 Make = Callable[[mocca.Workload, int, list[int], mocca.Target], Optimizer]
 
@@ -102,7 +109,22 @@ PLANNED = {
     "rf_rb": whole("rising-bandits", component="bo-rf"),
 }
 SLOW = ("rbfopt", "rf", "gp", "smac")
-"""Begins of the names of methods that take seconds for each search, the slowest last."""
+"""Begins of the names of methods that take seconds for each search."""
+FIRST = "rbfopt_cb rbfopt rf_rb smac rbfopt_rm rbfopt_two gp rf gp_cb rf_cb".split()
+"""Slow methods that are run before the others."""
+TABLES = {
+    "1": "rbf rbf_cb_on rbfopt rbfopt_cb gp gp_cb rf rf_cb".split(),
+    "2": (
+        "rbfopt_cb smac rf_rb rbfopt_rm rbf_cb_on rbf_sh rbf_drop2 exhaustive ours once cheapest"
+    ).split(),
+    "4 and 5": "gp_cb gp_cb_on rf_cb rf_cb_on rbfopt_cb rbfopt_cb_on".split(),
+    "10": "rbfopt_two rbfopt_cb".split(),
+}
+"""Methods that the paper's tables need, or that stand in them beside it."""
+PARTS = (0, 3, 1, 2)
+"""Parts of the workloads that slow methods go through one after another."""
+TUNING = {"paper": "tuning", "strict": "strict-tuning"}
+"""Names in the file of searches with the settings of appendix D, by reading."""
 CHOICES = {  # the paper's Table 9, in our words; 18 settings of each
     "CB": {
         "b1": [1, 2, 3],
@@ -156,7 +178,7 @@ class Unit:
     Attributes
     ----------
     table : str
-        ``paper`` or ``strict``, the reading, or ``tuning``.
+        ``paper`` or ``strict``, the reading, or one of `TUNING`.
     target, method, workload : str
     number : int
         Of the seed.
@@ -177,46 +199,41 @@ class Unit:
 def units(workloads: list[mocca.Workload], number: int) -> Iterator[Unit]:
     """Yield what is run with a seed, in the order of what it tells for its time.
 
-    First the quick methods on all workloads; then RBFOpt; the others and the settings on every
-    fifth workload, then on the next ones.
+    First the quick methods on all workloads. Then, part after part of the workloads, what the
+    paper's Tables 1, 2 and 10 need, then the other methods, then the settings of appendix D.
     """
-    by_pace = [[n for n in (*NESTED, *PLANNED) if _slowness(n) == pace] for pace in range(5)]
-    quick, rbfopt, slow = by_pace[0], by_pace[1], [*by_pace[2], *by_pace[3], *by_pace[4]]
-    parts = [workloads[start::5] for start in range(5)]
-    everything = [one for part in parts for one in part]
-    stages = [("paper", quick, everything), ("strict", quick, everything)]
-    stages += [("paper", rbfopt, part) for part in parts]
-    for part in parts:
-        stages += [("paper", slow, part), ("tuning", [], part), ("strict", rbfopt, part)]
-    stages += [("strict", slow, part) for part in parts]
-    for table, names, over in stages:
-        if table == "tuning":
-            yield from _tuning_units(over, number)
-            continue
-        for name, one, target in product(names, over, BOTH):
-            if table == "paper" or one.succeeds:
-                yield Unit(table, target, name, one.name, number)
+    slow = [name for name in (*PLANNED, *NESTED) if name.startswith(SLOW)]
+    first = [name for name in FIRST if name in slow]
+    stages = [([name for name in (*NESTED, *PLANNED) if name not in slow], workloads)]
+    for part in (workloads[start :: len(PARTS)] for start in PARTS):
+        stages += [(first, part), ([name for name in slow if name not in first], part), ([], part)]
+    for names, over in stages:
+        good = {"paper": over, "strict": [one for one in over if one.succeeds]}
+        for name, reading in product(names, READINGS):
+            for one, target in product(good[reading], TARGETS):
+                yield Unit(reading, target, name, one.name, number)
+        if not names:
+            for reading in READINGS:
+                yield from _tuning_units(reading, good[reading], number)
 
 
-def _tuning_units(workloads: list[mocca.Workload], number: int) -> Iterator[Unit]:
+def _tuning_units(
+    reading: mocca.Reading, over: list[mocca.Workload], number: int
+) -> Iterator[Unit]:
     for name in CHOICES:
-        for given, one, target in product(settings(name), workloads, BOTH):
-            yield Unit("tuning", target, f"{name} {json.dumps(given)}", one.name, number)
-
-
-def _slowness(name: str) -> int:
-    found = [place for place, begin in enumerate(SLOW, 1) if name.startswith(begin)]
-    return found[0] if found else 0
+        for given, one, target in product(settings(name), over, TARGETS):
+            words = f"{name} {json.dumps(given)}"
+            yield Unit(TUNING[reading], target, words, one.name, number)
 
 
 def measure(unit: Unit, workload: mocca.Workload) -> list[list[float]]:
     """Run the searches of a unit; return for each budget regret, spent, and the two options."""
-    reading: mocca.Reading = "strict" if unit.table == "strict" else "paper"
+    reading: mocca.Reading = "strict" if unit.table.startswith("strict") else "paper"
 
     def seed(budget: int) -> list[int]:
         return [zlib.crc32(f"{unit.workload} {unit.target} {unit.method}".encode()), unit.number]
 
-    if unit.table == "tuning":
+    if unit.table in TUNING.values():
         name, __, given = unit.method.partition(" ")
         made = tuned(name, json.loads(given))(workload, TUNED_BUDGET, seed(0), unit.target)
         both = mocca.replay(made, workload, unit.target, reading, TUNED_BUDGET)
@@ -253,26 +270,6 @@ def two_options(
     return tuple(each if np.isfinite(each) else np.nan for each in found)  # type: ignore[return-value]
 
 
-# -- the file -------------------------------------------------------------------------------------
-
-
-def read(path: Path = FILE) -> dict[str, Any]:
-    """Return what is kept: its date, command and versions, and the runs by method."""
-    if not path.exists():
-        return {"runs": {}}
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def write(kept: dict[str, Any], path: Path = FILE) -> None:
-    """Write the file, a line for each method."""
-    head = {key: value for key, value in kept.items() if key != "runs"}
-    lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(kept["runs"].items())]
-    text = json.dumps(head)[:-1] + ', "runs": {\n' + ",\n".join(lines) + "\n}}\n"
-    partial = path.with_suffix(".new")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
-
-
 def extend(minutes: float, path: Path = FILE) -> None:
     """Run searches that the file does not hold yet until the time is up, and write it."""
     workloads = mocca.load(FOLDER)
@@ -284,6 +281,9 @@ def extend(minutes: float, path: Path = FILE) -> None:
             break
         runs = kept["runs"].setdefault(unit.key, {}).setdefault(unit.workload, [])
         if len(runs) > unit.number or unit.key in missing:
+            continue
+        if (known := same_in_paper(unit, by_name[unit.workload], kept)) is not None:
+            runs.append(known)
             continue
         try:
             rows = measure(unit, by_name[unit.workload])
@@ -297,6 +297,21 @@ def extend(minutes: float, path: Path = FILE) -> None:
             _save(kept, path)
             print(f"{unit}", flush=True)
     _save(kept, path)
+
+
+def same_in_paper(
+    unit: Unit, workload: mocca.Workload, kept: dict[str, Any]
+) -> list[list[float]] | None:
+    """Return what the paper's reading gave, for a workload without failed runs; else None.
+
+    A search of it is the same in both readings, as it has the same seed.
+    """
+    results = (workload.results(unit.target, reading) for reading in READINGS)
+    if not unit.table.startswith("strict") or not np.array_equal(*results):
+        return None
+    table = TUNING["paper"] if unit.table == TUNING["strict"] else "paper"
+    found = kept["runs"].get(replace(unit, table=table).key, {}).get(unit.workload, ())
+    return found[unit.number] if len(found) > unit.number else None
 
 
 def _save(kept: dict[str, Any], path: Path) -> None:
@@ -325,49 +340,34 @@ def _version(name: str) -> str:
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def means(kept: dict[str, Any], key: str) -> dict[str, np.ndarray]:
-    """Return by workload the mean rows over seeds: budgets by columns."""
-    found = kept["runs"].get(key, {})
-    return {name: np.nanmean(np.array(runs, float), axis=0) for name, runs in found.items()}
-
-
-def column(kept: dict[str, Any], key: str, place: int = 0) -> tuple[np.ndarray, int]:
-    """Return the mean over workloads at each budget, and the number of searches behind it."""
-    by_workload = means(kept, key)
-    if not by_workload:
-        return np.full(len(BUDGETS), np.nan), 0
-    count = sum(len(runs) for runs in kept["runs"][key].values())
-    rows = [rows[:, place] for rows in by_workload.values() if rows.shape[1] > place]
-    return (np.nanmean(rows, axis=0) if rows else np.full(len(BUDGETS), np.nan)), count
-
-
-def figures(kept: dict[str, Any]) -> dict[str, float]:
-    """Return the figures of all methods that have been run on every workload."""
-    found: dict[str, float] = {}
-    for key in kept["runs"]:
-        if key.startswith("tuning/"):
-            continue
-        prefix = key.replace("/", "_")
-        (regret, count), (spent, __) = column(kept, key), column(kept, key, 1)
-        for budget, one, other in zip(BUDGETS, regret, spent, strict=True):
-            found |= {
-                f"{prefix}_regret_{budget}": float(one),
-                f"{prefix}_search_{budget}": float(other),
-            }
-        found[f"{prefix}_n"] = float(count)
+def progress(
+    kept: dict[str, Any], workloads: list[mocca.Workload]
+) -> dict[tuple[str, str], dict[str, str]]:
+    """Return how many workloads each method of each table has been run on, as ``5 of 20``."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for reading, target in product(READINGS, TARGETS):
+        whole = sum(reading == "paper" or one.succeeds for one in workloads)
+        for table, names in TABLES.items():
+            for name in names:
+                count = len(kept["runs"].get(f"{reading}/{target}/{name}", ()))
+                row = found.setdefault((table, name), {})
+                row[f"{target}, {reading}"] = f"{count} of {whole}"
+        for name in CHOICES:
+            row = found.setdefault(("7 to 9", name), {})
+            chosen = [f"{TUNING[reading]}/{target}/{name} {json.dumps(g)}" for g in settings(name)]
+            count = min(len(kept["runs"].get(key, ())) for key in chosen)
+            row[f"{target}, {reading}"] = f"{count} of {whole}"
     return found
 
 
-def split(names: list[str]) -> tuple[list[str], list[str]]:
-    """Return workloads to tune on and to test on.
-
-    The paper's ten are tested on where they are among the data; else every third.
-    """
-    test = [name for name in names if name in TESTED] or names[1::3]
-    return [name for name in names if name not in test], test
+def count_missing(kept: dict[str, Any], workloads: list[mocca.Workload]) -> int:
+    """Return the searches of the first seed that have not been run."""
+    return sum(unit.workload not in kept["runs"].get(unit.key, ()) for unit in units(workloads, 0))
 
 
-def tuning(kept: dict[str, Any], target: str, name: str) -> dict[str, Any] | None:
+def tuning(
+    kept: dict[str, Any], target: str, name: str, reading: str = "paper"
+) -> dict[str, Any] | None:
     """Return Table 7's row of an algorithm: regret of its defaults and of its best setting.
 
     Only settings that were run on every workload are compared; None without the defaults.
@@ -375,7 +375,7 @@ def tuning(kept: dict[str, Any], target: str, name: str) -> dict[str, Any] | Non
     by_setting: dict[str, dict[str, float]] = defaultdict(dict)
     for key in kept["runs"]:
         table, of, words = key.split("/", 2)
-        if table == "tuning" and of == target and words.startswith(f"{name} "):
+        if table == TUNING[reading] and of == target and words.startswith(f"{name} "):
             by_setting[words.partition(" ")[2]] = {
                 workload: float(rows[0, 0]) for workload, rows in means(kept, key).items()
             }
@@ -411,4 +411,7 @@ def main(quick: bool = False, minutes: float = 0) -> dict[str, float]:
         return figures({"runs": runs})
     if minutes:
         extend(minutes)
-    return figures(read())
+    kept, workloads = read(), mocca.load(FOLDER)
+    for (table, name), counts in progress(kept, workloads).items():
+        print(f"table {table:8} {name:13} {counts}", flush=True)
+    return figures(kept) | {"missing": float(count_missing(kept, workloads))}

@@ -6,12 +6,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.errors import SkyBudget, SkyUsageError
 from jupyter_sky.search import (
     CloudBandit,
     Measurement,
@@ -92,6 +93,22 @@ def test_a_configuration_that_stays_refused_gives_its_try_to_another() -> None:
     assert len(found.tries) == 6 and {one.point.arm for one in found.tries} == {"B"}
     assert found.refused and "refused" in found.summary
     assert not any(one.error for one in found.tries)
+    assert str(found).count("refused: no capacity") == len({one.index for one in found.refused})
+
+
+def test_the_watcher_hears_of_what_waits() -> None:
+    seen: list[SearchResult] = []
+    refused = replace(REFUSED, wait=0.2)
+
+    def refuse_first(trial: Trial, times: int) -> Measurement:
+        return refused if times == 1 else good(trial, times)
+
+    found = find(Machines(refuse_first), 2, watch=seen.append, parallel=2)
+    assert len(found.tries) == 2 and not found.waiting and not found.running
+    waiting = {str(point) for result in seen for point in result.waiting}
+    assert waiting == {str(one.point) for one in found.refused}
+    assert any(len(one.waiting) == 2 and not one.running for one in seen), "both, and nothing else"
+    assert not seen[-1].waiting
 
 
 def test_bandits_return_the_pulls_of_excluded_points() -> None:
@@ -120,6 +137,8 @@ def test_out_of_memory_rules_out_what_has_no_more_of_it() -> None:
 
     found = find(Machines(needs_12), method="random", seed=5)
     failed = [one.point for one in found.tries if one.error]
+    assert len(found.hopeless) == 24 - len(found.tries) and found.hopeless
+    assert {point["memory"] for point in found.hopeless} <= {4, 8}
     assert found.best and found.best.point["memory"] == 16
     assert len(found.tries) == 8 + len(failed) < 24
     for number, later in enumerate(failed):
@@ -148,10 +167,26 @@ def test_runs_that_cannot_win_are_stopped(minimize: Any) -> None:
     assert found.best and plain.best and found.best.point == plain.best.point
     assert found.best.value == plain.best.value
     stopped = [one for one in found.tries if one.error]
+    assert not {str(one.point) for one in stopped} & set(found.history()), "they have not failed"
     assert stopped and found.seconds < 0.8 * plain.seconds
     for one in stopped:  # what was stopped could not have won
         whole = seconds(one.point) * (1 if minimize == "time" else (one.point.price or 0) / 3600)
         assert whole > (found.best.value or 0)
+
+
+@pytest.mark.parametrize("minimize", ["cost", "time"])
+def test_expected_recomputation_counts(minimize: Any) -> None:
+    """The quick machine is lost so often that the slow one is better."""
+
+    def lost(trial: Trial, times: int) -> Measurement:
+        seconds, redone = (10.0, 1.5) if trial.point.arm == "A" else (12.0, 1.0)
+        return Measurement(seconds, seconds * redone, redone=redone)
+
+    space = Space.of({"A": {"nodes": [1]}, "B": {"nodes": [1]}}, price=lambda arm, values: 3600.0)
+    found = find(Machines(lost), 2, space=space, minimize=minimize)
+    assert found.best and found.best.point.arm == "B" and found.best.value == 12.0
+    values = {one.point.arm: (one.value, one.seconds) for one in found.tries}
+    assert values["A"] == (15.0, 10.0), "what it took is what it took"
 
 
 def test_what_is_under_way_is_stopped_once_another_has_won() -> None:
@@ -231,6 +266,25 @@ def test_a_log_keeps_refusals_and_what_they_cost(tmp_path: Path) -> None:
     assert second.tries == first.tries and not again.asked
     assert first.usd == second.usd and (first.usd or 0) >= 0.5
     assert second.refused == first.refused
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_what_no_configuration_mends_ends_the_search(parallel: int) -> None:
+    def forbidden(trial: Trial, times: int) -> Measurement:
+        if trial.number > 5:
+            raise SkyBudget("the month's budget is spent", hint="allow more")
+        return good(trial, times)
+
+    def never(trial: Trial, times: int) -> Measurement:
+        raise SkyBudget("the month's budget is spent", hint="allow more")
+
+    found = find(Machines(forbidden), parallel=parallel)
+    assert found.best and "budget is spent" in found.stopped and len(found.tries) == 5
+    assert {one.value is None for one in found.tries} == {False}, "no configuration is to blame"
+    runner = Machines(never)
+    with pytest.raises(SkyBudget, match="month"):
+        find(runner, parallel=parallel)
+    assert runner.closed and runner.asked.total() <= parallel
 
 
 def test_an_interrupt_closes_the_runner() -> None:

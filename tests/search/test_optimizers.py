@@ -289,3 +289,24 @@ def test_search_ends_although_every_trial_fails(name: str) -> None:
     skip_missing(name)
     space = grid(2)
     assert len(trace(method(name, space, 24), np.full(24, np.nan), 30)) == 24
+
+
+@pytest.mark.parametrize("learned", [False, True], ids=["without a history", "with one"])
+def test_bounds_of_arms_come_from_what_was_tried(learned: bool) -> None:
+    space = grid()
+    values = seconds(space)
+    if learned:
+        optimizer: FlatGP = Transfer(space, history=earlier(space), minimize="time")
+    else:
+        optimizer = FlatGP(space, minimize="time")
+    assert optimizer.arm_bounds() == {}, "nothing was tried"
+    tried = trace(optimizer, values, 8)
+    bounds = optimizer.arm_bounds()
+    assert set(bounds) == set(space.arms)
+    for arm in space.arms:
+        left = [index for index in space.members(arm) if index not in tried]
+        assert 0.6 < bounds[arm] / values[left].min() < 1.3
+    for index in space.members("arm1"):
+        if index not in tried:
+            optimizer.tell(index, values[index])
+    assert "arm1" not in optimizer.arm_bounds(), "all of it was tried"

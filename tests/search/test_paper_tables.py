@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # it is run as a
 
 import mocca
 import rank_tests
+import recorded_searches
 import search_synthetic
 import search_tables
 
@@ -58,10 +60,47 @@ def test_records_are_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     search_tables.extend(1, path)
     again = json.loads(path.read_text())
     assert again["runs"]["paper/cost/once_sh"][two[0].name][:2] == runs
-    regret, count = search_tables.column(again, "paper/cost/once")
+    regret, count = recorded_searches.column(again, "paper/cost/once")
     assert count == 6 and regret[0] >= regret[-1] >= 0
-    figures = search_tables.figures(again)
+    figures = recorded_searches.figures(again)
     assert figures["paper_cost_once_regret_88"] == pytest.approx(0.0), "all 82 are tried by then"
+
+
+def test_a_workload_without_failures_is_searched_once_for_both_readings() -> None:
+    both = {w.name: w for w in mocca.load(search_tables.FOLDER)}
+    clean, failing = both["buzz-kmeans"], both["creditcard-kmeans"]
+    unit = search_tables.Unit("strict", "time", "rbf_cb", clean.name, 0)
+    rows = search_tables.measure(replace(unit, table="paper"), clean)
+    kept = {"runs": {"paper/time/rbf_cb": {clean.name: [rows], failing.name: [rows]}}}
+    assert search_tables.same_in_paper(unit, clean, kept) == rows
+    assert rows == search_tables.measure(unit, clean), "it is the same when it is run"
+    assert search_tables.same_in_paper(replace(unit, number=1), clean, kept) is None
+    other = replace(unit, workload=failing.name)
+    assert search_tables.same_in_paper(other, failing, kept) is None
+    tuned = replace(unit, table=search_tables.TUNING["strict"])
+    assert search_tables.same_in_paper(tuned, clean, kept) is None, "another table"
+
+
+def test_methods_are_compared_on_what_they_have_in_common() -> None:
+    def run(*names: str) -> dict[str, list]:
+        return {name: [[[float(len(name)), 1.0]] * 8] for name in names}
+
+    runs = {
+        "paper/cost/a": run(*"uvwxyz"),
+        "paper/cost/b": run(*"uvwxy"),
+        "paper/cost/begun": run("z"),
+    }
+    kept = {"runs": runs}
+    over = recorded_searches.common(kept, "paper", "cost", ["a", "b", "begun", "never"])
+    assert over == list("uvwxy")
+    values, count = recorded_searches.column(kept, "paper/cost/a", 0, over)
+    assert count == 5 and (values == 1.0).all()
+    assert np.isnan(recorded_searches.column(kept, "paper/cost/begun", 0, over)[0]).all()
+    found = recorded_searches.figures(kept)
+    assert set(found) == {
+        *(f"paper_cost_a_{what}_{b}" for b in range(11, 89, 11) for what in ("regret", "search")),
+        "paper_cost_a_n",
+    }, "only what is whole"
 
 
 def test_a_tuned_algorithm_spends_its_budget() -> None:
@@ -72,5 +111,5 @@ def test_a_tuned_algorithm_spends_its_budget() -> None:
         made = search_tables.tuned("CB", given)(one, 33, [1], "cost")
         assert made.budget == 33  # type: ignore[attr-defined]
     assert {len(search_tables.settings(name)) for name in search_tables.CHOICES} == {19}
-    tune, test = search_tables.split([each.name for each in mocca.load(search_tables.FOLDER)])
+    tune, test = recorded_searches.split([each.name for each in mocca.load(search_tables.FOLDER)])
     assert len(tune) == 13 and len(test) == 7 and not set(tune) & set(test)

@@ -127,14 +127,21 @@ def test_functions_calls_and_graphs_are_tried(book: Notebook, cloud: Loopback) -
 
 def test_repeats_keep_the_machine_and_history_is_the_prior(book: Notebook, cloud: Loopback) -> None:
     before = launches(cloud)
-    code = "sum(range(10))"
     ran = book.run(
-        f"found = sky.search({code!r}, few, 2, repeats=2, statistic='median')\n"
+        "from jupyter_sky.search import method\n"
+        "slow = method('gp', few, 1, minimize='time').ask()  # chosen by who knows nothing\n"
+        "few.points[1 - slow]['family']"
+    )
+    code = f"import time; time.sleep(0.2 if sky_configuration['family'] == {ran.result} else 2)"
+    ran = book.run(
+        f"found = sky.search({code!r}, few, 2, 'time', repeats=2, parallel=1)\n"
         "[len(t.runs) for t in found.tries], [t.error for t in found.tries]",
         170,
     )
     assert literal_eval(ran.result) == ([2, 2], ["", ""]), ran.traceback
     assert launches(cloud) - before == 2, "one launch for both runs of a configuration"
+    again = book.run(f"sky.search({code!r}, few, 1, 'time').tries[0].index == 1 - slow", 170)
+    assert again.result == "True", (again.result, again.traceback)
     history = book.run(f"[sorted(one) for one in read_history(current().store, {code!r}, few)]")
     names = literal_eval(book.run("[sorted(str(p) for p in few.points)]").result)
     assert literal_eval(history.result) == names, history.traceback
@@ -161,6 +168,34 @@ def test_refusals_crashes_and_full_machines_are_told_apart(book: Notebook, cloud
     errors = {family: error for family, __, error in tried if error}
     assert "no AVX" in errors["t3a"]
     assert not any("capacity" in error for error in errors.values())
+    assert not cloud.machines()
+
+
+def test_a_deadline_stops_what_runs(book: Notebook, cloud: Loopback) -> None:
+    code = "import time; time.sleep(600)"
+    ran = book.run(
+        f"found = sky.search({code!r}, few, 2, deadline='20s')\ntries(found), found.stopped", 120
+    )
+    assert ran.status == "ok", ran.traceback
+    tried, stopped = literal_eval(ran.result)
+    assert "deadline" in stopped and all(value is False for __, value, __ in tried)
+    assert all("deadline" in error for __, __, error in tried)
+    assert not cloud.machines()
+
+
+def test_spot_trials_count_their_expected_recomputation(book: Notebook, cloud: Loopback) -> None:
+    ran = book.run(
+        "one = {**labels, 'types': 1, 'spot': True}\n"
+        "found = sky.search('import time; time.sleep(2)', one, 1)\n"
+        "run, row = found.best.runs[0], current().store.runs(limit=1)[0]\n"
+        "up = current().store.clusters(live_only=False)[0]\n"
+        "row.ended - row.started, run.seconds, run.redone, run.usd, up.price, up.spot",
+        170,
+    )
+    assert ran.status == "ok", ran.traceback
+    took, seconds, redone, usd, price, is_spot = literal_eval(ran.result)
+    assert is_spot and seconds == pytest.approx(took) and redone > 1
+    assert usd == pytest.approx(took * redone * price / 3600)
     assert not cloud.machines()
 
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bs4 import BeautifulSoup
 
 import jupyter_sky as sky
 from jupyter_sky.cell_options.parsing import parse_cell_line
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyNoOffer, SkyUsageError
 from jupyter_sky.executor import session as sessions
+from jupyter_sky.executor.request import CellPosition
+from jupyter_sky.executor.run_record import waiting_row
 from jupyter_sky.search import Measurement, Point, SearchResult, Space, Try, on_sale
+from jupyter_sky.search.measurement import Trial
 from jupyter_sky.store.rows import ClusterRow, RunRow
-from jupyter_sky.trials.cell_trials import failed_run
-from jupyter_sky.trials.history import collect_history
+from jupyter_sky.trials.cell_trials import failed_run, stop_reason
+from jupyter_sky.trials.history import collect_history, read_history
 from jupyter_sky.trials.live_search import best_options, describe_failures, launchable, search_live
 from jupyter_sky.trials.workload import find_effects, make_workload
+from jupyter_sky.widgets.search_view import to_html, to_text
 
 LABELS = {"cpus": "2", "memory": "4+", "cloud": "aws", "types": 3}
 
@@ -74,6 +80,16 @@ def test_a_task_of_a_graph_alone_leaves_the_graph_as_it_is() -> None:
 def test_effects_outside_the_machine_are_found(code: str, line: str, words: str) -> None:
     found = find_effects(code, parse_cell_line(line))
     assert words in "; ".join(found) and bool(words) == bool(found)
+
+
+def test_calls_with_other_data_are_the_same_workload() -> None:
+    @sky.function
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    one, other = make_workload(add(1, 2)), make_workload(add(3, b=4))
+    assert one.code == other.code == make_workload(add).code
+    assert one.code != make_workload(sky.function(lambda: 1)()).code
 
 
 def test_effects_need_consent(session: Any) -> None:
@@ -156,6 +172,103 @@ def test_earlier_runs_are_gathered_by_search_and_session() -> None:
     later = [_cluster("gone", b, created=500.0)]  # a name that was used again
     found = collect_history([*runs, *others], [*clusters, *later], space)
     assert found == [{str(a): 5.0, str(b): 9.0}]
+
+
+def test_history_is_of_the_same_code_to_its_end(session: Any) -> None:
+    space = on_sale(**LABELS)  # type: ignore[arg-type]
+    code = "\n".join(["total = 0", *(f"total += {n}" for n in range(100))])
+    for number, point in enumerate(space.points[:2]):
+        session.store.save_cluster(_cluster(f"search-aa-{number}", point))
+        ran = _ran(f"search-aa-{number}", 4.0 + number)
+        row = waiting_row(ran.run_id, session, parse_cell_line(""), CellPosition(0), code, 0.0)
+        session.store.begin_run(replace(ran, code=row.code, code_digest=row.code_digest))
+    known = {str(space[0]): 4.0, str(space[1]): 5.0}
+    assert read_history(session.store, f"{code}\n", space) == [known]
+    assert read_history(session.store, code.replace("total += 99", "total += 98"), space) == []
+
+
+# -- what is told of a search ---------------------------------------------------------------------
+
+
+def test_measured_times_are_an_estimator_of_plans() -> None:
+    space = on_sale(**LABELS)  # type: ignore[arg-type]
+    runs = (
+        Measurement(7200.0, 0.2, redone=1.1),
+        Measurement(600.0, 0.1, redone=1.1),  # a plan counts lost machines itself
+        Measurement(1.0, 0.1, "ValueError", "crash"),
+    )
+    tries = [Try(n + 1, n, space[n], run.usd, (run,)) for n, run in enumerate(runs)]
+    found = SearchResult(space, "cost", 3, tuple(tries))
+    with sky.Dag("one") as dag:
+        task = sky.Task("train").set_resources(cpus="2", memory="4+", cloud="aws", on_demand=True)
+        task.set_time_estimator(found.estimator())
+    place = sky.plan(dag, tracked=False)["train"]
+    fastest, failed = space[1].offer, space[2].offer
+    assert fastest and place.offer.instance_type == fastest.instance_type
+    assert place.hours == pytest.approx(600 / 3600)
+    assert failed and found.estimator()(failed) == float("inf")
+    untried = replace(fastest, instance_type="m99.large")
+    assert found.estimator()(untried) == pytest.approx((7200 * 600) ** 0.5 / 3600)
+
+
+def test_the_view_tells_costs_bounds_savings_and_what_memory_rules_out() -> None:
+    space = Space.of(
+        {arm: {"vcpus": [2], "memory": [4, 8, 16, 32]} for arm in ("aws", "gcp")},
+        price=lambda arm, values: float(values["memory"]),
+    )
+    runs = {
+        1: Measurement(1.0, 0.01, "MemoryError: array", "memory"),
+        2: Measurement(60.0, 0.5, billed=0.75),
+        3: Measurement(9.0, 0.25, billed=0.5),
+    }
+    tries = tuple(Try(n, n, space[n], r.usd if r.ok else None, (r,)) for n, r in runs.items())
+    refused = Try(4, 6, space[6], None, (Measurement(0.0, error="no room", failure="refused"),))
+    found = SearchResult(
+        space,
+        "cost",
+        8,
+        tries,
+        "",
+        (refused,),
+        bounds={"gcp": 0.125},
+        running=(space[4],),
+        waiting=(space[7],),
+    )
+    assert [str(point) for point in found.hopeless] == [
+        "aws vcpus=2 memory=4",
+        "gcp vcpus=2 memory=8",
+    ], "what runs is not left out"
+    for shown in (to_text(found), BeautifulSoup(to_html(found), "html.parser").get_text(" ")):
+        words = " ".join(shown.split())
+        for told in (
+            "best: aws vcpus=2 memory=32, $0.2500",
+            "2 left out for lack of memory",
+            "$0.2500 (50 %) a run less than aws vcpus=2 memory=16: paid back after 6 runs",
+            "running: gcp vcpus=2 memory=4",
+            "or for the budget: gcp vcpus=2 memory=32",
+            "left out, with no more memory than what ran out of it: aws vcpus=2 memory=4; gcp",
+            "refused: no room",
+            "MemoryError: array",
+        ):
+            assert told in words, (told, words)
+        assert "0.12" in words and words.count("2 left out for lack of memory") == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "spent", "now", "words"),
+    [
+        (9.0, 0.4, 4.0, ""),
+        (11.0, 0.4, 4.0, "cannot be the best"),
+        (9.0, 0.5, 4.0, "its part of the budget"),
+        (9.0, 0.4, 5.0, "deadline"),
+    ],
+)
+def test_a_run_is_stopped_for_a_reason(
+    seconds: float, spent: float, now: float, words: str
+) -> None:
+    trial = Trial(1, Point("aws", {}), winning_seconds=lambda: 10.0, usd=0.5, ends=5.0)
+    found = stop_reason(trial, seconds, spent, now)
+    assert words in found and bool(words) == bool(found)
 
 
 def test_errors_of_machines_are_no_errors_of_the_configuration() -> None:
