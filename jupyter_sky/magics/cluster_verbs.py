@@ -280,12 +280,14 @@ def _print_policy(cloud: str | None) -> None:
     from ..api.guided_setup import policy_text
 
     if cloud is None:
-        raise SkyUsageError(_("setup --policy: of which cloud?"), hint="setup aws --policy")
+        raise SkyUsageError(
+            _("setup --policy: of which cloud?"), hint=_("name one: setup CLOUD --policy")
+        )
     text = policy_text(cloud)
     if not text:
         raise SkyUsageError(
             _("setup {cloud} --policy: its keys have no rights of their own").format(cloud=cloud),
-            hint=f"setup {cloud} --list",
+            hint=_("setup {cloud} --list shows what they need").format(cloud=cloud),
         )
     print(text)
 
