@@ -25,7 +25,7 @@ def missing_labels(resources: Resources, row: ClusterRow) -> list[str]:
     unmet = resources.as_minimum().unmet_labels(Offer(**row.offer))
     found = [format_option(key, texts[key]) for key in unmet]
     image = format_option("image", resources.image or "")
-    if resources.image and "image" not in unmet and image not in row.resources:
+    if resources.image and "image" not in unmet and f" {image} " not in f" {row.resources} ":
         found.append(image)  # it is of another one
     offered = row.connection.get("session_nodes", row.nodes)
     if resources.nodes not in (1, offered, offered / Offer(**row.offer).hosts):

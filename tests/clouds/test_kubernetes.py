@@ -128,6 +128,16 @@ def test_gpu_and_spot_pods_go_where_their_nodes_are(cluster):
     assert {each.get(GPU) for each in limits} >= {"1", None}
 
 
+def test_spot_nodes_of_several_pools_are_equal_to_a_pod(cluster, monkeypatch):
+    label = {"cloud.google.com/gke-spot": "true"}
+    taint = {"key": next(iter(label)), "value": "true", "effect": "NoSchedule"}
+    other = make_node("other", "8", "32Gi", label, [taint])
+    monkeypatch.setattr(cluster.world.api, "nodes", [*cluster.world.api.nodes, other])
+    offers = [o for o in cluster.provider.offers() if o.spot and o.vcpus == 4]
+    (machine,) = cluster.account.launch(replace(cluster.account.request(), offer=offers[0]))
+    assert cluster.entry(machine)["pod"]["spec"]["nodeName"] == "other"
+
+
 def test_pod_of_a_node_that_is_shut_down_was_taken_back(cluster):
     (machine,) = cluster.launch(spot=True)
     cluster.world.take_back(machine.id)
@@ -314,7 +324,7 @@ def test_pod_ends_with_its_first_process(cluster):
     assert host.booted(60), host.console()
 
     def has_ended() -> bool:
-        with suppress(subprocess.CalledProcessError, psutil.Error):  # it ends with the pod
+        with suppress(subprocess.CalledProcessError, psutil.Error, IndexError):  # it has ended
             host.root("pkill -TERM -f '^sh /tmp/sky stay' || true")
         return cluster.provider.describe([machine.id])[0].state == "ended"
 

@@ -75,6 +75,17 @@ def test_a_running_cluster_takes_cells_that_ask_for_less(asked: dict[str, str]) 
     )
 
 
+def test_containers_of_another_image_do_not_take_a_cell() -> None:
+    offer = asdict(Offer("container", "this-machine", "2cpu-4gib", 2, 4, price=0.0))
+    asked = "--cloud container --image python:3.12 --on-demand"
+    up = replace(row("one", 1), cloud="container", offer=offer, resources=asked)
+    assert missing_labels(Resources.parse(image="python:3.12"), up) == []
+    assert missing_labels(Resources.parse(), up) == []
+    assert missing_labels(Resources.parse(image="python:3.1"), up) == ["--image python:3.1"]
+    here = row("here", 1)
+    assert missing_labels(Resources.parse(image="python:3.1"), here) == ["--image python:3.1"]
+
+
 @pytest.mark.slow
 def test_less_runs_on_the_cluster_that_is_up_and_a_second_one_is_announced(
     notebook: Notebook,

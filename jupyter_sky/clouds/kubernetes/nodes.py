@@ -61,11 +61,10 @@ class NodeKind:
             ]
         return found
 
-    def tolerations(self) -> list[dict[str, str]]:
-        """Return what a pod tolerates in order to run there: the taints of such nodes."""
+    def taints(self) -> list[str]:
+        """Return the keys of taints that a pod has to tolerate in order to run there."""
         keys = [key for key, _ in self.selector if key in SPOT_LABELS]
-        keys += [GPU] if self.gpu else []
-        return [{"key": key, "operator": "Exists"} for key in keys]
+        return [*keys, GPU] if self.gpu else keys
 
 
 @dataclass(frozen=True, slots=True)

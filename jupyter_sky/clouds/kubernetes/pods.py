@@ -42,6 +42,7 @@ def make_pod(
         "resources": {"requests": amounts, "limits": amounts},
         "securityContext": {"runAsUser": 0},
     }
+    keys = dict.fromkeys(key for kind in kinds for key in kind.taints())
     spec = {
         "restartPolicy": "Never",
         "activeDeadlineSeconds": max(1, round(config.lease_end - time.time())),
@@ -49,7 +50,7 @@ def make_pod(
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 1,
         "affinity": affinity(kinds),
-        "tolerations": kinds[0].tolerations(),
+        "tolerations": [{"key": key, "operator": "Exists"} for key in keys],
         "containers": [container],
     }
     labels = {TOKEN: fit_name(request.token, 60)}
