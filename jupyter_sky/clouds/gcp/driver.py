@@ -73,7 +73,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         if not service_account.configured_account():
             return ""
         if tpu.is_slice(request.offer):
-            return tpu.self_delete_script()
+            return tpu_client.self_delete_script()
         return service_account.self_delete_script(connect().host)
 
     def launch(self, request: LaunchRequest, config: MachineConfig, stop: Event) -> list[Machine]:

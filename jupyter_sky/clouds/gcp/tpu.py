@@ -27,15 +27,12 @@ from ...provider.naming import TOKEN, tagged_machine
 from ...provider.parallel_requests import pause
 from ...provider.values import TAGS, LaunchRequest, Machine, MachineConfig, MachineState
 from ...resources import parse_duration
-from ..self_delete import wrap_in_shell
 from . import instances, service_account
 from .clients import SCOPE, GcpClients
-from .tpu_client import TpuClient, address, ignore_missing
+from .tpu_client import PATH_KEY, TpuClient, ignore_missing
 
 OPERATION_SECONDS = 1800.0
 """A slice that is not ready after so long is given up."""
-PATH_KEY = "jupyter-sky-path"
-"""Metadata with the path by which VMs of a slice delete it."""
 RUNTIMES = {
     "v5e": "v2-alpha-tpuv5-lite",
     "v5p": "v2-alpha-tpuv5",
@@ -287,22 +284,3 @@ def delete(client: TpuClient, zone: str, name: str) -> None:
         return
     with ignore_missing():
         client.call("DELETE", f"{zone}/nodes/{name}")
-
-
-def self_delete_script() -> str:
-    """Return shell commands by which a VM that has an account deletes its slice."""
-    # a VM that is off goes on being billed
-    return wrap_in_shell(_DELETE_REQUEST.format(tpu=address(), key=PATH_KEY), retry_forever=True)
-
-
-_DELETE_REQUEST = """\
-def read_instance(path):
-    return read_metadata("computeMetadata/v1/" + path, {{"Metadata-Flavor": "Google"}})
-
-def delete_request():
-    token = json.loads(read_instance("instance/service-accounts/default/token"))["access_token"]
-    url = "{tpu}/v2/projects/" + read_instance("project/project-id") + "/locations/"
-    url += read_instance("instance/zone").rpartition("/")[2] + "/"
-    return url + read_instance("instance/attributes/{key}"), token
-
-"""

@@ -9,10 +9,13 @@ from typing import Any
 
 from ...provider.classification import ErrorTable, ProviderError, Refinement, group_codes
 from ..rest import RestClient
+from ..self_delete import wrap_in_shell
 from .clients import GcpClients
 
 ADDRESS = "https://tpu.googleapis.com"
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"
+PATH_KEY = "jupyter-sky-path"
+"""Metadata with the path by which VMs of a slice delete it."""
 _QUOTA = "ask for more: https://console.cloud.google.com/iam-admin/quotas (TPU API)"
 _ROLE = (
     "ask for the role: gcloud projects add-iam-policy-binding PROJECT --member=user:YOU "
@@ -102,3 +105,22 @@ def ignore_missing() -> Iterator[None]:
     except ProviderError as error:
         if error.status != 404:
             raise
+
+
+def self_delete_script() -> str:
+    """Return shell commands by which a VM that has an account deletes its slice."""
+    # a VM that is off goes on being billed
+    return wrap_in_shell(_DELETE_REQUEST.format(tpu=address(), key=PATH_KEY), retry_forever=True)
+
+
+_DELETE_REQUEST = """\
+def read_instance(path):
+    return read_metadata("computeMetadata/v1/" + path, {{"Metadata-Flavor": "Google"}})
+
+def delete_request():
+    token = json.loads(read_instance("instance/service-accounts/default/token"))["access_token"]
+    url = "{tpu}/v2/projects/" + read_instance("project/project-id") + "/locations/"
+    url += read_instance("instance/zone").rpartition("/")[2] + "/"
+    return url + read_instance("instance/attributes/{key}"), token
+
+"""
