@@ -19,6 +19,7 @@ from tests.emulators.loopback import Loopback, loopback
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(420),  # each test is a row of commands, on a busy machine too
     pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server"),
 ]
 Shell = Callable[..., subprocess.CompletedProcess[str]]
