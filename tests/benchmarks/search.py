@@ -16,9 +16,9 @@ reading of cost with prices changed so that every provider wins sometimes. Witho
 figures of the default method and of the transfer in the strict reading are added as `strict_`.
 
 `cb_halving_`, `cb_two_out_`: successive halving, and CloudBandit that eliminates two providers at
-once, with the radial basis functions. `recorded_`: searches that take hours, with RBFOpt, SMAC and
-others, from `search_tables`. `synthetic_`: mean ranks of the paper's Table 6, see
-`search_synthetic`.
+once, with the radial basis functions. `recorded_`: searches from `search_tables`, which take hours
+with RBFOpt, SMAC and others: of methods that have been run on every workload. `synthetic_`: mean
+ranks of the paper's Table 6, see `search_synthetic`.
 
 `live_`: trials of cells on machines of emulated clouds, see `search_live`.
 """
