@@ -135,7 +135,8 @@ def find_startable(clusters: ClusterRegistry, name: str) -> ClusterRow:
     row = _find_row(clusters, name)
     if row.state == "up":
         raise SkyUsageError(
-            _("cluster {name} is up already").format(name=name), hint="jupyter sky status"
+            _("cluster {name} is up already").format(name=name),
+            hint=_("look again: jupyter sky status"),
         )
     if row.state != "stopped" or row not in clusters.records.reconcile_stopped():
         row = clusters.store.find_cluster(row.id) or row
@@ -242,6 +243,6 @@ def _only_one(row: ClusterRow) -> Iterator[None]:
         except OSError:
             raise SkyUsageError(
                 _("another process stops or starts cluster {name} now").format(name=row.name),
-                hint="jupyter sky status",
+                hint=_("look again: jupyter sky status"),
             ) from None
         yield
