@@ -7,6 +7,7 @@ import sys
 
 PACKING = """
 import threading
+from contextlib import suppress
 from jupyter_sky.provisioner import package_archive
 
 begun = threading.Event()
@@ -21,8 +22,11 @@ def install(node, site, *rest):
         begun.set()
 
 package_archive.install_locally = install
-pack = threading.Thread(target=package_archive._pack, args=(None, (), False), daemon=True)
-pack.start()  # as `prebuild` does
+def pack():  # as `prebuild` does
+    with suppress(OSError):
+        package_archive._pack(None, (), False)
+
+threading.Thread(target=pack, daemon=True).start()
 assert begun.wait(30)
 """
 
