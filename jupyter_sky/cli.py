@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .errors import SkyCancelled, SkyError, SkyNoOffer, SkyNoPlan, SkyUsageError
+from .errors import SHELL_COMMAND, SkyCancelled, SkyError, SkyNoOffer, SkyNoPlan, SkyUsageError
 from .translation import _
 
 _EXIT_CODES = {SkyUsageError: 2, SkyNoOffer: 3, SkyNoPlan: 3, SkyCancelled: 4}
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             text if text.startswith("jupyter sky") else _("jupyter sky: {text}").format(text=text),
             file=sys.stderr,
         )
-        if pointer := error.guide_pointer("jupyter sky"):
+        if pointer := error.guide_pointer(SHELL_COMMAND):
             print(pointer, file=sys.stderr)
         return next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1)
     except BrokenPipeError:  # whoever reads has seen enough

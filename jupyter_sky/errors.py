@@ -13,6 +13,9 @@ from .translation import _
 _RED, _PLAIN = "\x1b[31m", "\x1b[0m"
 _FAILURES, _OWN_CLOUD = "08-when-things-fail", "09-your-own-cloud"
 
+SHELL_COMMAND = "jupyter sky"
+"""Command by which a shell says what a notebook says with ``%sky``."""
+
 
 class SkyError(Exception):
     """A failure of jupyter_sky itself, as opposed to an exception of the user's code.

@@ -74,7 +74,9 @@ def find_stoppable(clusters: ClusterRegistry, name: str) -> ClusterRow:
     if row.state != "up":
         raise SkyUsageError(
             _("cluster {name} is not up: it is {state}").format(name=name, state=row.state),
-            hint=_start_hint(name) if row.state == "stopped" else "jupyter sky status",
+            hint=_start_hint(name)
+            if row.state == "stopped"
+            else _("look again: jupyter sky status"),
         )
     if why := clouds.stop_obstacle(row.cloud, row.spot):
         raise SkyUsageError(

@@ -138,7 +138,8 @@ def test_clouds_that_cannot_stop_say_why() -> None:
 
 
 def test_stopped_machine_is_over_with_its_lease_and_not_for_its_silence() -> None:
-    assert is_watched({"cloud": "aws", "stopped": 1.0}) and not is_watched({"cloud": "aws"})
+    record = {"cloud": "aws", "offer": {"instance_type": "m5.large"}}
+    assert is_watched(record | {"stopped": 1.0}) and not is_watched(record)
     watch = LeaseWatch()
     machine = Machine(
         "m", "aws", "c", 0, "running", 0.0, address="127.0.0.1", port=9, lease_end=5e3

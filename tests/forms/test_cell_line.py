@@ -82,6 +82,7 @@ def fields(draw) -> Fields:
             values[key] = True
         else:
             values[key] = draw(VALUES.get(key, NAME))
+    assume(not ("sql" in keys and values.get("engine", "spark") != "spark"))  # SQL is Spark's
     return Fields(values)
 
 

@@ -72,7 +72,7 @@ def test_lines(line: str, expected: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("line", "message", "hint"),
     [
-        ("statsu", "%sky statsu: there is no such verb", "did you mean status?"),
+        ("statsu", "%sky statsu: there is no such verb", "did you mean status or start?"),
         ("run a.ipynb", "run works in a shell only", "jupyter sky run NOTEBOOK"),
         ("catalog refersh", "%sky catalog refersh: there is no such command", "refresh?"),
         ("tracker clar", "%sky tracker clar: there is no such command", "did you mean clear?"),
