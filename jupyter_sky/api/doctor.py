@@ -340,7 +340,7 @@ def judge_quotas(cloud: str, quotas: Sequence[AccountQuota]) -> Iterator[Finding
     >>> none = AccountQuota("aws", "G and VT", 0, "vcpus", "us-east-1", page="https://q")
     >>> some = AccountQuota("aws", "Standard", 32, "vcpus", "us-east-1")
     >>> [(one.state, one.text, one.fix) for one in judge_quotas("aws", [none, some])]
-    [('look', 'aws: none allowed of G and VT (us-east-1)', 'ask for more: https://q')]
+    [('look', 'aws: the quota is 0 for G and VT (us-east-1)', 'ask for more: https://q')]
     >>> [one.text for one in judge_quotas("aws", [some])]
     ['aws: none of 1 quotas is 0']
     """
@@ -358,7 +358,7 @@ def judge_quotas(cloud: str, quotas: Sequence[AccountQuota]) -> Iterator[Finding
         else _("{name} ({count} regions)").format(name=name, count=len(group))
         for name, group in sorted(empty.items())
     ]
-    text = _("{cloud}: none allowed of {names}").format(cloud=cloud, names=", ".join(where))
+    text = _("{cloud}: the quota is 0 for {names}").format(cloud=cloud, names=", ".join(where))
     page = next(iter(empty.values()))[0].page
     yield Finding(_("quota"), "look", text, _("ask for more: {page}").format(page=page))
 

@@ -86,7 +86,7 @@ _LABELS = {
     "bg": "Background",
     "dry_run": "Dry run",
     "retry_until_up": "Wait if full",
-    "burst": "If own are busy",
+    "burst": "Rent when busy",
     "recover": "Go on elsewhere",
     "checkpoint": "Save every",
     "yes": "Large values",

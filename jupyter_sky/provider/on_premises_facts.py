@@ -63,7 +63,7 @@ class KubernetesFacts(CloudFacts):
     account = N_("a cluster, and a kubeconfig with a context for it")
     permissions = N_(
         "in a namespace: create, get, list and delete pods, pods/exec, pods/log, list events; list "
-        "nodes, and best all pods"
+        "nodes and, where it may be allowed, all pods"
     )
     note, colour = "pods of clusters of your own", "#326ce5"
     launchable = on_premises = has_live_offers = only_by_name = runs_images = True

@@ -169,7 +169,7 @@ class SearchResult:
 
     @property
     def hopeless(self) -> tuple[Point, ...]:
-        """Configurations left out, as they have no more memory than one that ran out of it.
+        """Configurations left out, as one with as much memory or more has run out of it.
 
         Examples
         --------

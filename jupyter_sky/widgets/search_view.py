@@ -64,7 +64,7 @@ def left_out_words(found: SearchResult) -> str:
     points = found.hopeless
     if not points:
         return ""
-    words = _("left out, with no more memory than what ran out of it: {points}").format(
+    words = _("left out, as a try with as much memory or more has run out of it: {points}").format(
         points="; ".join(map(str, points[:LEFT_OUT]))
     )
     if (more := len(points) - LEFT_OUT) > 0:

@@ -246,7 +246,7 @@ def test_the_view_tells_costs_bounds_savings_and_what_memory_rules_out() -> None
             "$0.2500 (50 %) a run less than aws vcpus=2 memory=16: paid back after 6 runs",
             "running: gcp vcpus=2 memory=4",
             "or for the budget: gcp vcpus=2 memory=32",
-            "left out, with no more memory than what ran out of it: aws vcpus=2 memory=4; gcp",
+            "with as much memory or more has run out of it: aws vcpus=2 memory=4; gcp",
             "refused: no room",
             "MemoryError: array",
         ):
