@@ -93,6 +93,15 @@ def test_launch_costs_no_more_than_was_shown() -> None:
     assert _launch_request(unknown) == need
 
 
+def test_changes_elsewhere_are_asked_for_though_they_cost_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--candidates", "local", "--out", "a.csv:s3://mine/a.csv", "train.py"]
+    assert main(["bench", *words]) == 2
+    said = capsys.readouterr().err
+    assert "it writes s3://mine/a.csv" in said and "--yes" in said
+
+
 def test_dry_run_launches_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--candidates", "local,T4", "--dry-run", "train.py"]) == 0
     shown = capsys.readouterr().out
