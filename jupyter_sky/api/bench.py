@@ -133,6 +133,10 @@ def read_candidate(
             _("candidate {text}: {error}").format(text=text, error=str(error).lower()),
             hint=_("every quote needs its closing quote"),
         ) from None
+    if not any(words):
+        raise SkyUsageError(
+            _("bench: there are no candidates"), hint=_("such as {words}").format(words=EXAMPLE)
+        )
     name = words.pop(0) if not words[0].startswith("-") and words[0] not in aliases else ""
     options = parse_cell_line(shlex.join(words), aliases)
     for use in written_options(words if name or words[0].startswith("-") else words[1:]):
@@ -195,6 +199,7 @@ def _check_options(command: Command) -> None:
         "--output": options.files,
         "--recover": options.recover is not None,
         "--retry-until-up": options.retry_until_up,
+        "--burst": options.burst is not None,
     }
     for flag, value in given.items():
         if value:

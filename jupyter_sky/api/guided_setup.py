@@ -149,7 +149,7 @@ class GuidedSetup:
         from ..trials.workload import Step, Workload
         from .launches import free_name
 
-        cell = TaskCell(_PROOF, CellOptions(), {})
+        cell = TaskCell(_PROOF, CellOptions(timeout=PROOF_SECONDS), {})
         work = Workload((Step("", lambda load: cell),), _PROOF)
         stages: list[str] = []
 

@@ -61,6 +61,7 @@ def stop(name: str, *, yes: bool = False) -> str:
             name=name, told=told
         )
         confirm(question, _("stop {name}: {told}").format(name=name, told=told), _("it goes on"))
+        row = find_stoppable(session.clusters, name)  # a cell may have begun meanwhile
     stop_cluster(session.clusters, row)
     return _("stopped: {name}; {told}. jupyter sky start {name}, or down {name}").format(
         name=name, told=told

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Literal
 
 from ..errors import SkyUsageError
-from ..quantities import format_duration
+from ..quantities import format_duration, plain_number
 from ..resources import parse_duration
 from ..translation import _
 
@@ -62,8 +62,8 @@ class BurstPolicy:
         >>> parse_burst("up to 2.50 after 600s").option()
         '--burst "any<=2.5/h after 600s"'
         """
-        limit = "" if self.max_usd_h is None else f"<={self.max_usd_h:g}/h"
-        wait = f" after {self.after:g}s" if self.after else ""
+        limit = "" if self.max_usd_h is None else f"<={plain_number(self.max_usd_h)}/h"
+        wait = f" after {plain_number(self.after)}s" if self.after else ""
         return f'--burst "{self.market}{limit}{wait}"'
 
     def describe_rented(self) -> str:

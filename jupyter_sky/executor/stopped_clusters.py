@@ -196,13 +196,18 @@ def _connect(
 
 
 def _stop_again(clusters: ClusterRegistry, row: ClusterRow) -> None:
-    """Stop machines on which no cluster could be started; its record says that they are off."""
+    """Stop machines on which no cluster could be started; its record says that they are off.
+
+    Machines that go on all the same are billed so: their own lease ends them.
+    """
     clusters.disconnect(row.id)
     clusters.store.save_cluster(row)
-    with suppress(SkyError):  # then their own lease ends them
+    with suppress(SkyError):
         provider = clouds.cloud_provider(row.cloud)
         uninterruptible(partial(provider.stop_again, row.connection["token"]))
-    clusters.store.change_price(row.id, stop_cost(row).price, time.time())
+    machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+    if all(machine.stopped for machine in machines):
+        clusters.store.change_price(row.id, stop_cost(row).price, time.time())
 
 
 def _make_order(row: ClusterRow) -> LaunchRequest:

@@ -126,7 +126,7 @@ def _take_values(words: list[str], flag: str, example: str) -> list[str]:
 def bench(options: Sequence[str]) -> None:
     """Run one command on several kinds of machines side by side; compare time and cost.
 
-    What it may cost is shown, and asked for, before anything is launched.
+    What it may cost and change elsewhere is shown, and asked for, before anything is launched.
     """
     from ..api import bench as benchmark
     from ..api import launches
@@ -154,10 +154,11 @@ def bench(options: Sequence[str]) -> None:
         print(_("nothing was launched"))
         return
     benchmark.check_limits(planned)
-    if planned.usd and not command.options.yes:
+    if (planned.usd or planned.effects) and not command.options.yes:
+        cost = _("bench: it costs up to {usd}").format(usd=format_usd(planned.usd))
         confirm(
             _("Launch {count} candidates? [y/N] ").format(count=len(planned.launchable)),
-            _("bench: it costs up to {usd}").format(usd=format_usd(planned.usd)),
+            "; ".join([cost, *planned.effects]),
             _("nothing was launched"),
         )
     results = benchmark.run_bench(planned)

@@ -96,6 +96,7 @@ class QuotaTable:
     def __init__(self, quotas: Iterable[AccountQuota] = ()) -> None:
         self._found: dict[tuple[str, str, str, QuotaUnit, bool], list[AccountQuota]] = {}
         self._patterns: dict[str, set[str]] = {}
+        self._families: dict[tuple[str, str], frozenset[str]] = {}
         for quota in quotas:
             for key in _keys(quota):
                 self._found.setdefault(key, []).append(quota)
@@ -108,9 +109,13 @@ class QuotaTable:
 
     def families(self, cloud: str, instance_type: str) -> frozenset[str]:
         """Return the families of quotas that an instance type counts against."""
-        names = family_names(cloud, instance_type)
-        patterns = self._patterns.get(cloud, ())
-        return names | {each for each in patterns if any(fnmatchcase(n, each) for n in names)}
+        key = cloud, instance_type
+        if key not in self._families:  # each plan asks for a thousand of them
+            names = family_names(cloud, instance_type)
+            patterns = self._patterns.get(cloud, ())
+            matching = {each for each in patterns if any(fnmatchcase(n, each) for n in names)}
+            self._families[key] = names | matching
+        return self._families[key]
 
     def tightest(
         self, cloud: str, region: str, families: Collection[str], spot: bool, unit: QuotaUnit

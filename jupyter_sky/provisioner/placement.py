@@ -335,12 +335,13 @@ def _burst_stages(
     if not renting:
         return stages
     limits = [limit for limit in (need.max_hourly_cost, burst.max_usd_h) if limit is not None]
-    rented = replace(
-        need, clouds=renting, spot=burst.spot, max_hourly_cost=min(limits, default=None)
-    )
+    spot = burst.spot
+    if spot is None or not burst.is_of_cell:  # the market that a cell asks for is kept
+        spot = spot if need.spot is None else need.spot
+    rented = replace(need, clouds=renting, spot=spot, max_hourly_cost=min(limits, default=None))
     kinds: dict[bool | None, StageKind] = {True: "spot", False: "on demand", None: "any market"}
     offers = tuple(clouds.external_offers(renting))
-    return [*stages, PlacementStage(kinds[burst.spot], rented, offers)]
+    return [*stages, PlacementStage(kinds[spot], rented, offers)]
 
 
 def combined_stage(

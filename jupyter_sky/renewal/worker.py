@@ -7,6 +7,7 @@ end, and does nothing while another one of this user runs.
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,11 +17,14 @@ from pathlib import Path
 from ..catalog.refresh.source import PriceSource
 from ..config.settings import Sky
 from ..errors import SkyError
+from ..translation import _
 from .log import only_reader, read_log, write_log
 from .schedule import Reading, Subject, find_due
 from .subjects import add_catalog_ages, find_subjects, read_subject
 
 _NICENESS = 10
+LONGEST_SECONDS = 2 * 3600
+"""Time after which the process ends: while it hangs, no other one reads."""
 
 
 def renew(
@@ -46,6 +50,10 @@ def renew(
         readings = add_catalog_ages(read_log(folder), folder, base)
         for subject in find_due(find_subjects(known), readings, time.time()):
             last = readings.get(subject, Reading())
+            # an attempt that is killed counts as a failure, so that it is not made again at once
+            text = _("{cloud}: the reading has not ended").format(cloud=subject.cloud)
+            unfinished = Reading(time.time(), last.done, last.failures + 1, text)
+            write_log(folder, readings | {subject: unfinished})
             made[subject] = _attempt(
                 subject, last, partial(read_subject, subject, folder, known, base)
             )
@@ -74,6 +82,7 @@ def main() -> None:
         return
     with suppress(AttributeError, OSError):
         os.nice(_NICENESS)
+        signal.alarm(LONGEST_SECONDS)
     renew(Path(settings.data_dir))
 
 

@@ -75,18 +75,22 @@ class ClassArchive:
     def make(self, pid: int) -> None:
         """Begin to make the archive if it is time to, or take it once it is made.
 
+        Where that fails, as on a full disk, Spark goes on without one.
+
         Parameters
         ----------
         pid
             Process of Spark, whose class path an archive has to have.
         """
         if self._maker is not None:
-            self._take()
+            with suppress(OSError):
+                self._take()
         elif time.monotonic() > self._begin:
             self._begin = math.inf
             is_room = psutil.virtual_memory().available > NEEDED_GB * 2**30
             if is_room and not self.path.exists():
-                with suppress(psutil.Error, ValueError):  # it has ended, or its start hangs
+                # Spark has ended or its start hangs, or the archive cannot be written
+                with suppress(psutil.Error, ValueError, OSError):
                     self._begin_to_make(psutil.Process(pid).cmdline())
 
     def _take(self) -> None:

@@ -67,8 +67,8 @@ class ClusterEngine:
     remote_states
         Returns what agents have reported of their data engines, by rank.
     lost_nodes
-        Returns the ranks of nodes that have not been heard of for long: nobody waits for them, and
-        what is to run there starts when they return.
+        Returns the ranks of nodes that have not been heard of for long: nobody waits for them but
+        for the first one, and what is to run there starts when they return.
     """
 
     def __init__(
@@ -128,7 +128,8 @@ class ClusterEngine:
     def _state(self) -> Content:
         """Return the state of the node that is least far, and the facts of the first one."""
         states = {rank: process.state() for rank, process in self._local.items()}
-        for rank in sorted(self._remote - set(self._lost_nodes())):
+        # nothing runs without the first node
+        for rank in sorted(self._remote - (set(self._lost_nodes()) - {0})):
             told = self._remote_states().get(rank, {}).get(self._engine, {})
             is_current = told.get("serial") == self._serial
             states[rank] = told if is_current else STARTING

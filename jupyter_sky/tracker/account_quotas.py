@@ -65,7 +65,8 @@ def read_quotas(folder: Path, now: float) -> KnownQuotas:
     if not paths:
         return KnownQuotas()
     key = (*((str(path), path.stat().st_mtime_ns) for path in paths), now // 3600.0)
-    if key not in _loaded:
+    known = _loaded.get(key)
+    if known is None:
         found: list[AccountQuota] = []
         read_at: dict[str, float] = {}
         for path in paths:
@@ -73,9 +74,10 @@ def read_quotas(folder: Path, now: float) -> KnownQuotas:
             if quotas and 0 <= now - at < KEPT_SECONDS:
                 found += quotas
                 read_at[path.stem] = at
+        known = KnownQuotas(tuple(found), read_at, QuotaTable(found))
         _loaded.clear()
-        _loaded[key] = KnownQuotas(tuple(found), read_at, QuotaTable(found))
-    return _loaded[key]
+        _loaded[key] = known
+    return known  # another thread may have cleared the others meanwhile
 
 
 def _read_file(path: Path) -> tuple[list[AccountQuota], float]:

@@ -240,6 +240,6 @@ def _launch_request(candidate: Candidate) -> Resources:
     assert offer is not None
     if offer.cloud in clouds.ON_PREMISES:
         return replace(need, clouds=(offer.cloud,))
-    if need.max_hourly_cost is not None or candidate.price is None:
+    if candidate.price is None:
         return need
-    return replace(need, max_hourly_cost=candidate.price)
+    return replace(need, max_hourly_cost=candidate.price)  # a limit that was asked for is above it

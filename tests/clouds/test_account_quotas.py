@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from jupyter_sky.clouds.azure.driver import Azure
 from jupyter_sky.clouds.gcp.driver import Gcp
 from jupyter_sky.errors import SkyPermission
 from jupyter_sky.provider.quotas import AccountQuota, QuotaTable
+from jupyter_sky.tracker import account_quotas
 from jupyter_sky.tracker.account_quotas import KEPT_SECONDS, read_quotas, write_quotas
 from tests.clouds.aws_cases import account_fixture, driver_fixture, ec2_fixture  # noqa: F401
 from tests.emulators.arm import Arm
@@ -108,6 +110,20 @@ def test_azure_tells_vcpus_of_families_and_regions(arm: Arm, azure: Azure) -> No
     assert limit("Standard_NC24ads_A100_v4") == 0.0
     assert limit("Standard_E4s_v5") == 20.0, "the whole region's"
     assert limit("Standard_D4s_v3", spot=True) == 3.0
+
+
+def test_quotas_are_read_though_another_thread_forgets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Forgetful(dict[Any, Any]):
+        def __setitem__(self, key: Any, value: Any) -> None:
+            """Keep nothing."""
+
+    monkeypatch.setattr(account_quotas, "_loaded", Forgetful())
+    quota = AccountQuota("aws", "P", 8.0, "vcpus")
+    now = time.time()
+    write_quotas(tmp_path, "aws", [quota], now)
+    assert read_quotas(tmp_path, now).quotas == (quota,)
 
 
 def test_quotas_are_kept_for_a_week(tmp_path: Path) -> None:

@@ -144,6 +144,7 @@ def test_no_stock_at_a_start_keeps_the_cluster_stopped(sky: Shell, cloud: Loopba
     refused = sky("start", "one")
     assert refused.returncode == 1 and "capacity" in refused.stderr, refused.stderr
     assert "stopped" in sky("status").stdout and states(cloud) == ["stopped"]
+    assert (intervals(sky)[-1] or 1) < 0.01, "it costs its disk again"
     ended = sky("down", "one")
     assert ended.returncode == 0 and "ended: one" in ended.stdout, ended.stderr
     assert "not complete" not in ended.stderr, "its log was copied before"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from jupyter_sky.cli import main
 from jupyter_sky.errors import SkyError, SkyNoOffer, SkyUsageError
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
-from jupyter_sky.trials.bench import Candidate
+from jupyter_sky.trials.bench import Candidate, _launch_request
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +55,8 @@ def test_candidate_overrides_the_resources_of_the_command() -> None:
         ([], ["T4", "T4"], "given twice"),
         ([], ["T4 --timeout 2h"], "--timeout describes no machine"),
         ([], ['T4 "x'], "closing quote"),
+        ([], ["''"], "no candidates"),
+        (["--burst", "spot"], ["T4"], "--burst"),
         (["-c", "one"], ["T4"], "--cluster.*machines of its own"),
         (["-o", "file:out/"], ["T4"], "--output"),
     ],
@@ -79,6 +82,24 @@ def test_something_limits_the_cost_before_money_is_spent() -> None:
     nothing = Candidate("T4", Resources(), None, "no account")
     with pytest.raises(SkyNoOffer, match="T4: no account"):
         check_limits(Bench(planned.command, (nothing,), 1.0))
+
+
+def test_launch_costs_no_more_than_was_shown() -> None:
+    need = Resources.parse(nodes="2", max_hourly_cost="5")
+    shown = replace(rented("m5.large", 1.0), need=need)
+    assert _launch_request(shown).max_hourly_cost == 2.0
+    assert _launch_request(replace(shown, need=Resources())).max_hourly_cost == 1.0
+    unknown = replace(rented("odd", None), need=need)
+    assert _launch_request(unknown) == need
+
+
+def test_changes_elsewhere_are_asked_for_though_they_cost_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--candidates", "local", "--out", "a.csv:s3://mine/a.csv", "train.py"]
+    assert main(["bench", *words]) == 2
+    said = capsys.readouterr().err
+    assert "it writes s3://mine/a.csv" in said and "--yes" in said
 
 
 def test_dry_run_launches_nothing(capsys: pytest.CaptureFixture[str]) -> None:

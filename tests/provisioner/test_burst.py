@@ -47,6 +47,7 @@ UNKNOWN = OwnQueue(slots=4, free=0)
         ("on-demand after 1h", "on-demand", None, 3600.0),
         ("<=5", "any", 5.0, 0.0),
         ("after 90s", "any", None, 90.0),
+        ("<=1234567.5/h after 14d", "any", 1234567.5, 1209600.0),
     ],
 )
 def test_policies(text: str, market: str, usd: float | None, after: float) -> None:
@@ -166,6 +167,28 @@ def take_slot() -> str:
     )
     (machine,) = cloud.launch(order)
     return machine.id
+
+
+@pytest.mark.parametrize(
+    ("policy", "asked", "market"),
+    [
+        (parse_burst("<=5", is_of_cell=True), {"on_demand": True}, False),
+        (parse_burst("<=5", is_of_cell=True), {"spot": True}, True),
+        (parse_burst("<=5", is_of_cell=True), {}, None),
+        (parse_burst("spot<=5"), {"on_demand": True}, False),
+        (parse_burst("spot<=5"), {}, True),
+    ],
+)
+def test_market_that_a_cell_asks_for_is_kept(
+    aws: tuple[Ec2, CloudProvider],
+    policy: BurstPolicy,
+    asked: dict[str, bool],
+    market: bool | None,
+) -> None:
+    need = Resources.parse(cloud="aws", cpus="2", memory="4", **asked)
+    decision = decide_placement(need, burst=policy)
+    assert decision.stage.need.spot is market
+    assert market is None or decision.offer.spot is market
 
 
 @pytest.mark.slow

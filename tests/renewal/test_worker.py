@@ -14,6 +14,7 @@ import jupyter_sky as sky
 from jupyter_sky.catalog.refresh.aws import AwsPrices
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyNoOffer
+from jupyter_sky.renewal import worker
 from jupyter_sky.renewal.background import BackgroundRenewal
 from jupyter_sky.renewal.log import only_reader, read_log, write_log
 from jupyter_sky.renewal.report import renewal_table
@@ -100,6 +101,21 @@ def test_refusals_are_noted_and_tried_later(
     assert made.failures == 1 and made.done == 0.0 and "not authorized" in made.text
     assert renew(data, {"aws": source}) == {}, "not again at once"
     assert sky.tracker.price(EAST) is None
+
+
+def test_a_process_that_is_killed_has_failed(
+    source: AwsPrices, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_args: object) -> str:
+        raise SystemExit(137)
+
+    only_prices(data)
+    monkeypatch.setattr(worker, "read_subject", killed)
+    with pytest.raises(SystemExit):
+        renew(data, {"aws": source})
+    noted = read_log(data)[PRICES]
+    assert (noted.failures, noted.done) == (1, 0.0) and "has not ended" in noted.text
+    assert renew(data, {"aws": source}) == {}, "not again at once"
 
 
 def test_prices_of_before_stay_where_a_list_is_empty(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import stat
 import subprocess
@@ -92,3 +93,17 @@ def test_making_is_given_up_with_its_node(
         process.kill()
         process.wait()
     assert not list(archive.path.parent.iterdir())
+
+
+def test_spark_goes_on_where_no_archive_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home").write_text("no folder")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(class_archive, "DELAY_SECONDS", -1.0)
+    monkeypatch.setattr(class_archive, "NEEDED_GB", 0.0)
+    archive = ClassArchive(tmp_path / "java", tmp_path / "spark", tmp_path)
+    archive.make_later()
+    archive.make(os.getpid())
+    assert (tmp_path / "archive.list").exists(), "it was tried"
+    assert archive._maker is None and not archive.path.exists()

@@ -107,6 +107,23 @@ def test_nobody_waits_for_a_node_that_is_lost(tmp_path: Path) -> None:
     assert cluster.request("4.2.0", start=True)["state"] == "ready"
 
 
+def test_nothing_is_ready_without_the_first_node(tmp_path: Path) -> None:
+    sent: dict[int, Content] = {}
+    reports: dict[int, dict[str, Content]] = {}
+    lost = {0}
+    elsewhere = config(tmp_path, elsewhere=[0, 1, 2])
+    cluster = ClusterEngine("spark", elsewhere, sent.__setitem__, lambda: reports, lambda: lost)
+    assert cluster.request("4.2.0", start=True)["state"] == "starting"
+    assert sorted(sent) == [1, 2]
+    ready = {"state": "ready", "serial": sent[1]["serial"]}
+    reports.update({rank: {"spark": ready} for rank in (1, 2)})
+    assert cluster.request("4.2.0", start=True)["state"] == "starting"
+    lost.clear()
+    cluster.request("4.2.0", start=True)
+    reports[0] = {"spark": ready}
+    assert cluster.request("4.2.0", start=True)["state"] == "ready" and sorted(sent) == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("engine", "version", "least"), [("spark", "4.2.0", 3), ("dask", "", 2), ("ray", "", 3)]
 )
