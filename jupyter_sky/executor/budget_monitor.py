@@ -152,6 +152,8 @@ class BudgetMonitor:
     def end_all(self, verdict: BudgetStatus) -> list[str]:
         """End every cluster that costs something, those that still start too.
 
+        Stopped ones are kept: they cost their disks alone, whose files would be lost.
+
         They end side by side, each in a thread of its own: one that cannot be ended, or takes its
         time, keeps no other up. It is tried again at the next check.
 
@@ -163,7 +165,9 @@ class BudgetMonitor:
         ended: list[str] = []
         why = f"{ENDED_BY_BUDGET}: {verdict.text}"
         for row in self._store.live_clusters():
-            if not row.price or row.id in self._ending or self._is_still_rolling_back(row, verdict):
+            if not row.price or row.state == "stopped" or row.id in self._ending:
+                continue
+            if self._is_still_rolling_back(row, verdict):
                 continue
             end = threading.Thread(
                 target=self._end, args=(row, why, ended), name=f"sky-end-{row.name}", daemon=True

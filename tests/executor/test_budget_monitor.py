@@ -107,6 +107,15 @@ def test_launch_by_a_living_process_gives_back_itself_first(
     assert late == ["big"] and compute.machines() == []
 
 
+def test_stopped_cluster_keeps_its_files(known: ClusterRegistry, compute: Compute) -> None:
+    row = put(known, "big")
+    known.store.save_cluster(replace(row, state="stopped"))
+    assert known.budget_monitor.end_all(passed(known)) == []
+    assert len(compute.machines()) == 1
+    known.store.save_cluster(row)
+    assert known.budget_monitor.end_all(passed(known)) == ["big"]
+
+
 def test_launch_that_is_not_noted_yet_is_ended_by_its_token(
     known: ClusterRegistry, compute: Compute
 ) -> None:
