@@ -111,7 +111,7 @@ def stop_cluster(
     provider = clouds.cloud_provider(row.cloud)
     note = _("stopped {where}").format(where=clusters.records.end_initiator)
     stopped = replace(row, state="stopped", note=note)
-    with _only_one(row), HeldInterrupts():
+    with _only_one(clusters, row), HeldInterrupts():
         clusters.disconnect(row.id, "stopped")
         store.save_cluster(stopped, durable=True)
         try:
@@ -165,7 +165,7 @@ def start_cluster(clusters: ClusterRegistry, row: ClusterRow, report: Report) ->
     clusters.budget_monitor.check_start(
         row.price, _("{name} was not started").format(name=row.name)
     )
-    with _only_one(row), HeldInterrupts():
+    with _only_one(clusters, row), HeldInterrupts():
         clusters.store.change_price(row.id, row.price, time.time())
         try:
             lease = resume(_make_order(row), report)
@@ -236,15 +236,25 @@ def _start_hint(name: str) -> str:
 
 
 @contextmanager
-def _only_one(row: ClusterRow) -> Iterator[None]:
-    """Let no other process stop or start a cluster meanwhile."""
+def _only_one(clusters: ClusterRegistry, row: ClusterRow) -> Iterator[None]:
+    """Let no other process stop or start a cluster meanwhile.
+
+    Raises
+    ------
+    SkyUsageError
+        Another one does, or has done so since the record was read.
+    """
     folder = launch_records().folder(row.connection["token"])
     with (folder / _LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_free = True
         except OSError:
+            is_free = False
+        found = clusters.store.find_cluster(row.id)
+        if not is_free or found is None or found.state != row.state:
             raise SkyUsageError(
                 _("another process stops or starts cluster {name} now").format(name=row.name),
                 hint=_("look again: jupyter sky status"),
-            ) from None
+            )
         yield

@@ -15,10 +15,12 @@ import pytest
 
 from jupyter_sky import clouds
 from jupyter_sky.clouds import Machine
+from jupyter_sky.clouds.machine_records import launch_records
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.executor.cluster_launch import await_other_launch
 from jupyter_sky.executor.clusters import ClusterRegistry
 from jupyter_sky.executor.reaper import reap_machines
+from jupyter_sky.executor.stopped_clusters import start_cluster, stop_cluster
 from jupyter_sky.executor.values import ClusterRequest
 from jupyter_sky.ledger import budget
 from jupyter_sky.offers import Offer
@@ -133,6 +135,23 @@ def test_late_end_of_a_cluster_leaves_the_next_of_its_name_alone(
     assert spans == {old.created: now - 60, new.created: None}
     assert budget.assess(known.store).rate.usd == 98.32
     assert "us-east-1/i-new" in known.records.live_identities()[0]
+
+
+@pytest.mark.parametrize("before", ["up", "stopped"])
+def test_cluster_that_another_process_has_changed_is_left_alone(
+    known: ClusterRegistry, other: ClusterRegistry, before: str
+) -> None:
+    """It was up, or stopped, when the user was asked; until the answer another one acted."""
+    read, after = cluster(time.time(), before), {"up": "stopped", "stopped": "up"}[before]
+    launch_records().create("train-1", {"cloud": "aws", "machines": []})
+    other.store.save_cluster(replace(read, state=after))
+    with pytest.raises(SkyUsageError, match="another process stops or starts cluster train"):
+        if before == "up":
+            stop_cluster(known, read)
+        else:
+            start_cluster(known, read, lambda stage, detail: None)
+    (found,) = known.store.live_clusters()
+    assert found.state == after
 
 
 def test_reaper_leaves_what_is_launched_while_it_lists(
