@@ -208,7 +208,7 @@ class Kubernetes(KubernetesFacts, RestProvider):
         namespace, names = self.clusters.namespace(context), {p["metadata"]["name"] for p in pods}
         events = self.clusters.list_all(context, "list_namespaced_event", namespace)
         return any(
-            each["reason"] == "TriggeredScaleUp" and each["involvedObject"]["name"] in names
+            each.get("reason") == "TriggeredScaleUp" and each["involvedObject"]["name"] in names
             for each in events
         )
 
