@@ -29,7 +29,6 @@ from tests.emulators import kube_cluster
 from tests.emulators.fleet import isolation_works
 from tests.emulators.kube_nodes import GPU, make_node
 
-
 GPU_TAINT = {"key": GPU, "effect": "NoSchedule"}
 
 
