@@ -82,8 +82,8 @@ def decide_now(
 ) -> tuple[Decision, BurstDecision]:
     """Return what a policy says at this moment, and the decision with the own offer to take.
 
-    Of several kinds of own machines the first with enough free slots is taken, else that for which
-    the wait is shortest.
+    Of several kinds of own machines the first with enough free slots is taken, else the first for
+    which the policy waits.
     """
     need, offers = decision.need, decision.stage.on_premises
     ordered = [decision.offer, *(offer for offer in offers if offer != decision.offer)]
