@@ -25,7 +25,7 @@ from ..offers import Offer
 from ..provider.register import find_facts
 from ..provisioner import Lease, Report, resume
 from ..provisioner.interrupts import HeldInterrupts, uninterruptible
-from ..store.store import ClusterRow
+from ..store.store import ClusterId, ClusterRow
 from ..translation import _
 from .cluster import ClusterHandle
 from .cluster_launch import ENGINES_SECONDS
@@ -140,7 +140,7 @@ def find_startable(clusters: ClusterRegistry, name: str) -> ClusterRow:
             _("cluster {name} is up already").format(name=name),
             hint=_("look again: jupyter sky status"),
         )
-    if row.state != "stopped" or row not in clusters.records.reconcile_stopped():
+    if row.state != "stopped" or row.id not in _find_kept(clusters):
         row = clusters.store.find_cluster(row.id) or row
         text = _("cluster {name} cannot be started: it has ended {note}")
         raise SkyUsageError(
@@ -199,10 +199,10 @@ def _stop_again(clusters: ClusterRegistry, row: ClusterRow) -> None:
     """Stop machines on which no cluster could be started; its record says that they are off."""
     clusters.disconnect(row.id)
     clusters.store.save_cluster(row)
-    with suppress(SkyError):  # then their own lease ends them
+    with suppress(SkyError):  # then they cost as before, until their own lease ends them
         provider = clouds.cloud_provider(row.cloud)
         uninterruptible(partial(provider.stop_again, row.connection["token"]))
-    clusters.store.change_price(row.id, stop_cost(row).price, time.time())
+        clusters.store.change_price(row.id, stop_cost(row).price, time.time())
 
 
 def _make_order(row: ClusterRow) -> LaunchRequest:
@@ -229,6 +229,11 @@ def _find_row(clusters: ClusterRegistry, name: str) -> ClusterRow:
             _("there is no cluster {name!r}").format(name=name), hint=suggest(name, names)
         )
     return row
+
+
+def _find_kept(clusters: ClusterRegistry) -> set[ClusterId]:
+    """Return the stopped clusters whose machines are kept, as their clouds say now."""
+    return {row.id for row in clusters.records.reconcile_stopped()}
 
 
 def _start_hint(name: str) -> str:
