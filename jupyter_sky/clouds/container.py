@@ -18,17 +18,22 @@ from typing import Any, ClassVar
 
 from ..offers import Offer
 from ..provider.classification import ProviderError, Refinement, group_codes
-from ..provider.naming import TOKEN, fit_name
+from ..provider.naming import TOKEN, container_name
 from ..provider.on_premises_facts import ContainerFacts
 from ..provider.values import LaunchRequest, Machine, MachineConfig
 from ..translation import _
 from .container_program import KILLED, MISSING, NOT_INSTALLED, REFUSED, ContainerProgram
 from .local import machine_size
-from .machine_script import SETUP_COMMAND, SETUP_VARIABLE, SSHD_PROGRAM, pack_script
+from .machine_script import (
+    DEFAULT_IMAGE,
+    SETUP_COMMAND,
+    SETUP_VARIABLE,
+    SSHD_PROGRAM,
+    pack_script,
+)
 from .machine_slices import slice_name, slice_sizes
 from .rest_provider import RANK, ListedMachine, RestProvider
 
-IMAGE = "docker.io/library/ubuntu:24.04"
 REGION = "this-machine"
 NETWORK = "jupyter-sky"
 """Network on which the containers of several nodes reach each other."""
@@ -167,7 +172,7 @@ class Container(ContainerFacts, RestProvider):
         script, gpus = pack_script(config.script), self._find_room(offer)
         labels = {**tags, _MEMORY: f"{offer.memory:g}"}
         labels |= {_GPUS: " ".join(map(str, gpus))} if gpus else {}
-        image = request.resources.image or self.setting("image", IMAGE)
+        image = request.resources.image or self.setting("image", DEFAULT_IMAGE)
         words = ["run", "--detach", "--name", name, "--user", "0", "--entrypoint", "sh"]
         words += [f"--label={key}={value}" for key, value in labels.items()]
         words += [f"--env={SETUP_VARIABLE}"]  # by its name: others see the command line
@@ -241,17 +246,6 @@ class Container(ContainerFacts, RestProvider):
     def console(self, id: str) -> str:
         """Return the last lines that a container has printed."""
         return self._program.run("logs", "--tail", "20", id)
-
-
-def container_name(token: str, rank: str) -> str:
-    """Return the name of a node's container, by which the same request finds it again.
-
-    Examples
-    --------
-    >>> container_name("train-3f2a91c0", "1")
-    'sky-train-3f2a91c0-1'
-    """
-    return f"{fit_name(f'sky-{token}', 56)}-{rank}"
 
 
 def read_address(found: Mapping[str, Any]) -> str:
