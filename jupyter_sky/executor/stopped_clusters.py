@@ -78,7 +78,7 @@ def find_stoppable(clusters: ClusterRegistry, name: str) -> ClusterRow:
             if row.state == "stopped"
             else _("look again: jupyter sky status"),
         )
-    if why := clouds.stop_obstacle(row.cloud, row.spot):
+    if why := clouds.stop_obstacle(row.cloud, row.spot, row.instance_type):
         raise SkyUsageError(
             _("cluster {name} cannot be stopped: {why}").format(name=name, why=why),
             hint=_(
