@@ -165,7 +165,10 @@ def move_pinned_keys(folder: Path, moved: Mapping[str, str]) -> None:
     names = {
         Address("", old, port, "", "").known_as: Address("", new, port, "", "").known_as
         for old, new in moved.items()
+        if old != new
     }
+    if not names:
+        return
     with _known_hosts_lock:
         parts = [line.partition(" ") for line in path.read_text().splitlines(keepends=True)]
         lines = [f"{names.get(name, name)}{space}{rest}" for name, space, rest in parts]
