@@ -15,7 +15,7 @@ import math
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -151,27 +151,28 @@ def pinned_address(
     return found
 
 
-def move_pinned_key(folder: Path, old: str, new: str) -> None:
-    """Expect the key of a machine at another address, and no longer at the old one.
+def move_pinned_keys(folder: Path, moved: Mapping[str, str]) -> None:
+    """Expect the keys of machines at other addresses, and no longer at the old ones.
 
     Parameters
     ----------
     folder
         Of the launch, with its keys.
-    old, new
-        Addresses of the machine.
+    moved
+        New addresses by the old ones: all at once, as one machine may have got that of another.
     """
-    if old == new:
-        return
     path, port = folder / "known_hosts", Sky.load().ssh_port
-    names = [Address("", host, port, "", "").known_as for host in (old, new)]
+    names = {
+        Address("", old, port, "", "").known_as: Address("", new, port, "", "").known_as
+        for old, new in moved.items()
+        if old != new
+    }
+    if not names:
+        return
     with _known_hosts_lock:
-        lines = path.read_text().splitlines(keepends=True)
-        moved = [
-            f"{names[1]} {line.partition(' ')[2]}" if line.split(" ")[0] == names[0] else line
-            for line in lines
-        ]
-        path.write_text("".join(moved))
+        parts = [line.partition(" ") for line in path.read_text().splitlines(keepends=True)]
+        lines = [f"{names.get(name, name)}{space}{rest}" for name, space, rest in parts]
+        path.write_text("".join(lines))
 
 
 def _known_hosts_line(address: Address, key: Path) -> str:

@@ -18,21 +18,27 @@ from typing import Any, ClassVar
 
 from ..offers import Offer
 from ..provider.classification import ProviderError, Refinement, group_codes
-from ..provider.naming import TOKEN, fit_name
+from ..provider.naming import TOKEN, container_name
 from ..provider.on_premises_facts import ContainerFacts
 from ..provider.values import LaunchRequest, Machine, MachineConfig
 from ..translation import _
 from .container_program import KILLED, MISSING, NOT_INSTALLED, REFUSED, ContainerProgram
 from .local import machine_size
-from .machine_script import SETUP_COMMAND, SETUP_VARIABLE, SSHD_PROGRAM, pack_script
+from .machine_script import (
+    DEFAULT_IMAGE,
+    SETUP_COMMAND,
+    SETUP_VARIABLE,
+    SSHD_PROGRAM,
+    pack_script,
+)
 from .machine_slices import slice_name, slice_sizes
 from .rest_provider import RANK, ListedMachine, RestProvider
 
-IMAGE = "docker.io/library/ubuntu:24.04"
 REGION = "this-machine"
 NETWORK = "jupyter-sky"
 """Network on which the containers of several nodes reach each other."""
-_MEMORY = "jupyter-sky-memory"
+_MEMORY, _GPUS = "jupyter-sky-memory", "jupyter-sky-gpus"
+"""Labels with the GiB and the numbers of the GPUs that a container has."""
 _INSTALL = "sudo apt-get install -y podman (or Docker: https://docs.docker.com/engine/install)"
 _DOCKER = "sudo systemctl start docker; with Docker Desktop, start the application"
 _GROUP = "sudo usermod -aG docker $USER, and log in again"
@@ -163,17 +169,17 @@ class Container(ContainerFacts, RestProvider):
     ) -> Machine:
         """Start one container, with limits that are those of its slice."""
         offer, name = request.offer, container_name(request.token, tags[RANK])
-        script = pack_script(config.script)
-        self._check_room(offer.memory)
+        script, gpus = pack_script(config.script), self._find_room(offer)
         labels = {**tags, _MEMORY: f"{offer.memory:g}"}
-        image = request.resources.image or self.setting("image", IMAGE)
+        labels |= {_GPUS: " ".join(map(str, gpus))} if gpus else {}
+        image = request.resources.image or self.setting("image", DEFAULT_IMAGE)
         words = ["run", "--detach", "--name", name, "--user", "0", "--entrypoint", "sh"]
         words += [f"--label={key}={value}" for key, value in labels.items()]
         words += [f"--env={SETUP_VARIABLE}"]  # by its name: others see the command line
         words += [f"--cpus={offer.vcpus:g}", f"--memory={round(offer.memory * 1024)}m"]
         words += ["--cap-add=AUDIT_WRITE"]  # the SSH server ends without it
         seconds = max(1, round(config.lease_end - time.time()))
-        words += self._program.start_options(int(offer.gpu_count), seconds)
+        words += self._program.start_options(gpus, seconds)
         try:
             self._program.run(
                 *words, *prepared, image, "-c", SETUP_COMMAND, env={SETUP_VARIABLE: script}
@@ -185,16 +191,31 @@ class Container(ContainerFacts, RestProvider):
                 raise
         return self.tagged(tags, id=name, state="starting")
 
-    def _check_room(self, gib: float) -> None:
-        """Refuse a container whose memory, with that of the others, this machine does not have."""
-        taken = sum(
-            float(each["Config"]["Labels"].get(_MEMORY) or 0)
-            for each in self._program.inspect(f"label={_MEMORY}", "status=running")
-        )
-        total = machine_size()[1]
+    def _find_room(self, offer: Offer) -> list[int]:
+        """Return the numbers of the GPUs for a container, which no other container has.
+
+        Raises
+        ------
+        ProviderError
+            This machine does not have its memory or its GPUs beside what others have.
+        """
+        running = self._program.inspect(f"label={_MEMORY}", "status=running")
+        labels = [each["Config"]["Labels"] for each in running]
+        gib, count = offer.memory, int(offer.gpu_count)
+        taken, total = sum(float(each.get(_MEMORY) or 0) for each in labels), machine_size()[1]
         if taken + gib > total:
             text = _("{gib:g} GiB are asked for; containers have {taken:g} of {total:g} GiB")
             raise ProviderError(text.format(gib=gib, taken=taken, total=total), code="NO_ROOM")
+        if not count:
+            return []
+        numbers = range(len(read_gpus()))
+        used = {int(number) for each in labels for number in each.get(_GPUS, "").split()}
+        free = [number for number in numbers if number not in used]
+        if len(free) < count:
+            text = _("{count} GPUs are asked for; containers have {taken} of {total}")
+            told = text.format(count=count, taken=len(used), total=len(numbers))
+            raise ProviderError(told, code="NO_ROOM")
+        return free[:count]
 
     def list_machines(self) -> Iterator[ListedMachine]:
         """Yield the containers that were started from here, also those that have ended."""
@@ -227,17 +248,6 @@ class Container(ContainerFacts, RestProvider):
         return self._program.run("logs", "--tail", "20", id)
 
 
-def container_name(token: str, rank: str) -> str:
-    """Return the name of a node's container, by which the same request finds it again.
-
-    Examples
-    --------
-    >>> container_name("train-3f2a91c0", "1")
-    'sky-train-3f2a91c0-1'
-    """
-    return f"{fit_name(f'sky-{token}', 56)}-{rank}"
-
-
 def read_address(found: Mapping[str, Any]) -> str:
     """Return where other containers reach one: on the machine's own network, at the machine.
 
@@ -265,6 +275,8 @@ def read_gpus() -> list[tuple[str, float]]:
     found = []
     for line in done.stdout.splitlines() if done.returncode == 0 else ():
         name, __, mib = line.rpartition(",")
-        gpu = canonical_accelerator(name.removeprefix("NVIDIA "), float(mib) / 1024)
-        found.append((gpu, nominal_memory(gpu, float(mib) / 1024) or 0.0))
+        # a GPU that shares the memory of its machine says "[N/A]"
+        gib = float(mib) / 1024 if mib.strip().isdigit() else None
+        gpu = canonical_accelerator(name.removeprefix("NVIDIA "), gib)
+        found.append((gpu, nominal_memory(gpu, gib) or 0.0))
     return found

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,10 @@ from ..provider.classification import ProviderError
 from ..translation import N_, _
 
 REFUSED, MISSING, KILLED = "REFUSED", "MISSING", "KILLED"
-"""Codes of errors: the program refuses, is not there, was ended by a signal."""
+"""Codes of errors: the program refuses, is not there, was ended before it was done."""
 NOT_INSTALLED = N_("podman is not installed, nor Docker with a running daemon")
+START_SECONDS, COMMAND_SECONDS = 3600.0, 120.0
+"""Longest times of a start, which pulls an image, and of any other command."""
 _PROGRAMS = ("podman", "docker")
 _SOCKETS = ("/var/run/docker.sock", "~/.docker/run/docker.sock", "~/.docker/contexts/meta")
 _LIMITS = ("nofile", "nproc")
@@ -67,20 +69,21 @@ class ContainerProgram:
             raise ProviderError(text if self.named else _(NOT_INSTALLED), code=MISSING)
         return self.path
 
-    def start_options(self, gpus: int, seconds: int) -> list[str]:
+    def start_options(self, gpus: Sequence[int], seconds: int) -> list[str]:
         """Return the options of a start that only one of the programs has.
 
         Parameters
         ----------
         gpus
-            Number of GPUs.
+            Numbers of the GPUs that the container gets.
         seconds
             After which podman ends the container; Docker cannot.
         """
         if self.is_docker:
-            return [f"--gpus={gpus}"] if gpus else []
+            devices = ",".join(map(str, gpus))
+            return [f'--gpus="device={devices}"'] if gpus else []  # quoted: it is a list of CSV
         words = [f"--timeout={seconds}"]
-        words += [f"--device=nvidia.com/gpu={number}" for number in range(gpus)]
+        words += [f"--device=nvidia.com/gpu={number}" for number in gpus]
         for limit in _LIMITS:  # podman asks for more than this process may have
             if (most := _hard_limit(limit)) < _MOST_LIMIT:
                 words.append(f"--ulimit={limit}={most}:{most}")
@@ -111,17 +114,23 @@ class ContainerProgram:
         Raises
         ------
         ProviderError
-            It is not there, or refuses.
+            It is not there, refuses, or takes too long.
         """
         logs = words[0] == "logs"  # to both outputs
-        done = subprocess.run(
-            [self.require(), *words],
-            env=os.environ | (env or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if logs else subprocess.PIPE,
-            text=True,
-        )
+        seconds = START_SECONDS if words[0] == "run" else COMMAND_SECONDS
+        try:
+            done = subprocess.run(
+                [self.require(), *words],
+                env=os.environ | (env or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if logs else subprocess.PIPE,
+                text=True,
+                timeout=seconds,
+            )
+        except subprocess.TimeoutExpired:
+            text = f"{words[0]} was not done after {seconds:g} s"
+            raise ProviderError(text, code=KILLED) from None
         said = done.stderr or ""
         if done.returncode == 0 or (may_miss and re.search(r"(?i)no such", said)):
             return done.stdout

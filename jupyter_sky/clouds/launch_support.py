@@ -141,7 +141,7 @@ def power_off_note(cloud: str, instance_type: str = "") -> str:
     return text.format(cloud=facts.title)
 
 
-def stop_obstacle(cloud: str, spot: bool = False) -> str:
+def stop_obstacle(cloud: str, spot: bool = False, instance_type: str = "") -> str:
     """Say why machines of a cloud cannot be stopped and started again; empty where they can.
 
     Examples
@@ -150,13 +150,15 @@ def stop_obstacle(cloud: str, spot: bool = False) -> str:
     ('', 'a cluster on a machine of your own costs nothing')
     >>> stop_obstacle("lambda")
     'Lambda bills a machine in full until it is terminated, also one that is off'
+    >>> stop_obstacle("gcp", instance_type="tpu-v3-8")
+    'Google Cloud bills a machine in full until it is terminated, also one that is off'
     """
     facts = find_facts(cloud)
     if facts.on_premises:
         return _("a cluster on a machine of your own costs nothing")
     if facts.host:
         return _("a session of {title} cannot be stopped, only ended").format(title=facts.title)
-    if facts.power_off_cost == "full":
+    if facts.is_billed_when_off(instance_type):
         text = _("{title} bills a machine in full until it is terminated, also one that is off")
         return text.format(title=facts.title)
     if not facts.can_stop:

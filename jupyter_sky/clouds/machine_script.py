@@ -14,6 +14,8 @@ from pathlib import Path
 from . import machine_lease
 from .machine_setup import MachineSetup
 
+DEFAULT_IMAGE = "docker.io/library/ubuntu:24.04"
+"""Image of containers and pods where none is named."""
 READY_LINE = "jupyter-sky-ready"
 """Printed by the script when the machine can be reached."""
 SSHD_PROGRAM = "usr/local/sbin/jupyter-sky-sshd"

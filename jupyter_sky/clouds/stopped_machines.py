@@ -46,18 +46,27 @@ def stop_machines(call: RetryingCaller, token: str, say: StatusCallback = no_tic
     record = launch_records().read(token)
     nodes = [Slot.load(node) for node in record.get("nodes", ())]
     ids = [machine["id"] for machine in record["machines"]]
-    ssh_slot.announce_stop(nodes)
+    try:
+        ssh_slot.announce_stop(nodes)
+    except BaseException:  # those that were told would outlive the end of their cluster
+        _withdraw_stop(nodes)
+        raise
     try:
         collect_journals({token: record}, ())
         update_record(token, stopped=time.time())  # before the request: nobody takes it for lost
         call(partial(call.driver.stop, ids))
     except BaseException:
         update_record(token, stopped=0.0)
-        with suppress(SkyError):
-            ssh_slot.withdraw_stop(nodes)
+        _withdraw_stop(nodes)
         raise
     lease_watch.start_watch_process()
     _await_stopped(call, ids, say)
+
+
+def _withdraw_stop(nodes: Sequence[Slot]) -> None:
+    """Tell machines that they are not stopped after all, as far as they answer."""
+    with suppress(SkyError):
+        ssh_slot.withdraw_stop(nodes)
 
 
 def stop_machines_again(call: RetryingCaller, token: str) -> None:
@@ -119,9 +128,8 @@ def start_machines(
                 cluster=record["cluster"], seconds=START_SECONDS
             )
         )
-    for machine in found:
-        before = old[machine.id].address
-        cloud_init.move_pinned_key(launch_records().folder(token), before, machine.address)
+    moved = {old[machine.id].address: machine.address for machine in found}
+    cloud_init.move_pinned_keys(launch_records().folder(token), moved)
     by_rank = sorted(found, key=lambda machine: old[machine.id].rank)
     update_record(token, machines=[asdict(machine) for machine in by_rank])
     return by_rank

@@ -25,7 +25,7 @@ from ..offers import Offer
 from ..provider.register import find_facts
 from ..provisioner import Lease, Report, resume
 from ..provisioner.interrupts import HeldInterrupts, uninterruptible
-from ..store.store import ClusterRow
+from ..store.store import ClusterId, ClusterRow
 from ..translation import _
 from .cluster import ClusterHandle
 from .cluster_launch import ENGINES_SECONDS
@@ -78,7 +78,7 @@ def find_stoppable(clusters: ClusterRegistry, name: str) -> ClusterRow:
             if row.state == "stopped"
             else _("look again: jupyter sky status"),
         )
-    if why := clouds.stop_obstacle(row.cloud, row.spot):
+    if why := clouds.stop_obstacle(row.cloud, row.spot, row.instance_type):
         raise SkyUsageError(
             _("cluster {name} cannot be stopped: {why}").format(name=name, why=why),
             hint=_(
@@ -111,7 +111,7 @@ def stop_cluster(
     provider = clouds.cloud_provider(row.cloud)
     note = _("stopped {where}").format(where=clusters.records.end_initiator)
     stopped = replace(row, state="stopped", note=note)
-    with _only_one(row), HeldInterrupts():
+    with _only_one(clusters, row), HeldInterrupts():
         clusters.disconnect(row.id, "stopped")
         store.save_cluster(stopped, durable=True)
         try:
@@ -140,7 +140,7 @@ def find_startable(clusters: ClusterRegistry, name: str) -> ClusterRow:
             _("cluster {name} is up already").format(name=name),
             hint=_("look again: jupyter sky status"),
         )
-    if row.state != "stopped" or row not in clusters.records.reconcile_stopped():
+    if row.state != "stopped" or row.id not in _find_kept(clusters):
         row = clusters.store.find_cluster(row.id) or row
         text = _("cluster {name} cannot be started: it has ended {note}")
         raise SkyUsageError(
@@ -165,7 +165,7 @@ def start_cluster(clusters: ClusterRegistry, row: ClusterRow, report: Report) ->
     clusters.budget_monitor.check_start(
         row.price, _("{name} was not started").format(name=row.name)
     )
-    with _only_one(row), HeldInterrupts():
+    with _only_one(clusters, row), HeldInterrupts():
         clusters.store.change_price(row.id, row.price, time.time())
         try:
             lease = resume(_make_order(row), report)
@@ -202,11 +202,17 @@ def _stop_again(clusters: ClusterRegistry, row: ClusterRow) -> None:
     """
     clusters.disconnect(row.id)
     clusters.store.save_cluster(row)
+<<<<<<< HEAD
     with suppress(SkyError):
         provider = clouds.cloud_provider(row.cloud)
         uninterruptible(partial(provider.stop_again, row.connection["token"]))
     machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
     if all(machine.stopped for machine in machines):
+=======
+    with suppress(SkyError):  # then they cost as before, until their own lease ends them
+        provider = clouds.cloud_provider(row.cloud)
+        uninterruptible(partial(provider.stop_again, row.connection["token"]))
+>>>>>>> 7dee38c31dfed1f1995563a846ae13969d1b0dfb
         clusters.store.change_price(row.id, stop_cost(row).price, time.time())
 
 
@@ -236,20 +242,35 @@ def _find_row(clusters: ClusterRegistry, name: str) -> ClusterRow:
     return row
 
 
+def _find_kept(clusters: ClusterRegistry) -> set[ClusterId]:
+    """Return the stopped clusters whose machines are kept, as their clouds say now."""
+    return {row.id for row in clusters.records.reconcile_stopped()}
+
+
 def _start_hint(name: str) -> str:
     return _("jupyter sky start {name}").format(name=name)
 
 
 @contextmanager
-def _only_one(row: ClusterRow) -> Iterator[None]:
-    """Let no other process stop or start a cluster meanwhile."""
+def _only_one(clusters: ClusterRegistry, row: ClusterRow) -> Iterator[None]:
+    """Let no other process stop or start a cluster meanwhile.
+
+    Raises
+    ------
+    SkyUsageError
+        Another one does, or has done so since the record was read.
+    """
     folder = launch_records().folder(row.connection["token"])
     with (folder / _LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_free = True
         except OSError:
+            is_free = False
+        found = clusters.store.find_cluster(row.id)
+        if not is_free or found is None or found.state != row.state:
             raise SkyUsageError(
                 _("another process stops or starts cluster {name} now").format(name=row.name),
                 hint=_("look again: jupyter sky status"),
-            ) from None
+            )
         yield

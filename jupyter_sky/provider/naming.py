@@ -38,6 +38,17 @@ def fit_name(text: str, longest: int, others: str = r"[^a-z0-9]+") -> str:
     return f"{name[: longest - 7].rstrip('-')}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
+def container_name(token: str, rank: str) -> str:
+    """Return the name of a node's container or pod, by which the same request finds it again.
+
+    Examples
+    --------
+    >>> container_name("train-3f2a91c0", "1"), container_name("Größe-3f2a91c0", "1")
+    ('sky-train-3f2a91c0-1', 'sky-gr-e-3f2a91c0-044b78-1')
+    """
+    return f"{fit_name(f'sky-{token}', 56)}-{rank}"
+
+
 def parse_rank(name: str) -> int:
     """Return the rank at the end of a machine's name; 0 without one.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,8 +40,8 @@ def read_queue(need: Resources, offer: Offer) -> OwnQueue | None:
     free = cloud.free_slots(need, offer) or 0
     if free >= need.nodes:
         return OwnQueue(slots, free)
-    store = Store.open(Path(Sky.load().data_dir))
-    return OwnQueue(slots, free, find_holders(store, offer, time.time()))
+    with closing(Store.open(Path(Sky.load().data_dir))) as store:
+        return OwnQueue(slots, free, find_holders(store, offer, time.time()))
 
 
 def await_own_slots(decision: Decision, policy: BurstPolicy, report: Report) -> Decision:
@@ -82,8 +82,8 @@ def decide_now(
 ) -> tuple[Decision, BurstDecision]:
     """Return what a policy says at this moment, and the decision with the own offer to take.
 
-    Of several kinds of own machines the first with enough free slots is taken, else that for which
-    the wait is shortest.
+    Of several kinds of own machines the first with enough free slots is taken, else the first for
+    which the policy waits.
     """
     need, offers = decision.need, decision.stage.on_premises
     ordered = [decision.offer, *(offer for offer in offers if offer != decision.offer)]

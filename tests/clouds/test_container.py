@@ -24,6 +24,7 @@ from jupyter_sky.clouds.local import machine_size
 from jupyter_sky.clouds.machine_slices import slice_sizes
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyNoOffer, SkyPermission
+from jupyter_sky.offers import Offer
 from jupyter_sky.provider import ProviderError
 from jupyter_sky.provisioner.placement import decide_placement, usable_providers
 from jupyter_sky.provisioner.preview import preview_plan
@@ -161,9 +162,9 @@ def test_options_of_a_start_fit_the_program(tmp_path, monkeypatch):
     _programs(tmp_path, monkeypatch, docker="", podman="", runc="")
     limits = {"nofile": 1024, "nproc": 1 << 20}
     monkeypatch.setattr(container_program, "_hard_limit", limits.get)
-    assert ContainerProgram("docker").start_options(2, 60) == ["--gpus=2"]
-    options = ContainerProgram("podman").start_options(2, 60)
-    assert options[:3] == ["--timeout=60", "--device=nvidia.com/gpu=0", "--device=nvidia.com/gpu=1"]
+    assert ContainerProgram("docker").start_options([1, 2], 60) == ['--gpus="device=1,2"']
+    options = ContainerProgram("podman").start_options([1, 2], 60)
+    assert options[:3] == ["--timeout=60", "--device=nvidia.com/gpu=1", "--device=nvidia.com/gpu=2"]
     assert "--ulimit=nofile=1024:1024" in options and "nproc" not in " ".join(options)
 
 
@@ -173,6 +174,33 @@ def test_gpus_of_this_machine_are_offered(tmp_path, monkeypatch):
     assert container.read_gpus() == [("L4", 24.0)] * 2
     with_gpu = [o for o in Container().offers() if o.gpu]
     assert {(o.gpu, o.gpu_count) for o in with_gpu} == {("L4", 1), ("L4", 2)}
+
+
+def test_gpu_without_memory_of_its_own_is_named(tmp_path, monkeypatch):
+    _programs(tmp_path, monkeypatch, **{"nvidia-smi": "echo 'NVIDIA GB10, [N/A]'"})
+    assert container.read_gpus() == [("GB10", 0.0)]
+
+
+def test_no_gpu_is_given_to_two_containers(tmp_path, monkeypatch):
+    labels = {"jupyter-sky-memory": "1", "jupyter-sky-gpus": "0 2"}
+    told = json.dumps([{"Config": {"Labels": labels}}])
+    gpus = "for gpu in 1 2 3 4; do echo 'NVIDIA L4, 23034'; done"
+    podman = f"[ $1 = ps ] && echo abc || echo '{told}'"
+    _programs(tmp_path, monkeypatch, podman=podman, **{"nvidia-smi": gpus})
+    offer = Offer("container", "this-machine", "1cpu-1gib-1x-L4", 1, 1, gpu="L4", gpu_count=1)
+    assert Container()._find_room(offer) == [1]
+    assert Container()._find_room(replace(offer, gpu_count=2)) == [1, 3]
+    with pytest.raises(ProviderError, match="containers have 2 of 4") as refused:
+        Container()._find_room(replace(offer, gpu_count=3))
+    assert Container.explain_refusal(refused.value).cause == "capacity"
+
+
+def test_command_that_hangs_is_given_up(tmp_path, monkeypatch):
+    _programs(tmp_path, monkeypatch, podman="exec /bin/sleep 60")
+    monkeypatch.setattr(container_program, "COMMAND_SECONDS", 0.1)
+    with pytest.raises(ProviderError, match=r"ps was not done after 0\.1 s") as late:
+        Container().identify()
+    assert Container.explain_refusal(late.value).cause == "transient"
 
 
 # -- offers -------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from jupyter_sky.clouds.operations import launch_machines
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.offers import Offer
 from jupyter_sky.provider import ProviderError
+from jupyter_sky.provider.parallel_requests import StopRequested
 from jupyter_sky.resources import Resources
 from tests.clouds.gcp_requests import OWNER, ZONE, create, machine_config, order, trouble_of, until
 from tests.emulators.gce import Compute
@@ -51,6 +52,7 @@ def test_one_host_is_a_node_with_its_script(compute: Compute, driver: Gcp) -> No
     assert node["metadata"]["startup-script"] == "echo here\n"
     assert node["metadata"]["ssh-keys"] == "sky:ssh-ed25519 AAAA sky"
     assert "schedulingConfig" not in node and node["networkConfig"]["network"] == "jupyter-sky"
+    assert driver.console(machine.id) == "", "Compute Engine knows no machine of this name"
 
 
 def test_each_network_endpoint_is_a_machine(compute: Compute, driver: Gcp) -> None:
@@ -163,7 +165,7 @@ def test_unknown_slice_is_no_error(compute: Compute, driver: Gcp) -> None:
 def test_launch_that_is_given_up_leaves_nothing(compute: Compute, driver: Gcp) -> None:
     stop = Event()
     stop.set()
-    with pytest.raises(Exception):  # noqa: B017
+    with pytest.raises(StopRequested):
         driver.launch(order(**V2), machine_config(), stop)
     until(lambda: compute.tpus.billed() == [])
 
@@ -194,17 +196,27 @@ def test_queued_request_that_fails_is_deleted(
     until(lambda: not compute.tpus.queued)
 
 
+def test_slice_may_wait_in_the_queue_longer_than_it_takes_to_start(
+    compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue(monkeypatch)
+    compute.tpus.boot = 0.3
+    monkeypatch.setattr("jupyter_sky.clouds.gcp.tpu.OPERATION_SECONDS", 0.0)
+    assert len(create(driver, **V2)) == 1
+
+
 def test_request_in_the_queue_is_listed_and_ended(
     compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after its process was killed: it would cost once it is served."""
     queue(monkeypatch)
-    compute.tpus.boot = 0.3
+    compute.tpus.boot = 60.0  # longer than the test takes
     monkeypatch.setattr("jupyter_sky.clouds.gcp.tpu._await_ready", lambda *_: None)
     create(driver, **FOUR)
     listed = driver.machines(owner=OWNER)
     assert [each.state for each in listed] == ["starting"] * 4 and not compute.tpus.nodes
     assert ids(driver.describe(ids(listed))) == ids(listed)
+    compute.tpus.boot = 0.05
     driver.terminate(ids(listed))
     until(lambda: not compute.tpus.queued)
     assert compute.tpus.billed() == []

@@ -29,6 +29,8 @@ from tests.emulators import kube_cluster
 from tests.emulators.fleet import isolation_works
 from tests.emulators.kube_nodes import GPU, make_node
 
+GPU_TAINT = {"key": GPU, "effect": "NoSchedule"}
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Launches]:
@@ -80,7 +82,9 @@ def test_price_and_node_selector_are_settings(cluster, monkeypatch):
         ({"ready": False}, False),
         ({"taints": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]}, False),
         ({"taints": [{"key": "dedicated", "value": "db", "effect": "PreferNoSchedule"}]}, True),
-        ({"taints": [{"key": GPU, "effect": "NoSchedule"}]}, True),
+        ({"taints": [GPU_TAINT]}, False),
+        ({"taints": [GPU_TAINT], "gpus": 1, "labels": {"nvidia.com/gpu.product": "L4"}}, True),
+        ({"taints": [{"key": "karpenter.sh/capacity-type", "effect": "NoSchedule"}]}, False),
     ],
 )
 def test_nodes_that_take_no_pods_are_not_offered(change, is_taken):

@@ -167,6 +167,15 @@ def test_job_gets_what_was_asked_for_within_the_limit_of_its_partition(cluster):
     assert seen.lease_end is not None and seen.lease_end - time.time() <= 61
 
 
+def test_partition_among_the_options_hides_no_job(cluster, monkeypatch):
+    set_options(monkeypatch, options="--export=ALL --partition=short")
+    request = cluster.account.request()
+    request = replace(request, offer=replace(request.offer, region="main"))
+    (machine,) = cluster.account.launch(request)
+    listed = cluster.provider.machines(token=request.token, regions=["main"])
+    assert [each.id for each in listed] == [machine.id]
+
+
 def test_offers_are_parts_of_nodes_at_their_share_of_the_price(cluster, monkeypatch):
     set_options(monkeypatch, price="0.4, short=0.8")
     offers = list(cluster.provider.offers())

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jupyter_sky.clouds import stop_obstacle
+import pytest
+
+from jupyter_sky.clouds import ssh_slot, stop_obstacle, stopped_machines
 from jupyter_sky.clouds.aws.driver import Aws
 from jupyter_sky.clouds.azure.driver import Azure
-from jupyter_sky.clouds.cloud_init import move_pinned_key
+from jupyter_sky.clouds.cloud_init import move_pinned_keys
 from jupyter_sky.clouds.gcp.driver import Gcp
 from jupyter_sky.clouds.lease_watch import is_watched
 from jupyter_sky.clouds.lease_watcher import SILENT_SECONDS, LeaseWatch
+from jupyter_sky.clouds.machine_records import launch_records
+from jupyter_sky.clouds.retries import RetryingCaller
+from jupyter_sky.clouds.ssh_slot import Slot
+from jupyter_sky.config.settings import Sky
+from jupyter_sky.errors import SkyUnreachable
 from jupyter_sky.provider.facts import BUILT_IN
 from jupyter_sky.provider.protocol import Provider
 from jupyter_sky.provider.values import Machine
+from jupyter_sky.remote import ssh
+from jupyter_sky.remote.ssh_address import Address
 from tests.clouds import azure_requests, gcp_requests
 from tests.clouds.aws_cases import (
     account_fixture,
@@ -134,6 +144,29 @@ def test_clouds_that_cannot_stop_say_why() -> None:
     assert "only ended" in stop_obstacle("dataproc-serverless")
 
 
+def test_machines_are_told_where_others_cannot_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, str]] = []
+
+    def run(address: Address, script: str, *words: str, **options: Any) -> ssh.CommandResult:
+        told.append((address.host, script))
+        if address.host == "away":
+            raise SkyUnreachable("away does not answer")
+        return ssh.CommandResult(0, b"", "")
+
+    monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
+    monkeypatch.setattr(ssh_slot.ssh, "run", run)
+    hosts = [Address("sky", name, 22, "", "") for name in ("here", "away")]
+    nodes = [asdict(Slot(rank, "t.0", host.host, host)) for rank, host in enumerate(hosts)]
+    launch_records().create("t", {"cloud": "gcp", "nodes": nodes, "machines": []})
+    with pytest.raises(SkyUnreachable, match="away does not answer"):
+        stopped_machines.stop_machines(RetryingCaller(Gcp()), "t")
+    here = [script for host, script in told if host == "here"]
+    assert ["stopping" in script for script in here] == [True, True]
+    assert here[-1] == ssh_slot._WITHDRAW_SCRIPT, "it ends with its cluster again"
+
+
 # -- the end of a lease ------------------------------------------------------------------------
 
 
@@ -150,8 +183,17 @@ def test_stopped_machine_is_over_with_its_lease_and_not_for_its_silence() -> Non
     assert not watch.is_over(machine, 3 * SILENT_SECONDS), "started, and not heard of yet"
 
 
-def test_pinned_key_moves_with_the_address(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("moved", "hosts"),
+    [
+        ({"192.0.2.1": "198.51.100.9"}, ("198.51.100.9", "192.0.2.7")),
+        ({"192.0.2.1": "192.0.2.7", "192.0.2.7": "192.0.2.1"}, ("192.0.2.7", "192.0.2.1")),
+    ],
+)
+def test_pinned_keys_move_with_the_addresses(
+    tmp_path: Path, moved: dict[str, str], hosts: tuple[str, str]
+) -> None:
     known = tmp_path / "known_hosts"
     known.write_text("192.0.2.1 ssh-ed25519 AAAA\n192.0.2.7 ssh-ed25519 BBBB\n")
-    move_pinned_key(tmp_path, "192.0.2.1", "198.51.100.9")
-    assert known.read_text() == "198.51.100.9 ssh-ed25519 AAAA\n192.0.2.7 ssh-ed25519 BBBB\n"
+    move_pinned_keys(tmp_path, moved)
+    assert known.read_text() == f"{hosts[0]} ssh-ed25519 AAAA\n{hosts[1]} ssh-ed25519 BBBB\n"

@@ -158,7 +158,7 @@ def problem() -> str:
     except RuntimeError as error:
         return str(error)
     try:
-        words = ContainerProgram("podman").start_options(0, 60)
+        words = ContainerProgram("podman").start_options((), 60)
         podman.call("run", "--rm", *words, *shlex.split(options()), IMAGE, "true")
     except RuntimeError as error:
         return str(error)

@@ -15,7 +15,9 @@ import pytest
 
 from jupyter_sky import clouds
 from jupyter_sky.clouds import Machine
-from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.clouds.machine_records import launch_records
+from jupyter_sky.errors import SkyUnreachable, SkyUsageError
+from jupyter_sky.executor import stopped_clusters
 from jupyter_sky.executor.cluster_launch import await_other_launch
 from jupyter_sky.executor.clusters import ClusterRegistry
 from jupyter_sky.executor.reaper import reap_machines
@@ -133,6 +135,43 @@ def test_late_end_of_a_cluster_leaves_the_next_of_its_name_alone(
     assert spans == {old.created: now - 60, new.created: None}
     assert budget.assess(known.store).rate.usd == 98.32
     assert "us-east-1/i-new" in known.records.live_identities()[0]
+
+
+@pytest.mark.parametrize("before", ["up", "stopped"])
+def test_cluster_that_another_process_has_changed_is_left_alone(
+    known: ClusterRegistry, other: ClusterRegistry, before: str
+) -> None:
+    """It was up, or stopped, when the user was asked; until the answer another one acted."""
+    read, after = cluster(time.time(), before), {"up": "stopped", "stopped": "up"}[before]
+    launch_records().create("train-1", {"cloud": "aws", "machines": []})
+    other.store.save_cluster(replace(read, state=after))
+    with pytest.raises(SkyUsageError, match="another process stops or starts cluster train"):
+        if before == "up":
+            stopped_clusters.stop_cluster(known, read)
+        else:
+            stopped_clusters.start_cluster(known, read, lambda stage, detail: None)
+    (found,) = known.store.live_clusters()
+    assert found.state == after
+
+
+def test_machines_that_cannot_be_stopped_again_cost_as_before(
+    known: ClusterRegistry, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have started, and no cluster on them."""
+
+    def refuse(token: str) -> None:
+        raise SkyUnreachable("the cloud does not answer")
+
+    row = cluster(time.time(), "stopped", machine())
+    known.store.save_cluster(row)
+    known.store.record_launch(row, time.time())
+    monkeypatch.setattr(cloud, "stop_again", refuse, raising=False)
+    stopped_clusters._stop_again(known, row)
+    assert [one.price for one in known.store.intervals()] == [98.32]
+    monkeypatch.setattr(cloud, "stop_again", lambda token: None, raising=False)
+    stopped_clusters._stop_again(known, row)
+    before, after = (one.price for one in known.store.intervals())
+    assert before == 98.32 and after is not None and after < 0.1
 
 
 def test_reaper_leaves_what_is_launched_while_it_lists(
@@ -323,7 +362,6 @@ def test_account_of_a_launch_stays_open_until_its_machines_have_ended(
     after_launch: bool, known: ClusterRegistry, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cloud does not answer when a failed launch is given back: it bills on."""
-    from jupyter_sky.errors import SkyUnreachable
     from jupyter_sky.executor import cluster_launch
     from jupyter_sky.provisioner import Lease
     from jupyter_sky.resources import Resources

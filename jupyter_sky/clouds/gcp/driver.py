@@ -249,7 +249,9 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         return deleted
 
     def console(self, id: str) -> str:
-        """Return the end of what a machine has written to its serial port."""
+        """Return the end of what a machine has written to its serial port; a slice has none."""
+        if tpu.is_slice_id(id):
+            return ""
         zone, name = split_id(id)
         asked = {"zone": zone, "instance": name, "port": 1}
         with ignore_codes("gone", "resourceNotReady"):

@@ -32,7 +32,7 @@ from .clients import SCOPE, GcpClients
 from .tpu_client import PATH_KEY, TpuClient, ignore_missing
 
 OPERATION_SECONDS = 1800.0
-"""A slice that is not ready after so long is given up."""
+"""A slice that is not ready so long after its time in Google's queue is given up."""
 RUNTIMES = {
     "v5e": "v2-alpha-tpuv5-lite",
     "v5p": "v2-alpha-tpuv5",
@@ -78,13 +78,14 @@ def launch(
         raise ProviderError("a slice of TPUs needs a zone", code="tpu:INVALID_ARGUMENT")
     names = [instances.machine_name(request.token, n) for n in range(request.resources.nodes)]
     account = service_account.configured_account()
-    wait = Sky.load().provider_setting(GcpFacts.name, "tpu_queue")
+    queue = Sky.load().provider_setting(GcpFacts.name, "tpu_queue")
+    wait = parse_duration(queue, "providers.gcp.tpu_queue") if queue else 0.0
     pending = [
         _create(client, zone, _node_body(request, config, name, account, bool(wait)), name, wait)
         for name in names
     ]
     for name, operation in zip(names, pending, strict=True):
-        _await_ready(client, zone, name, operation, stop, bool(wait))
+        _await_ready(client, zone, name, operation, stop, wait)
     nodes = [client.get(f"{zone}/nodes/{name}") for name in names]
     return [machine for node in filter(None, nodes) for machine in machines_of(node)]
 
@@ -126,18 +127,23 @@ def _node_body(
     return body
 
 
-def _create(client: TpuClient, zone: str, body: dict[str, Any], name: str, wait: str) -> str:
-    """Ask for a slice; return the path of its operation, empty where it was asked for before."""
+def _create(client: TpuClient, zone: str, body: dict[str, Any], name: str, wait: float) -> str:
+    """Ask for a slice; return the path of its operation, empty where it was asked for before.
+
+    Parameters
+    ----------
+    wait
+        Seconds that it may wait in Google's queue; 0 for none.
+    """
     token = body["metadata"][TOKEN]
     try:
         if not wait:
             return f"/v2/{client.call('POST', f'{zone}/nodes', body, nodeId=name)['name']}"
-        seconds = int(parse_duration(wait, "providers.gcp.tpu_queue"))
         spot = body.pop("schedulingConfig", None)
         parent = client.parent(zone)
         queued: dict[str, Any] = {
             "tpu": {"nodeSpec": [{"parent": parent, "nodeId": name, "node": body}]},
-            "queueingPolicy": {"validUntilDuration": f"{seconds}s"},
+            "queueingPolicy": {"validUntilDuration": f"{int(wait)}s"},
         }
         if spot:
             queued["spot"] = {}
@@ -155,32 +161,37 @@ def _create(client: TpuClient, zone: str, body: dict[str, Any], name: str, wait:
 
 
 def _await_ready(
-    client: TpuClient, zone: str, name: str, operation: str, stop: Event, is_queued: bool
+    client: TpuClient, zone: str, name: str, operation: str, stop: Event, queue: float
 ) -> None:
     """Wait until a slice is ready.
+
+    Parameters
+    ----------
+    queue
+        Seconds that it may wait in Google's queue; 0 where it is not there.
 
     Raises
     ------
     ProviderError
         Its operation or its queued resource has failed, or it has gone.
     """
-    until, wait = time.monotonic() + OPERATION_SECONDS, 0.1
+    until, wait = time.monotonic() + queue + OPERATION_SECONDS, 0.1
     while True:
         found = (client.get(operation) if operation else None) or {}
         if error := found.get("error"):
             code = f"tpu:OPERATION:{error.get('code', 13)}"
             raise ProviderError(error.get("message", ""), code=code)
-        if is_queued:
+        if queue:
             _check_queue(client.get(f"{zone}/queuedResources/{name}"), name)
         node = client.get(f"{zone}/nodes/{name}")
         if node is not None and node["state"] == "READY":
             return
         if node is not None and node["state"] not in (*_STARTING, *_RUNNING):
             raise ProviderError(f"{name} is {node['state']}", code="tpu:OPERATION:8")
-        if node is None and not is_queued and (found.get("done") or not operation):
+        if node is None and not queue and (found.get("done") or not operation):
             raise ProviderError(f"{name} has gone", code="tpu:ABORTED")
         if time.monotonic() > until:
-            words = f"{name} is not ready after {OPERATION_SECONDS:g} s"
+            words = f"{name} is not ready after {queue + OPERATION_SECONDS:g} s"
             raise ProviderError(words, code="tpu:QUEUE")
         pause(stop, wait)
         wait = min(wait * 1.4, 5.0)

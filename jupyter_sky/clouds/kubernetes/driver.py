@@ -17,24 +17,23 @@ from typing import Any, ClassVar, TypeVar
 
 from ...offers import Offer
 from ...provider.classification import ProviderError, Refinement, group_codes
-from ...provider.naming import TOKEN
+from ...provider.naming import TOKEN, container_name
 from ...provider.on_premises_facts import KubernetesFacts
 from ...provider.parallel_requests import StopRequested, pause, send_parallel
 from ...provider.values import LaunchRequest, Machine, MachineConfig
 from ...translation import N_
-from ..machine_script import SSHD_PROGRAM
+from ..machine_script import DEFAULT_IMAGE, SSHD_PROGRAM
 from ..machine_slices import powers_of_two, slice_name, slice_sizes
 from ..rest_provider import RANK, ListedMachine, RestProvider
 from . import connection, nodes
 from .api import KUBECONFIG, Context, KubernetesApi, find_clusters, has_account, kubeconfig
 from .nodes import NodeKind, Room
-from .pods import make_pod, pod_name, read_tags, split_id
+from .pods import make_pod, read_tags, split_id
 from .status import IMAGE_CODES, UNSCHEDULABLE, find_trouble, has_started, parse_state
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-IMAGE = "docker.io/library/ubuntu:24.04"
 SCHEDULE_SECONDS = 60.0
 SCALE_UP_SECONDS = 900.0
 """Time that an autoscaler has to add a node, once it has said so."""
@@ -208,7 +207,7 @@ class Kubernetes(KubernetesFacts, RestProvider):
         namespace, names = self.clusters.namespace(context), {p["metadata"]["name"] for p in pods}
         events = self.clusters.list_all(context, "list_namespaced_event", namespace)
         return any(
-            each["reason"] == "TriggeredScaleUp" and each["involvedObject"]["name"] in names
+            each.get("reason") == "TriggeredScaleUp" and each["involvedObject"]["name"] in names
             for each in events
         )
 
@@ -232,8 +231,9 @@ class Kubernetes(KubernetesFacts, RestProvider):
     ) -> Machine:
         """Create one pod; one of its name is there already where an answer was lost."""
         context = request.offer.region
-        namespace, name = self.clusters.namespace(context), pod_name(request.token, tags[RANK])
-        image = request.resources.image or self.setting("image", IMAGE)
+        namespace = self.clusters.namespace(context)
+        name = container_name(request.token, tags[RANK])
+        image = request.resources.image or self.setting("image", DEFAULT_IMAGE)
         body = make_pod(name, request, config, tags, image, prepared)
         try:
             self.clusters.call(context, "create_namespaced_pod", namespace, body)

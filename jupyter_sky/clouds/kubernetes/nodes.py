@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,6 @@ GPU_LABELS = (
     "skypilot.co/accelerator",
 )
 """Labels of nodes that hold the name of their GPUs."""
-_TOLERATED = (GPU, *SPOT_LABELS)
 _ARCHES = {"amd64": "x86_64"}
 _MIB = 1 << 20
 
@@ -85,7 +84,7 @@ def read_kind(node: Mapping[str, Any], wanted: Mapping[str, str]) -> NodeKind | 
         Labels that a node must have.
     """
     labels: dict[str, str] = node["metadata"].get("labels") or {}
-    if not wanted.items() <= labels.items() or not _takes_pods(node):
+    if not wanted.items() <= labels.items():
         return None
     spot = [(key, value) for key, value in SPOT_LABELS.items() if labels.get(key) == value]
     arch = labels.get(ARCH, "amd64")
@@ -96,15 +95,16 @@ def read_kind(node: Mapping[str, Any], wanted: Mapping[str, str]) -> NodeKind | 
         mib = labels.get("nvidia.com/gpu.memory", "")
         gpu, memory = read_gpu(labels[label], int(mib) / 1024 if mib.isdigit() else None)
         selector.append((label, labels[label]))
-    return NodeKind(_ARCHES.get(arch, arch), bool(spot), gpu, memory, tuple(selector))
+    kind = NodeKind(_ARCHES.get(arch, arch), bool(spot), gpu, memory, tuple(selector))
+    return kind if _takes_pods(node, kind.taints()) else None
 
 
-def _takes_pods(node: Mapping[str, Any]) -> bool:
-    """Whether a node is ready, not cordoned, and has no taint that pods of ours do not tolerate."""
+def _takes_pods(node: Mapping[str, Any], tolerated: Collection[str]) -> bool:
+    """Whether a node is ready, not cordoned, and has no taint that its pods do not tolerate."""
     spec, conditions = node.get("spec") or {}, node["status"].get("conditions") or ()
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
     tainted = any(
-        taint["effect"] != "PreferNoSchedule" and taint["key"] not in _TOLERATED
+        taint["effect"] != "PreferNoSchedule" and taint["key"] not in tolerated
         for taint in spec.get("taints") or ()
     )
     return ready and not tainted and not spec.get("unschedulable")

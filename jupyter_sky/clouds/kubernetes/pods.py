@@ -1,4 +1,4 @@
-"""Pods as requests: their names, their IDs, and what is asked for."""
+"""Pods as requests: their IDs, and what is asked for."""
 
 from __future__ import annotations
 
@@ -56,17 +56,6 @@ def make_pod(
     labels = {TOKEN: fit_name(request.token, 60)}
     metadata = {"name": name, "labels": labels, "annotations": dict(tags)}
     return {"metadata": metadata, "spec": spec}
-
-
-def pod_name(token: str, rank: str) -> str:
-    """Return the name of a node's pod, by which the same request finds it again.
-
-    Examples
-    --------
-    >>> pod_name("Größe-3f2a91c0", "1")
-    'sky-gr-e-3f2a91c0-044b78-1'
-    """
-    return f"{fit_name(f'sky-{token}', 56)}-{rank}"
 
 
 def split_id(id: str) -> tuple[str, str, str]:

@@ -134,9 +134,9 @@ class Slurm(SlurmFacts, Provider):
         seconds = min(request.lease, minutes * 60)
         options = [
             f"--export={_EXPORTED}",
-            f"--partition={place}",
             *job_options(need.nodes, cpus, memory, gpu, offer.gpu_count, seconds),
             *_own_options(),
+            f"--partition={place}",  # where it is looked for
             f"--job-name=js-{request.token}",
             f"--output={FOLDER}/%j.log",
             f"--comment={write_mark(config.tags)}",
