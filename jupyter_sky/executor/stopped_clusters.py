@@ -202,17 +202,9 @@ def _stop_again(clusters: ClusterRegistry, row: ClusterRow) -> None:
     """
     clusters.disconnect(row.id)
     clusters.store.save_cluster(row)
-<<<<<<< HEAD
-    with suppress(SkyError):
-        provider = clouds.cloud_provider(row.cloud)
-        uninterruptible(partial(provider.stop_again, row.connection["token"]))
-    machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
-    if all(machine.stopped for machine in machines):
-=======
     with suppress(SkyError):  # then they cost as before, until their own lease ends them
         provider = clouds.cloud_provider(row.cloud)
         uninterruptible(partial(provider.stop_again, row.connection["token"]))
->>>>>>> 7dee38c31dfed1f1995563a846ae13969d1b0dfb
         clusters.store.change_price(row.id, stop_cost(row).price, time.time())
 
 
