@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -270,7 +271,8 @@ def _show_keys(guest: Guest) -> None:
     guest.say(f"-----END SSH HOST KEY FINGERPRINTS-----\n{line}")
     guest.say("-----BEGIN SSH HOST KEY KEYS-----")
     for path in publics:
-        guest.say(path.read_text().strip())
+        with suppress(FileNotFoundError):  # whoever launched the machine gives it another key
+            guest.say(path.read_text().strip())
     guest.say("-----END SSH HOST KEY KEYS-----")
 
 

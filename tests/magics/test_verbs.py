@@ -90,7 +90,7 @@ def test_verbs_that_need_no_cluster(fresh) -> None:
 @pytest.mark.parametrize(
     ("line", "pieces"),
     [
-        ("statsu", ["no such verb", "did you mean status?", "%%sky above a cell"]),
+        ("statsu", ["no such verb", "did you mean status or start?", "%%sky above a cell"]),
         ("1 + 1", ["no such verb"]),
         ("down nothing", ["no cluster 'nothing' is up (up now: none)"]),
         ("down a b", ["'b' is not understood", "usage: %sky down [CLUSTER]"]),

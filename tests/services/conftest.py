@@ -17,8 +17,10 @@ START = 600.0
 
 
 def java_processes(data_dir: Path) -> list[psutil.Process]:
-    """Return the processes of Java of the clusters in a data directory."""
-    return [process for process in processes_of(data_dir) if _told(process.name) == "java"]
+    """Return Spark's processes of Java of the clusters in a data directory."""
+    found = [process for process in processes_of(data_dir) if _told(process.name) == "java"]
+    # one that makes an archive of classes may run beside them
+    return [process for process in found if "-Xshare:dump" not in (_told(process.cmdline) or ())]
 
 
 def processes_named(data_dir: Path, *words: str) -> list[psutil.Process]:

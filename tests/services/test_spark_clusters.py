@@ -66,7 +66,8 @@ def roles(host: SshHost) -> dict[str, psutil.Process]:
     words = {"Master": "master", "Worker": "worker", "SparkSubmit": "server"}
     for process in host.processes():
         with suppress(psutil.NoSuchProcess):  # those that end as they are looked at
-            if process.name() == "java":
+            # not one that makes an archive of classes
+            if process.name() == "java" and "-Xshare:dump" not in process.cmdline():
                 names = {word.rpartition(".")[2] for word in process.cmdline()}
                 role = next((words[name] for name in words if name in names), "executor")
                 found[role] = process

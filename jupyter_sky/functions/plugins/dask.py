@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..pool import Pool
 
 START_SECONDS = 90.0
-SHUTDOWN_SECONDS = 10.0
+SHUTDOWN_SECONDS = 30.0
 _clients: WeakKeyDictionary[Pool, Any] = WeakKeyDictionary()
 _workers: WeakKeyDictionary[Any, dict[int, str]] = WeakKeyDictionary()
 """Engines that have a worker, by rank: it ends with its engine, and another takes the rank."""
