@@ -28,6 +28,9 @@ DELAY_SECONDS = 60.0
 NEEDED_GB = 1.5
 """Memory that is to be free, in GiB: making an archive takes some 0.8."""
 LOWEST_PRIORITY = 19
+USE_OPTIONS = "-Xlog:cds=off -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
+"""Options with an archive: without warnings where it does not fit, and at the same address in all
+processes, which share its pages then."""
 
 
 class ClassArchive:
@@ -64,7 +67,7 @@ class ClassArchive:
         """
         folder = folder or self._folder
         if self._is_used:
-            return f'"-XX:SharedArchiveFile={folder / "classes.jsa"}" -Xlog:cds=off'
+            return f'"-XX:SharedArchiveFile={folder / "classes.jsa"}" {USE_OPTIONS}'
         return f'"-XX:DumpLoadedClassList={folder / name}.classes"'
 
     def make_later(self) -> None:
