@@ -11,17 +11,16 @@ Run it as ``python -m jupyter_sky.clouds.lease_watcher``.
 
 from __future__ import annotations
 
-import fcntl
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 from ..config.settings import Sky
 from ..errors import SkyError
 from ..provider.values import Machine
+from ..store.process_lock import only_process
 from . import cloud_provider
 from .launch_records import is_launching
 from .lease_watch import is_watched
@@ -98,23 +97,11 @@ def _answers(machine: Machine) -> bool:
     return False
 
 
-@contextmanager
-def _only_one(folder: Path) -> Iterator[bool]:
-    """Yield whether no other process of this user watches."""
-    with (folder / _LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-        else:
-            yield True
-
-
 def main() -> None:
     """Watch until no machine is left."""
     watch = LeaseWatch()
     while any(_watched_records()):
-        with _only_one(launch_records().root) as is_only:
+        with only_process(launch_records().root / _LOCK) as is_only:
             if not is_only:
                 return
             while (wait := watch.check(time.time())) is not None:

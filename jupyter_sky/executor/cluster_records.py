@@ -127,11 +127,14 @@ class ClusterRecords:
     def reconcile_stopped(self) -> list[ClusterRow]:
         """Compare stopped clusters with their clouds; return those whose machines are kept."""
         rows = self.store.stopped_clusters()
-        are_kept = run_parallel([partial(self._is_kept, row) for row in rows])
+        are_kept = run_parallel([partial(self.is_kept, row) for row in rows])
         return [row for row, is_kept in zip(rows, are_kept, strict=True) if is_kept]
 
-    def _is_kept(self, row: ClusterRow) -> bool:
-        """Compare the record of a stopped cluster with its cloud; record its end."""
+    def is_kept(self, row: ClusterRow) -> bool:
+        """Compare the record of a stopped cluster with its cloud; return whether its machines are.
+
+        Where they are not, its end is recorded.
+        """
         machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
         gone = [each for each in machines if each.state == "ended" and not each.stopped]
         if machines and not gone:

@@ -6,7 +6,6 @@ the lease of its machines as any other does.
 
 from __future__ import annotations
 
-import fcntl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,13 +18,14 @@ from ..clouds import LaunchRequest
 from ..clouds.cloud_init import DISK_GIB
 from ..clouds.machine_records import launch_records
 from ..clouds.stopped_machines import note_started
-from ..errors import SkyError, SkyUsageError, suggest
+from ..errors import SkyError, SkyUsageError
 from ..ledger.billing import disk_usd_h
 from ..offers import Offer
 from ..provider.register import find_facts
 from ..provisioner import Lease, Report, resume
 from ..provisioner.interrupts import HeldInterrupts, uninterruptible
-from ..store.store import ClusterId, ClusterRow
+from ..store.process_lock import only_process
+from ..store.store import ClusterRow
 from ..translation import _
 from .cluster import ClusterHandle
 from .cluster_launch import ENGINES_SECONDS
@@ -70,7 +70,7 @@ def find_stoppable(clusters: ClusterRegistry, name: str) -> ClusterRow:
     SkyUsageError
         It is not up, its cloud cannot keep it, or cells run on it.
     """
-    row = _find_row(clusters, name)
+    row = clusters.find_row(name)
     if row.state != "up":
         raise SkyUsageError(
             _("cluster {name} is not up: it is {state}").format(name=name, state=row.state),
@@ -134,13 +134,13 @@ def find_startable(clusters: ClusterRegistry, name: str) -> ClusterRow:
     SkyUsageError
         There is none of that name, or its lease has ended.
     """
-    row = _find_row(clusters, name)
+    row = clusters.find_row(name)
     if row.state == "up":
         raise SkyUsageError(
             _("cluster {name} is up already").format(name=name),
             hint=_("look again: jupyter sky status"),
         )
-    if row.state != "stopped" or row.id not in _find_kept(clusters):
+    if row.state != "stopped" or not clusters.records.is_kept(row):
         row = clusters.store.find_cluster(row.id) or row
         text = _("cluster {name} cannot be started: it has ended {note}")
         raise SkyUsageError(
@@ -224,21 +224,6 @@ def _make_order(row: ClusterRow) -> LaunchRequest:
     )
 
 
-def _find_row(clusters: ClusterRegistry, name: str) -> ClusterRow:
-    row = clusters.store.cluster(name)
-    if row is None:
-        names = [each.name for each in clusters.store.live_clusters()]
-        raise SkyUsageError(
-            _("there is no cluster {name!r}").format(name=name), hint=suggest(name, names)
-        )
-    return row
-
-
-def _find_kept(clusters: ClusterRegistry) -> set[ClusterId]:
-    """Return the stopped clusters whose machines are kept, as their clouds say now."""
-    return {row.id for row in clusters.records.reconcile_stopped()}
-
-
 def _start_hint(name: str) -> str:
     return _("jupyter sky start {name}").format(name=name)
 
@@ -253,12 +238,7 @@ def _only_one(clusters: ClusterRegistry, row: ClusterRow) -> Iterator[None]:
         Another one does, or has done so since the record was read.
     """
     folder = launch_records().folder(row.connection["token"])
-    with (folder / _LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_free = True
-        except OSError:
-            is_free = False
+    with only_process(folder / _LOCK) as is_free:
         found = clusters.store.find_cluster(row.id)
         if not is_free or found is None or found.state != row.state:
             raise SkyUsageError(

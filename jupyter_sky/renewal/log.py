@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 from ..store.atomic_file import write_atomically
+from ..store.process_lock import only_process
 from .schedule import Reading, Subject
 
 _NAME, _LOCK = "renewal.json", "renewal.lock"
@@ -33,18 +33,6 @@ def write_log(folder: Path, readings: Mapping[Subject, Reading]) -> None:
 @contextmanager
 def only_reader(folder: Path) -> Iterator[bool]:
     """Yield whether no other process of this user reads from the clouds now."""
-    try:
-        import fcntl
-    except ImportError:
-        yield True
-        return
     folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        yield False
-    else:
-        yield True
-    finally:
-        os.close(handle)
+    with only_process(folder / _LOCK) as is_only:
+        yield is_only
