@@ -124,6 +124,8 @@ class GuidedSetup:
 
     def _prove(self) -> None:
         """Launch the cheapest machine, run a cell there and end it, if the user agrees."""
+        from ..magics.confirmation import agrees
+
         need = Resources.parse(cloud=self.cloud, **_SMALLEST)
         candidate = plan_candidate(self.cloud, need)
         if candidate.offer is None:
@@ -139,7 +141,7 @@ class GuidedSetup:
             usd=format_usd(candidate.usd(PROOF_SECONDS)),
         )
         answer = self._ask(f"\n{question}")
-        if answer is None or answer.strip().lower() not in ("y", "yes"):
+        if answer is None or not agrees(answer):
             self._say(_("nothing was launched; cells can rent there: %%sky --cloud NAME"))
             return
         self._launch(candidate)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..errors import SkyUsageError
 from ..executor import session as _sessions
 from ..executor.cluster_records import describe_place
 from ..executor.stopped_clusters import (
@@ -60,7 +61,10 @@ def stop(name: str, *, yes: bool = False) -> str:
         question = _("Stop {name}? Its variables are lost; {told}. [y/N] ").format(
             name=name, told=told
         )
-        confirm(question, _("stop {name}: {told}").format(name=name, told=told), _("it goes on"))
+        unasked = SkyUsageError(
+            _("stop {name}: {told}").format(name=name, told=told), hint=_("--yes agrees to it")
+        )
+        confirm(question, unasked, _("it goes on"))
         row = find_stoppable(session.clusters, name)  # a cell may have begun meanwhile
     stop_cluster(session.clusters, row)
     return _("stopped: {name}; {told}. jupyter sky start {name}, or down {name}").format(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.settings import Sky
-from ..errors import SkyCancelled
 from ..executor import session as _sessions
 from ..executor.copy_ends import CopyEnds
 from ..executor.transfer_account import (
@@ -253,13 +252,13 @@ def _check_price(plan: CopyPlan, estimate: Estimate, yes: bool) -> None:
     check_budget(_sessions.current().store, estimate.usd, way)
     if yes or not is_dear(estimate.usd, Sky.load().ask_usd):
         return
-    from ..magics.confirmation import ask
+    from ..magics.confirmation import confirm
 
-    answer = ask(_("{estimate}\nCopy? [y/N] ").format(estimate=estimate))
-    if answer is None:
-        raise dear_error(estimate, _("yes=True (%sky storage cp --yes)"))
-    if answer.strip().lower() not in ("y", "yes"):
-        raise SkyCancelled(_("nothing was copied"))
+    confirm(
+        _("{estimate}\nCopy? [y/N] ").format(estimate=estimate),
+        dear_error(estimate, _("yes=True (%sky storage cp --yes)")),
+        _("nothing was copied"),
+    )
 
 
 def _storage(value: str | Path | Storage) -> Storage:

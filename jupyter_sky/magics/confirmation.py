@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import SkyCancelled, SkyUsageError
+from ..errors import SkyCancelled, SkyError, SkyUsageError
 from ..executor import session as sessions
 from ..executor.termination import EndResult, end_clusters
 from ..translation import _
@@ -37,50 +37,59 @@ def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: st
                 hint=_("jupyter sky down NAME, or jupyter sky down --all"),
             )
 
-    def confirm(others: list[EndCandidate]) -> None:
+    def confirm_others(others: list[EndCandidate]) -> None:
         listed = "\n".join(f"  {one}" for one in others)
-        answer = ask(
+        confirm(
             _("Not yours alone:\n{listed}\nEnd all clusters, these too? [y/N] ").format(
                 listed=listed
-            )
-        )
-        if answer is None:
-            raise SkyUsageError(
+            ),
+            SkyUsageError(
                 _("these clusters are not this notebook's alone:\n{listed}").format(listed=listed),
                 hint=_("end your own: %sky down; or all of them: {how}").format(how=how),
-            )
-        if answer.strip().lower() not in ("y", "yes"):
-            raise SkyCancelled(_("no cluster was ended"))
+            ),
+            _("no cluster was ended"),
+        )
 
     return end_clusters(
-        session.clusters, name, everything, (lambda others: None) if yes else confirm
+        session.clusters, name, everything, (lambda others: None) if yes else confirm_others
     )
 
 
-def confirm(question: str, told: str, cancelled: str) -> None:
+def confirm(question: str, unasked: SkyError, cancelled: str) -> None:
     """Ask before something costs money or is lost.
 
     Parameters
     ----------
     question
         Question to be answered with y or n.
-    told
-        Message where no user can answer.
+    unasked
+        Raised where no user can answer.
     cancelled
         Message of a refusal.
 
     Raises
     ------
-    SkyUsageError
-        No user can answer.
+    SkyError
+        No user can answer: `unasked`.
     SkyCancelled
         The answer was not yes.
     """
     answer = ask(question)
     if answer is None:
-        raise SkyUsageError(told, hint=_("--yes agrees to it"))
-    if answer.strip().lower() not in ("y", "yes"):
+        raise unasked
+    if not agrees(answer):
         raise SkyCancelled(cancelled)
+
+
+def agrees(answer: str) -> bool:
+    """Return whether an answer to a question that ends with ``[y/N]`` is yes.
+
+    Examples
+    --------
+    >>> agrees(" Yes"), agrees("")
+    (True, False)
+    """
+    return answer.strip().lower() in ("y", "yes")
 
 
 def ask(question: str) -> str | None:

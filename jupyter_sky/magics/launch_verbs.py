@@ -158,7 +158,7 @@ def bench(options: Sequence[str]) -> None:
         cost = _("bench: it costs up to {usd}").format(usd=format_usd(planned.usd))
         confirm(
             _("Launch {count} candidates? [y/N] ").format(count=len(planned.launchable)),
-            "; ".join([cost, *planned.effects]),
+            SkyUsageError("; ".join([cost, *planned.effects]), hint=_("--yes agrees to it")),
             _("nothing was launched"),
         )
     results = benchmark.run_bench(planned)

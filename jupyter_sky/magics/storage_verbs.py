@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..errors import SkyCancelled, SkyUsageError
+from ..errors import SkyUsageError
 from ..quantities import format_objects, format_size
 from ..resources import format_duration
 from ..tables import Table
@@ -123,16 +123,16 @@ def delete_data(uri: str, dry_run: bool, yes: bool) -> None:
         if dry_run:
             print(_("{plan}; nothing was deleted").format(plan=plan))
             return
-        from .confirmation import ask
+        from .confirmation import confirm
 
-        answer = ask(_("{plan}\nDelete? [y/N] ").format(plan=plan))
-        if answer is None:
-            raise SkyUsageError(
+        confirm(
+            _("{plan}\nDelete? [y/N] ").format(plan=plan),
+            SkyUsageError(
                 _("{plan} would be deleted").format(plan=plan),
                 hint=_("%sky storage rm {uri} --yes").format(uri=data.uri),
-            )
-        if answer.strip().lower() not in ("y", "yes"):
-            raise SkyCancelled(_("nothing was deleted"))
+            ),
+            _("nothing was deleted"),
+        )
     print(
         _("deleted: {amount} of {uri}").format(amount=format_objects(data.delete()), uri=data.uri)
     )
