@@ -42,6 +42,31 @@ export function useSettled<T>(value: T, milliseconds: number): T {
   return settled;
 }
 
+/** Answer to a question that may change before it comes, its failure, and a call to ask again. */
+export function useAnswer<T>(
+  ask: () => Promise<T>,
+  of: unknown[]
+): [T | null, SkyError | null, () => void] {
+  const [answer, setAnswer] = useState<T | null>(null);
+  const [problem, setProblem] = useState<SkyError | null>(null);
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    let late = false;
+    ask().then(
+      found => {
+        if (late) return;
+        setAnswer(found);
+        setProblem(null);
+      },
+      error => late || setProblem(error)
+    );
+    return () => {
+      late = true;
+    };
+  }, [...of, turn]);
+  return [answer, problem, () => setTurn(turn + 1)];
+}
+
 /** A button that, when it cannot be used, stays reachable and says why. */
 export function Action(props: {
   label: string;

@@ -2,9 +2,9 @@
 
 import React, { useEffect, useRef, useState } from 'react';
 
-import { IHelpEntry, IHelpPage, SkyError } from './api';
+import { IHelpEntry, IHelpPage } from './api';
 import type { IView } from './clusters';
-import { Action, Problem, useSettled } from './components';
+import { Action, Problem, useAnswer, useSettled } from './components';
 import type { Translate } from './format';
 
 /** Search and page, kept while the tab is hidden. */
@@ -63,31 +63,6 @@ export function Help({ view, asked }: { view: IView; asked: IHelpMemory }): JSX.
       )}
     </>
   );
-}
-
-/** Answer of the server to a question that may change before it comes. */
-function useAnswer<T>(
-  ask: () => Promise<T>,
-  of: unknown[]
-): [T | null, SkyError | null, () => void] {
-  const [answer, setAnswer] = useState<T | null>(null);
-  const [problem, setProblem] = useState<SkyError | null>(null);
-  const [turn, setTurn] = useState(0);
-  useEffect(() => {
-    let late = false;
-    ask().then(
-      found => {
-        if (late) return;
-        setAnswer(found);
-        setProblem(null);
-      },
-      error => late || setProblem(error)
-    );
-    return () => {
-      late = true;
-    };
-  }, [...of, turn]);
-  return [answer, problem, () => setTurn(turn + 1)];
 }
 
 function kindOf(kind: IHelpEntry['kind'], _: Translate): string {

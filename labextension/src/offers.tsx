@@ -3,9 +3,9 @@
 import { addIcon } from '@jupyterlab/ui-components';
 import React, { useEffect, useState } from 'react';
 
-import { IOffer, IOffers, SkyError } from './api';
+import { IOffer, IOffers } from './api';
 import type { IView } from './clusters';
-import { Action, Problem, useSettled, useSignal } from './components';
+import { Action, Problem, useAnswer, useSettled, useSignal } from './components';
 import { gib, rate, Translate, vcpus } from './format';
 
 const LIMIT = 20;
@@ -62,31 +62,14 @@ export function Offers({ view, asked }: { view: IView; asked: IOfferQuery }): JS
   );
 }
 
-function useOffers(view: IView, query: IOfferQuery): [IOffers | null, SkyError | null, () => void] {
-  const [answer, setAnswer] = useState<IOffers | null>(null);
-  const [problem, setProblem] = useState<SkyError | null>(null);
-  const [turn, setTurn] = useState(0);
-  useEffect(() => {
-    let late = false;
-    const asked = {
-      what: query.what.trim(),
-      region: query.region.trim(),
-      spot: query.spot,
-      limit: LIMIT
-    };
-    view.poller.api.offers(asked).then(
-      found => {
-        if (late) return;
-        setAnswer(found);
-        setProblem(null);
-      },
-      error => late || setProblem(error)
-    );
-    return () => {
-      late = true;
-    };
-  }, [query, turn]);
-  return [answer, problem, () => setTurn(turn + 1)];
+function useOffers(view: IView, query: IOfferQuery): ReturnType<typeof useAnswer<IOffers>> {
+  const asked = {
+    what: query.what.trim(),
+    region: query.region.trim(),
+    spot: query.spot,
+    limit: LIMIT
+  };
+  return useAnswer(() => view.poller.api.offers(asked), [query]);
 }
 
 const TIERS = ['now', 'account', 'never'] as const;
