@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from html import escape, unescape
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ import nbformat
 from IPython import get_ipython
 from IPython.display import display
 
-from jupyter_sky.provider.register import is_known
 from jupyter_sky.tables import LINE, NO_MATHJAX_CLASSES, TABLE, make_scrollable
 
 HERE = Path(__file__).parent
@@ -261,16 +259,6 @@ def count_lines(*patterns: str) -> int:
     """Return the number of lines of the checkout's files that match any of some patterns."""
     files = {path for pattern in patterns for path in NOTEBOOKS.parent.glob(pattern)}
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
-
-
-def list_built() -> dict[str, bool]:
-    """Return which of the parts are here that not every release has."""
-    return {
-        "kubernetes": is_known("kubernetes"),
-        "container": is_known("container"),
-        "spot prices": find_spec("jupyter_sky.catalog.refresh.spot_prices") is not None,
-        "TPU slices": find_spec("jupyter_sky.clouds.gcp.tpu") is not None,
-    }
 
 
 def run_cells(notebook: str, *ids: str) -> None:
