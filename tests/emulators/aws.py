@@ -126,6 +126,17 @@ def _item(
     }
 
 
+def spot(machine: str, zone: str, usd: str, at: str = "2026-11-20T10:00:00.000Z") -> dict[str, str]:
+    """Return an entry of DescribeSpotPriceHistory."""
+    return {
+        "InstanceType": machine,
+        "AvailabilityZone": zone,
+        "SpotPrice": usd,
+        "Timestamp": at,
+        "ProductDescription": "Linux/UNIX",
+    }
+
+
 class AwsEmulator(Emulator):
     """All of AWS that a refresh talks to.
 

@@ -32,6 +32,30 @@ KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 OLD, OLD_TOKEN = "ASIAIOSFODNN7EXAMPLE", "a-token-of-yesterday"
 
 
+def account_env(url: str, folder: Path) -> dict[str, str]:
+    """Return the environment that points a process at an emulated account, with its credentials.
+
+    Parameters
+    ----------
+    url
+        Address of the emulator.
+    folder
+        Folder with the certificate of its authority.
+    """
+    return {
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": url,
+        "AWS_CA_BUNDLE": str(folder / "authority.pem"),
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_SHARED_CREDENTIALS_FILE": str(folder / "credentials"),
+        "AWS_CONFIG_FILE": str(folder / "config"),
+        "NO_PROXY": "localhost,127.0.0.1",
+        "no_proxy": "localhost,127.0.0.1",
+    }
+
+
 class Ec2(Scripted):
     """An account of AWS.
 
@@ -103,18 +127,7 @@ class Ec2(Scripted):
 
     def env(self) -> dict[str, str]:
         """Environment that points a process at it, with credentials of the account."""
-        return {
-            "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL": self.url,
-            "AWS_CA_BUNDLE": str(self._folder / "authority.pem"),
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_SHARED_CREDENTIALS_FILE": str(self._folder / "credentials"),
-            "AWS_CONFIG_FILE": str(self._folder / "config"),
-            "NO_PROXY": "localhost,127.0.0.1",
-            "no_proxy": "localhost,127.0.0.1",
-        }
+        return account_env(self.url, self._folder)
 
     def wrong_env(self, kind: str) -> dict[str, str]:
         """An environment that does not work: ``none``, ``wrong``, ``unknown`` or ``expired``."""

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from .connect_server import TokenProxy
-from .ec2 import KEY, SECRET
+from .ec2 import KEY, SECRET, account_env
 from .ec2_errors import stranger
 from .server import Emulator, Request, Response, write_authority
 
@@ -62,18 +62,7 @@ class EmrAccount(Emulator):
 
     def env(self) -> dict[str, str]:
         """Environment that points a process at it, with credentials of the account."""
-        return {
-            "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL": self.url,
-            "AWS_CA_BUNDLE": str(self._folder / "authority.pem"),
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_SHARED_CREDENTIALS_FILE": str(self._folder / "credentials"),
-            "AWS_CONFIG_FILE": str(self._folder / "config"),
-            "NO_PROXY": "localhost,127.0.0.1",
-            "no_proxy": "localhost,127.0.0.1",
-        }
+        return account_env(self.url, self._folder)
 
     @property
     def endpoint(self) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_sky.catalog.refresh.aws import AwsPrices
 from jupyter_sky.config.settings import Sky
-from tests.emulators.aws import AwsEmulator
+from tests.emulators.aws import AwsEmulator, spot
 from tests.emulators.server import trusted
 
 
@@ -60,14 +60,3 @@ def aws() -> Iterator[AwsEmulator]:
 def source(aws: AwsEmulator) -> AwsPrices:
     """The price source, which asks this account."""
     return AwsPrices(aws.url, f"{aws.url}/advisor.json")
-
-
-def spot(machine: str, zone: str, usd: str, at: str = "2026-11-20T10:00:00.000Z") -> dict[str, str]:
-    """Return an entry of DescribeSpotPriceHistory."""
-    return {
-        "InstanceType": machine,
-        "AvailabilityZone": zone,
-        "SpotPrice": usd,
-        "Timestamp": at,
-        "ProductDescription": "Linux/UNIX",
-    }

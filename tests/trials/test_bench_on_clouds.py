@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import clean, wait_until
 from tests.emulators.hosts import USABLE
-from tests.emulators.loopback import Loopback, loopback
+from tests.emulators.loopback import Loopback
 
 pytestmark = [
     pytest.mark.slow,
@@ -23,19 +23,13 @@ pytestmark = [
 CANDIDATES = "t3.small,t3.medium"
 
 
-@pytest.fixture(scope="module")
-def cloud() -> Iterator[Loopback]:
-    with loopback("aws", minute=1.0) as opened:
-        yield opened
-
-
 @pytest.fixture
 def start(
-    tmp_path: Path, sky_env: dict[str, str], cloud: Loopback
+    tmp_path: Path, sky_env: dict[str, str], emptied: Loopback
 ) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Begin a command of the shell."""
     data = tmp_path / "data"
-    env = {**os.environ, **sky_env, **cloud.env, "SKY_DATA_DIR": str(data)}
+    env = {**os.environ, **sky_env, **emptied.env, "SKY_DATA_DIR": str(data)}
 
     def begin(*words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -50,9 +44,6 @@ def start(
 
     yield begin
     clean(data)
-    cloud.api.scripts.clear()
-    for machine in cloud.machines():
-        cloud.api.power_off(machine["id"])
 
 
 def run(start: Callable[..., subprocess.Popen[str]], *words: str) -> tuple[int, str, str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from ast import literal_eval
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.conftest import Notebook, wait_until
 from tests.emulators.hosts import USABLE
-from tests.emulators.loopback import Loopback, loopback
+from tests.emulators.loopback import Loopback
 
 pytestmark = [
     pytest.mark.slow,
@@ -38,20 +37,11 @@ def tries(found):
 SLEEP = "import time; time.sleep(0.5 if sky_configuration['family'] == 't3' else 40)"
 
 
-@pytest.fixture(scope="module")
-def cloud() -> Iterator[Loopback]:
-    with loopback("aws", minute=1.0) as opened:
-        yield opened
-
-
 @pytest.fixture
-def book(fresh: Any, cloud: Loopback) -> Iterator[Notebook]:
-    made = fresh("search.ipynb", **cloud.env)
+def book(fresh: Any, emptied: Loopback) -> Notebook:
+    made = fresh("search.ipynb", **emptied.env)
     assert made.run(PREPARE).status == "ok"
-    yield made
-    cloud.api.scripts.clear()
-    for machine in cloud.machines():
-        cloud.api.power_off(machine["id"])
+    return made
 
 
 def launches(cloud: Loopback) -> int:

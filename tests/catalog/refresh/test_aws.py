@@ -13,7 +13,7 @@ from jupyter_sky.catalog.refresh.runner import RefreshOutcome, refresh
 from jupyter_sky.catalog.refresh.spot_prices import read_spot_prices
 from jupyter_sky.errors import SkyError, SkyUsageError
 from tests.catalog.refresh.conftest import rows_of
-from tests.emulators.aws import AwsEmulator, product, transfer
+from tests.emulators.aws import AwsEmulator, product, spot, transfer
 
 
 def described(name: str, vcpus: int, gib: float, arch: str = "x86_64", **more: Any) -> Any:
@@ -38,16 +38,6 @@ def gpus(name: str, count: int, mib: int, share: float = 1.0, parts: int = 0) ->
         "MemoryInfo": {"SizeInMiB": mib},
     }
     return {"GpuInfo": {"Gpus": [device]}}
-
-
-def spot(machine: str, zone: str, usd: str, at: str = "2026-11-20T10:00:00.000Z") -> Any:
-    return {
-        "InstanceType": machine,
-        "AvailabilityZone": zone,
-        "SpotPrice": usd,
-        "Timestamp": at,
-        "ProductDescription": "Linux/UNIX",
-    }
 
 
 TRANSFERS = [
