@@ -16,7 +16,7 @@ WORDS = {
     "invalid": "Requested node configuration is not available",
     "throttled": "Resource temporarily unavailable",
 }
-"""What ``sbatch`` says after "Batch job submission failed", by cause: see slurm_errno.c."""
+"""Words of ``sbatch`` after "Batch job submission failed", by cause: see slurm_errno.c."""
 
 _SCRIPT = """\
 #!/bin/sh

@@ -1,4 +1,4 @@
-"""What is due, by ages alone."""
+"""Decision on what is due, by ages alone."""
 
 from __future__ import annotations
 

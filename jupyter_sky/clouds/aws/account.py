@@ -1,4 +1,4 @@
-"""What all that is launched with an account of AWS has in common: credentials, and errors."""
+"""Credentials and errors of all that is launched with an account of AWS."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ ACTIONS = (
     "Microsoft.Resources/subscriptions/resourceGroups/read",
     "Microsoft.Resources/subscriptions/resourceGroups/write",
 )
-"""Those of Authorization may be left out: then machines are ended by Azure's timer and `reap`."""
+"""Actions of a role; without those of Authorization, Azure's timer and `reap` end machines."""
 
 
 def role_definition(subscription: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What all that is launched in a project of Google Cloud has in common: credentials, and errors."""
+"""Credentials and errors of all that is launched in a project of Google Cloud."""
 
 from __future__ import annotations
 

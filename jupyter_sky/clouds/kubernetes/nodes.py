@@ -68,7 +68,7 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a pod can have of a node: vCPUs, GiB and GPUs."""
+    """Part of a node that a pod can have: vCPUs, GiB and GPUs."""
 
     cpus: float
     memory: float
