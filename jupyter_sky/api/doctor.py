@@ -323,10 +323,11 @@ def _has_quotas(name: str) -> bool:
 
 
 def _examine_quotas(name: str) -> list[Finding]:
-    from .. import clouds
+    from ..config import paths
+    from ..renewal.subjects import read_and_keep_quotas
 
     try:
-        return list(judge_quotas(name, clouds.cloud_provider(name).list_quotas()))
+        return list(judge_quotas(name, read_and_keep_quotas(name, paths.data_dir())))
     except SkyError as error:
         return [Finding(_("quota"), "look", error.message, error.hint or "")]
 

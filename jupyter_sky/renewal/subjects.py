@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,12 +17,15 @@ from ..catalog.refresh.source import PriceSource, SpotPriceSource
 from ..catalog.refresh.spot_prices import read_spot_prices
 from ..config.settings import Sky
 from ..errors import SkyError, SkyRefreshError
+from ..provider.quotas import AccountQuota
 from ..resources import parse_clouds
 from ..store.store import Store
 from ..tracker import Place, Tracker
 from ..tracker.account_quotas import write_quotas
 from ..translation import _
 from .schedule import CATALOG, PERIODS, QUOTAS, SPOT_PRICES, Reading, Subject
+
+_log = logging.getLogger(__name__)
 
 
 def find_subjects(known: Mapping[str, PriceSource] | None = None) -> list[Subject]:
@@ -113,10 +117,30 @@ def read_subject(
     if subject.kind == SPOT_PRICES:
         return _read_spot_prices(subject.cloud, folder, all_sources[subject.cloud], base)
     if subject.kind == QUOTAS:
-        quotas = clouds.cloud_provider(subject.cloud).list_quotas()
-        write_quotas(folder, subject.cloud, quotas, time.time())
+        quotas = read_and_keep_quotas(subject.cloud, folder)
         return _("{cloud}: {count} quotas").format(cloud=subject.cloud, count=len(quotas))
     return _refresh_catalog(subject.cloud, folder, all_sources, base)
+
+
+def read_and_keep_quotas(cloud: str, folder: Path) -> list[AccountQuota]:
+    """Read the quotas of an account and keep them, so that they limit plans; return them.
+
+    Parameters
+    ----------
+    folder
+        The data directory. One that cannot be written keeps nothing.
+
+    Raises
+    ------
+    SkyError
+        The cloud refuses, or cannot be reached.
+    """
+    quotas = clouds.cloud_provider(cloud).list_quotas()
+    try:
+        write_quotas(folder, cloud, quotas, time.time())
+    except OSError:
+        _log.warning("the quotas of %s could not be kept", cloud, exc_info=True)
+    return quotas
 
 
 def _read_spot_prices(cloud: str, folder: Path, source: PriceSource, base: Path | None) -> str:
