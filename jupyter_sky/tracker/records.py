@@ -6,6 +6,7 @@ takes rows away, see `compaction`.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections import defaultdict
@@ -24,6 +25,8 @@ from .blocks import Block
 from .knowledge import Bands, Knowledge, no_bands
 from .observations import Observation, Place, check_observation
 from .transfer_rates import KEPT_SECONDS, TransferObservation, TransferRates
+
+_log = logging.getLogger(__name__)
 
 FRESH_SECONDS = 1.0
 """Time for which knowledge is reused when nothing new was seen."""
@@ -46,6 +49,23 @@ class Price:
 
     usd: float
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPrices:
+    """Spot prices of a list that were kept.
+
+    Attributes
+    ----------
+    valid, changed
+        Prices that were kept, and how many of them are new or have changed.
+    invalid
+        Reason for each that was left out.
+    """
+
+    valid: int
+    changed: int
+    invalid: tuple[str, ...] = ()
 
 
 class Tracker:
@@ -91,10 +111,11 @@ class Tracker:
                 self._writes += 1
                 self._db.write(*statements)
 
-    def record_prices(self, prices: Mapping[Place, float], now: float) -> int:
-        """Keep the spot prices of a whole list; return how many are new or have changed.
+    def record_prices(self, prices: Mapping[Place, float], now: float) -> RecordedPrices:
+        """Keep the valid spot prices of a whole list; return what has become of them.
 
-        A price that is as it was is only seen later: its history keeps the changes alone.
+        A price that is as it was is only seen later: its history keeps the changes alone. Prices
+        that are invalid, see `check_observation`, are left out and logged.
 
         Parameters
         ----------
@@ -102,16 +123,8 @@ class Tracker:
             USD/h of one machine by place.
         now
             When they were seen, unix seconds.
-
-        Raises
-        ------
-        SkyUsageError
-            One of them is invalid, see `check_observation`. None is kept.
         """
-        seen = [
-            check_observation(Observation("price", place, now, usd=usd))
-            for place, usd in prices.items()
-        ]
+        seen, invalid = _check_prices(prices, now)
         before, statements, changed = self.prices(now), list[Statement](), 0
         for each in seen:
             known = before.get(each.place)
@@ -127,7 +140,7 @@ class Tracker:
                 statements = []
         if statements:
             self._db.write(*statements)
-        return changed
+        return RecordedPrices(len(seen), changed, tuple(invalid))
 
     def record_transfer(self, seen: TransferObservation) -> None:
         """Keep the rate of a transfer, if it tells one; forget those of long ago."""
@@ -250,6 +263,19 @@ class Tracker:
             return _find_price(place, regions.get(replace(place, zone=""), {}))
 
         return [_with_price(offer, last(Place.of(offer))) for offer in offers]
+
+
+def _check_prices(prices: Mapping[Place, float], now: float) -> tuple[list[Observation], list[str]]:
+    """Return the valid prices of a list, and the reasons against the others."""
+    seen, invalid = [], []
+    for place, usd in prices.items():
+        try:
+            seen.append(check_observation(Observation("price", place, now, usd=usd)))
+        except SkyUsageError as error:
+            invalid.append(error.message)
+    if invalid:
+        _log.warning("%d spot prices were left out, such as: %s", len(invalid), invalid[0])
+    return seen, invalid
 
 
 def _place(row: Row) -> Place:
