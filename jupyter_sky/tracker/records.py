@@ -39,7 +39,8 @@ _PRICES = "cloud, region, zone, instance_type, max(at) AS at, usd FROM spot_pric
 _SAME_PRICE = "cloud = ? AND region = ? AND zone = ? AND instance_type = ? AND at = ?"
 _BATCH = 500
 """Prices in one transaction: a cell that writes meanwhile waits for no more than these."""
-_MARK = "count(*), max(at), total(at), total(usd)"
+_MARK_PRICES: Statement = ("UPDATE tracker_state SET prices = prices + 1", ())
+"""Goes with each write of spot prices: readers keep what they have read until it changes."""
 _BY_PLACE = "GROUP BY cloud, region, instance_type, zone"
 
 
@@ -68,6 +69,15 @@ class RecordedPrices:
     invalid: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _ReadPrices:
+    """Last prices of all places, as they were read at a mark of the file."""
+
+    mark: int
+    last: float  # when the newest of them was seen
+    by_place: dict[Place, Price]
+
+
 class Tracker:
     """Tracker: observations of clouds in one database, and estimates from them.
 
@@ -91,7 +101,7 @@ class Tracker:
         self._lock = threading.RLock()
         self._read: tuple[tuple[int, int], tuple[Observation, ...]] | None = None
         self._known: Knowledge | None = None
-        self._prices: tuple[tuple[Any, ...], dict[Place, Price]] | None = None
+        self._prices: _ReadPrices | None = None
         self._writes = 0
         self._compact_at = 0.0
 
@@ -107,6 +117,8 @@ class Tracker:
         """
         statements = [_statement(check_observation(observation)) for observation in observations]
         if statements:
+            if any(observation.kind == "price" for observation in observations):
+                statements.append(_MARK_PRICES)
             with self._lock:
                 self._writes += 1
                 self._db.write(*statements)
@@ -136,10 +148,10 @@ class Tracker:
                 changed += 1
             statements.append(_statement(each))
             if len(statements) >= _BATCH:
-                self._db.write(*statements)
+                self._db.write(*statements, _MARK_PRICES)
                 statements = []
         if statements:
-            self._db.write(*statements)
+            self._db.write(*statements, _MARK_PRICES)
         return RecordedPrices(len(seen), changed, tuple(invalid))
 
     def record_transfer(self, seen: TransferObservation) -> None:
@@ -182,6 +194,7 @@ class Tracker:
                 *((f"{_INSERT} WHERE {first}", _values(observation)) for observation in folded),
                 *((f"DELETE FROM observations WHERE id = ? AND {first}", (n,)) for n in dropped),
                 *compaction.price_statements(now),
+                _MARK_PRICES,
             )
 
     def clear(self, words: Iterable[str], now: float) -> tuple[Block, ...]:
@@ -243,14 +256,14 @@ class Tracker:
         The same object as long as none is added; there may be tens of thousands.
         """
         with self._lock:
-            mark = tuple(self._db.read(f"SELECT {_MARK} FROM spot_prices")[0])
-            is_all = (mark[1] or 0.0) <= now
-            if is_all and self._prices is not None and self._prices[0] == mark:
-                return self._prices[1]
+            mark = self._db.read("SELECT prices FROM tracker_state")[0][0]
+            if self._prices is not None and self._prices.mark == mark and self._prices.last <= now:
+                return self._prices.by_place
             rows = self._db.read(f"SELECT {_PRICES} {_BY_PLACE}", (now,))
             found = {_place(row): _price(row) for row in rows}
-            if is_all:
-                self._prices = mark, found
+            last = self._db.read("SELECT max(at) FROM spot_prices")[0][0] or 0.0
+            if last <= now:  # else there are some that do not hold yet
+                self._prices = _ReadPrices(mark, last, found)
             return found
 
     def priced(self, offers: Iterable[Offer], now: float) -> list[Offer]:
