@@ -162,9 +162,9 @@ def _read_spot_prices(cloud: str, folder: Path, source: PriceSource, base: Path 
     if not left_out:
         return Result(text)
     reasons = "; ".join(dict.fromkeys((*listed.skipped, *kept.invalid[:1])))
-    told = _("{cloud}: {count:,} invalid spot prices were left out: {reasons}").format(
-        cloud=cloud, count=left_out, reasons=reasons
-    )
+    told = _(
+        "{cloud}: {count:,} invalid entries of its spot prices were left out: {reasons}"
+    ).format(cloud=cloud, count=left_out, reasons=reasons)
     return Result(text, told)
 
 
