@@ -214,7 +214,7 @@ class SkyVersionError(SkyError):
 class SkyStoreError(SkyError):
     """The file that holds the ledger and the journal cannot be used."""
 
-    guide_page = "10-inside"
+    guide_page = "10-architecture"
 
 
 class SkyRunTaken(SkyError):

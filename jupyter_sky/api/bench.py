@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,9 @@ from ..cell_options.parsing import parse_cell_line, written_options
 from ..config.settings import Sky
 from ..errors import SkyNoOffer, SkyUsageError
 from ..executor import session as _sessions
+from ..executor.cluster_place import place_of_machine
+from ..executor.data_estimate import transfers_usd
+from ..executor.datasets import list_data
 from ..executor.request import apply_settings
 from ..ledger.ledger import format_rate, format_usd, sum_usd
 from ..provider.register import known_names
@@ -29,6 +32,8 @@ from ..trials.bench import (
 from ..trials.workload import Step, Workload, find_effects
 
 if TYPE_CHECKING:
+    from ..cell_options.values import CellOptions
+    from ..executor.datasets import CellDataset
     from .launches import Command
 
 _SHOWN = 160  # characters of a reason
@@ -62,6 +67,15 @@ class Bench:
     def usd(self) -> float | None:
         """Most USD that it may cost; None where that is not limited."""
         return cost_limit(self.launchable, self.command.options.timeout, self.budget)
+
+    @property
+    def unknown_transfers(self) -> tuple[str, ...]:
+        """Options whose transfers have a cost that nobody knows before."""
+        if all(each.transfers is not None for each in self.launchable):
+            return ()
+        options = self.command.options
+        given = {"--out": options.uploads, "--mount": options.mounts, "--data": options.data}
+        return tuple(flag for flag, value in given.items() if value)
 
     @property
     def effects(self) -> tuple[str, ...]:
@@ -188,8 +202,25 @@ def plan_bench(
         )
     base = command.options.resources
     needs = [apply_settings(read_candidate(text, base, aliases), Sky.load()) for text in texts]
+    data = command.options.data
+    listed = list_data(data, _sessions.current().folder, base) if data else []
     planned = [plan_candidate(text, need) for text, need in zip(texts, needs, strict=True)]
-    return Bench(command, tuple(planned), budget)
+    priced = tuple(_price_transfers(each, listed, command.options) for each in planned)
+    return Bench(command, priced, budget)
+
+
+def _price_transfers(
+    candidate: Candidate, listed: Sequence[CellDataset], options: CellOptions
+) -> Candidate:
+    """Return a candidate with the cost of the command's data at its place."""
+    from ..catalog import load
+
+    offer = candidate.offer
+    if offer is None:
+        return candidate
+    place = place_of_machine(offer.cloud, offer.region)
+    usd = transfers_usd(listed, options, place, load(), candidate.need.nodes)
+    return replace(candidate, transfers=usd)
 
 
 def _check_options(command: Command) -> None:
@@ -220,6 +251,13 @@ def check_limits(bench: Bench) -> None:
             hint=_("jupyter sky check says which clouds can be used, and what is missing"),
         )
     share_budget(bench.launchable, bench.budget)
+    if bench.usd is None and bench.unknown_transfers:
+        raise SkyUsageError(
+            _("bench: nothing limits what it costs: of {flags} nobody knows the bytes").format(
+                flags=", ".join(bench.unknown_transfers)
+            ),
+            hint=_("--budget 2 (USD of all candidates) stops what costs more"),
+        )
     if bench.usd is None:
         raise SkyUsageError(
             _("bench: nothing limits what it costs"),
@@ -302,7 +340,7 @@ def _summary(results: Sequence[CandidateResult]) -> str:
 
 
 def _rate(candidate: Candidate) -> str:
-    return "" if candidate.offer is None else format_rate(candidate.price)
+    return "" if candidate.offer is None else format_rate(candidate.rate)
 
 
 def _clip(text: str) -> str:
@@ -313,6 +351,8 @@ def _describe_limit(bench: Bench) -> str:
     usd, timeout = bench.usd, bench.command.options.timeout
     if not bench.launchable:
         return _("none can be launched")
+    if usd is None and bench.unknown_transfers:
+        return _("nothing limits the cost: give --budget")
     if usd is None:
         return _("nothing limits the cost: give --budget or --timeout")
     if usd == 0:

@@ -43,7 +43,7 @@ def up(name: str | None = None, *, idle: str | float | None = None, **labels: An
     --------
     >>> pool = sky.up("train", cpus="2", idle="1h")  # doctest: +SKIP
     """
-    from ..functions.compute import up as start_cluster
+    from ..functions.labelled_pools import up as start_cluster
 
     return start_cluster(name, idle, labels)
 

@@ -310,23 +310,20 @@ def examine_quotas() -> Iterator[Finding]:
     names = [
         name
         for name in clouds.reachable_names()
-        if clouds.is_rented(name) and clouds.is_ready(name) and _has_quotas(name)
+        if clouds.is_rented(name)
+        and clouds.is_ready(name)
+        and clouds.cloud_provider(name).has_quotas()
     ]
     for findings in run_parallel([partial(_examine_quotas, name) for name in names]):
         yield from findings
 
 
-def _has_quotas(name: str) -> bool:
-    from .. import clouds
-
-    return clouds.cloud_provider(name).has_quotas()
-
-
 def _examine_quotas(name: str) -> list[Finding]:
-    from .. import clouds
+    from ..config import paths
+    from ..renewal.subjects import read_and_keep_quotas
 
     try:
-        return list(judge_quotas(name, clouds.cloud_provider(name).list_quotas()))
+        return list(judge_quotas(name, read_and_keep_quotas(name, paths.data_dir())))
     except SkyError as error:
         return [Finding(_("quota"), "look", error.message, error.hint or "")]
 
@@ -435,6 +432,8 @@ def examine_prices() -> Iterator[Finding]:
     from ..catalog.loader import user_directory
     from ..catalog.refresh.coverage import find_coverage
     from ..catalog.regions import OLD_DAYS
+    from ..config import paths
+    from ..renewal.log import read_log
 
     for row in find_coverage(load(), user_directory()):
         is_usable = row.cloud in clouds.launchable() and clouds.is_rented(row.cloud)
@@ -444,3 +443,6 @@ def examine_prices() -> Iterator[Finding]:
         fix = f"jupyter sky catalog refresh {row.cloud}"
         is_old = row.days > OLD_DAYS
         yield Finding(_("prices"), "look" if is_old else "ok", text, fix if is_old else "")
+    for last in read_log(paths.data_dir()).values():
+        if last.invalid:
+            yield Finding(_("prices"), "ok", last.invalid)  # nobody here can mend it

@@ -12,10 +12,12 @@ from collections.abc import Callable
 
 from .. import clouds
 from ..cell_options.values import CellOptions
+from ..config import paths
 from ..errors import SkyCancelled, SkyError, SkyUsageError
 from ..executor import session as _sessions
 from ..ledger.ledger import format_rate, format_usd
 from ..provider.register import find_facts
+from ..renewal.subjects import read_and_keep_quotas
 from ..resources import Resources
 from ..translation import _
 from ..trials.bench import Candidate, plan_candidate, run_candidates
@@ -107,11 +109,11 @@ class GuidedSetup:
 
     def _show_quotas(self, region: str) -> None:
         """Tell what the account may have at once in a region; 0 is where to ask for more."""
-        provider = clouds.cloud_provider(self.cloud)
-        if not provider.has_quotas():
+        if not clouds.cloud_provider(self.cloud).has_quotas():
             return
         try:
-            quotas = [each for each in provider.list_quotas() if each.region in ("", region)]
+            kept = read_and_keep_quotas(self.cloud, paths.data_dir())
+            quotas = [each for each in kept if each.region in ("", region)]
         except SkyError as error:
             self._say(_("quotas were not read: {error}").format(error=error.message))
             return

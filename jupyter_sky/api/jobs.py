@@ -132,10 +132,12 @@ def bag(
     found = read_jobs(jobs, argument_name(plain) if callable(plain) else "value")
     around = {"image": image, "plugins": tuple(plugins)}
     around["sweep"] = jobs if isinstance(jobs, Sweep) else None
+    options = _read_resources(resources)
+    _check_burst(options, explore, slurm)
     asked = BagSettings(
         "",
         "",
-        options=_read_resources(resources),
+        options=options,
         machines=None if machines is None else _count(machines, "machines", 1),
         per_machine=_count(per_machine, "per_machine", 1),
         needed=_read_need(need, len(found)),
@@ -361,6 +363,19 @@ def _read_slurm(slurm: bool | str, resources: str | Mapping[str, Any] | Resource
     asked = parse_cell_line(_read_resources(resources)).resources
     batch_options(asked, None, more)  # what Slurm does not have is said now
     return more
+
+
+def _check_burst(options: str, explore: bool, slurm: bool | str) -> None:
+    """Raise SkyUsageError for a burst policy that nothing would be done of."""
+    asked = parse_cell_line(options)
+    alone = {"--nodes": asked.resources.nodes > 1, "explore=True": explore}
+    alone |= {"slurm": slurm is not False}
+    other = next((name for name, value in alone.items() if value), "")
+    if asked.burst is not None and other:
+        raise SkyUsageError(
+            _("a bag with --burst and {other}").format(other=other),
+            hint=_("bags burst where each job runs on one machine, and the type is not measured"),
+        )
 
 
 def _seconds(value: str | float | None, name: str) -> float | None:

@@ -19,6 +19,7 @@ from .cluster_place import place_of_cluster
 
 if TYPE_CHECKING:
     from ..catalog.catalog import Catalog
+    from ..cell_options.values import CellOptions
     from ..store.store import ClusterRow
     from .datasets import CellDataset
     from .uploads import UploadTarget
@@ -69,12 +70,12 @@ def estimate_lines(
         if each.dataset.id in there:
             line = _("{title}: there already, 0 bytes, $0.00").format(title=each.title)
         else:
-            line = str(_estimate_way(each, target, catalog, nodes))
+            line = str(estimate_way(each, target, catalog, nodes))
         lines.append(f"{each.name}: {line}")
     return lines
 
 
-def _estimate_way(data: CellDataset, target: str, catalog: Catalog, nodes: int) -> Estimate:
+def estimate_way(data: CellDataset, target: str, catalog: Catalog, nodes: int) -> Estimate:
     """Return the estimate of the way that data take: data of this machine may be staged."""
     if data.manifest.uri.scheme in ("file", "ssh") and target != LOCAL:
         from .scratch import place_of_scratch
@@ -84,6 +85,29 @@ def _estimate_way(data: CellDataset, target: str, catalog: Catalog, nodes: int) 
         if scratch := configured_scratch(data, place, nodes):
             return estimate_staging(data, scratch, target, catalog)
     return estimate_data(data, target, catalog)
+
+
+def transfers_usd(
+    listed: Sequence[CellDataset], options: CellOptions, target: str, catalog: Catalog, nodes: int
+) -> float | None:
+    """Return what the data of a cell cost at a place, USD; None where nobody knows it before.
+
+    Nobody knows it of ``--out`` at a place that bills what leaves it, and of ``--mount`` from one.
+    Uploads from a machine of one's own are counted as nothing: they cost requests alone.
+
+    Parameters
+    ----------
+    target
+        Cloud and region, such as ``gcp/us-central1``.
+    nodes
+        Machines of the cluster.
+    """
+    if options.uploads and is_priced(target):
+        return None
+    if any("://" in each.uri for each in options.mounts):
+        return None
+    costs = [estimate_way(each, target, catalog, nodes).usd for each in listed]
+    return None if None in costs else sum(cost or 0.0 for cost in costs)
 
 
 def upload_lines(targets: Sequence[UploadTarget], source: str, catalog: Catalog) -> list[str]:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import uuid
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..cell_options.data_engines import parse_engine
-from ..cell_options.values import CellOptions
-from ..config.settings import Sky
 from ..errors import (
     SkyError,
     SkyNoCapacity,
@@ -21,16 +17,11 @@ from ..errors import (
     suggest,
 )
 from ..executor import session as sessions
-from ..executor.request import with_settings
-from ..executor.values import ClusterRequest
-from ..provider.managed_facts import MANAGED
-from ..resources import Resources, parse_duration
-from ..services.requests import await_engine
 from ..translation import _
-from .active_pools import CallTarget, active_pools, refuse_untrusted
+from .active_pools import CallTarget, refuse_untrusted
 from .alternatives import Choice, no_alternative, offers_table
 from .group_restart import group_kind
-from .launch import ClusterLauncher, choose_offer, print_at_once
+from .launch import ClusterLauncher, choose_offer
 from .node_launches import NodeLaunches, begin_nodes
 from .pool import Pool
 from .shared.shared_client import STANDALONE
@@ -421,73 +412,3 @@ def _alternatives(specs: Sequence[Any], given: dict[str, Any], nodes: Any) -> li
             more["nodes"] = nodes
         filled.append(replace(spec, **more))
     return filled
-
-
-_EQUIPMENT = {"worker", "image", "plugins", "options", "volumes"}
-_SHARED_NAMES = {"nodes", "cloud", "region", "max_hourly_cost"}
-"""Parameters of `Compute` that mean the same as a label."""
-
-
-def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Pool:
-    """Start a pool from arguments of `Compute` or from resource labels; see `api.up`."""
-    engine = labels.pop("engine", "spark" if labels.get("service") else None)
-    if engine is not None:
-        return _up_with_engine(name, idle, labels, parse_engine(engine, "engine"))
-    return _up_plain(name, idle, labels)
-
-
-def _up_plain(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Pool:
-    """Start a pool without a data engine."""
-    parameters = set(inspect.signature(Compute).parameters) - {"specs", "name"}
-    equipment = {key: value for key, value in labels.items() if key in _EQUIPMENT}
-    labels = {key: value for key, value in labels.items() if key not in _EQUIPMENT}
-    plain = not isinstance(labels.get("nodes"), (tuple, list, Nodes))
-    if labels.keys() <= parameters and not (labels.keys() <= _SHARED_NAMES and plain):
-        if idle is not None:
-            labels.setdefault("ttl", idle)
-        return Compute(**labels, **equipment, name=name).up(reuse=True)
-    if not plain:
-        others = ", ".join(sorted(labels.keys() - parameters))
-        raise SkyUsageError(
-            _("nodes={labels!r} goes with parameters of sky.Compute, and {others} is none").format(
-                labels=labels["nodes"], others=others
-            ),
-            hint=_("sky.up(vcpus=4, memory_gb=16, nodes=(1, 4))"),
-        )
-    compute = Compute(**equipment)
-    compute.check()
-    labels = {key: str(value) if key == "nodes" else value for key, value in labels.items()}
-    options = CellOptions(resources=Resources.parse(**labels), cluster=name)
-    options = with_settings(options, Sky.load())
-    seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
-    session = sessions.current()
-    request = ClusterRequest(options.resources, options.cluster, seconds)
-    cluster, __ = session.clusters.obtain(request, lambda stage, detail: None, print_at_once)
-    existing = next((pool for pool in active_pools() if pool.cluster is cluster), None)
-    if existing is not None and not equipment:
-        return existing
-    return compute.use_clusters(
-        [cluster], ClusterLauncher(session.clusters, options.resources, seconds)
-    )
-
-
-def _up_with_engine(
-    name: str | None, idle: float | str | None, labels: dict[str, Any], engine: str
-) -> Pool:
-    """Start a pool with a data engine on its machines."""
-    if labels.get("service") and engine != "spark":
-        raise SkyUsageError(
-            _("a service is for Spark, and engine names {engine}").format(engine=engine),
-            hint=_("leave one of both out"),
-        )
-    if isinstance(labels.get("nodes"), (tuple, list, Nodes)):
-        raise SkyUsageError(
-            _("a data engine has a number of nodes, and nodes={nodes!r} is a range").format(
-                nodes=labels["nodes"]
-            ),
-            hint=_("such as sky.up(engine={engine!r}, nodes=2)").format(engine=engine),
-        )
-    pool = _up_plain(name, idle, labels)
-    if pool.cluster.row.cloud not in MANAGED:  # its session was waited for as it was launched
-        await_engine(pool.cluster.connection.ask_controller, engine, lambda detail: None)
-    return pool

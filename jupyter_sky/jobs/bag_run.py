@@ -18,13 +18,13 @@ from ..executor.session import Session
 from ..remote.processes import identity, is_alive
 from ..tables import Table
 from ..translation import _
-from .application import App
 from .controller import BagController
 from .fleet_choice import make_fleet
 from .job_queue import JobQueue, RecordedBag
 from .outlook import view_fleet
 from .parameters import Parameters, Sweep, read_jobs
 from .report import OWN_COLUMNS, BagReport, job_records, job_table, make_report
+from .stored_values import load_app, load_value
 from .values import BagCounts, BagSettings, End, JobState
 
 if TYPE_CHECKING:
@@ -381,11 +381,11 @@ class BagRun:
                 _("job {number} of bag {name} has no result").format(number=number, name=self.name),
                 hint=_("what it has printed: bag.logs({number})").format(number=number),
             )
-        return _load(value)
+        return load_value(value)
 
     def results(self) -> dict[int, Any]:
         """Return the results of the jobs that have succeeded, by their numbers."""
-        return {number: _load(value) for number, value in self._queue.values(self.name)}
+        return {number: load_value(value) for number, value in self._queue.values(self.name)}
 
     def logs(self, number: int) -> str:
         """Return what the last attempt of a job has printed."""
@@ -428,31 +428,6 @@ def register_view(view: Callable[[BagRun], Any]) -> None:
     """Set the function that shows bags in notebooks; without it they are shown as tables."""
     global _view
     _view = view
-
-
-def load_app(record: RecordedBag) -> tuple[App, dict[str, Any]]:
-    """Return the application of a bag, and what belongs to its machines.
-
-    Raises
-    ------
-    SkyError
-        It needs a module that is not here.
-    """
-    try:
-        return _load(record.app)
-    except Exception as error:
-        raise SkyError(
-            _("the function of bag {name} cannot be read: {kind}: {error}").format(
-                name=record.name, kind=type(error).__name__, error=error
-            ),
-            hint=_("run it in the folder of its modules"),
-        ) from error
-
-
-def _load(data: bytes) -> Any:
-    import cloudpickle
-
-    return cloudpickle.loads(data)
 
 
 def start_bag(

@@ -16,21 +16,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..dag.dag import Dag
 from ..dag.graph import Data, Graph
 from ..dag.task import Task
-from ..errors import SkyError, SkyNoPlan, SkyStoreError, SkyTimeout, SkyUsageError
+from ..errors import SkyError, SkyNoPlan, SkyTimeout, SkyUsageError
 from ..offers import Offer
-from ..preemption.priors import Beliefs
 from ..preemption.recomputation import Recompute, expected_runs
 from ..resources import Resources
 from ..translation import _
 from .constraints import Avoid
-from .market import Market
+from .known_market import build_market, read_quotas
 from .objectives import OBJECTIVE_WEIGHTS, build_graph, build_objective, describe_objective
 from .plan import Plan
 from .plan_values import (
@@ -44,14 +42,12 @@ from .plan_values import (
 from .problem_builder import BuiltProblem, ProblemBuilder
 from .quota_limits import quota_demands, quota_notes
 from .scopes import parse_scope
-from .service_requests import check_service
 from .solver.problem import LabelMask, Objective, Problem, Solution, Solver, require_difference
 from .task_data import describe_data, with_inputs
 from .transfers import site_of
 
 if TYPE_CHECKING:
     from ..catalog import Catalog
-    from ..provider.quotas import QuotaTable
 
 
 def plan(
@@ -135,54 +131,16 @@ def plan(
     graph = with_inputs(build_graph(what, labels), inputs)
     objective = build_objective(minimize, deadline, budget, carbon_cap)
     needs = [need for spec in graph.tasks for need in spec.needs] if offers is None else []
-    market, blocks = _build_market(catalog, offers, (*own, *warm), tracked, needs)
+    market, blocks = build_market(catalog, offers, (*own, *warm), tracked, needs)
     first = len(market.own) - len(warm)
     free = tuple(spec.name for spec in graph.tasks if spec.name not in begun)
     avoided = [Avoid(blocks, tasks=free if begun else ())] if blocks and free else []
-    limits = quota_demands(graph, _read_quotas(), free) if tracked and market.listed else []
+    limits = quota_demands(graph, read_quotas(), free) if tracked and market.listed else []
     demands = (*constraints, *avoided, *limits)
     indices = frozenset(range(first, len(market.own)))
     builder = ProblemBuilder(graph, market, demands, recompute, indices)
     settings = {"solver": solver, "presolve": presolve, "time_limit": time_limit, "gap": gap}
     return Planner(builder, objective, settings).plan()
-
-
-def _build_market(
-    catalog: Catalog | None,
-    offers: Sequence[Offer] | None,
-    beside: Sequence[Offer],
-    tracked: bool,
-    needs: Sequence[Resources],
-) -> tuple[Market, tuple]:
-    """Return what can be had, and which places are blocked."""
-    from .. import catalog as rooms
-    from ..catalog.managed_services import serverless_offers
-
-    shelf = rooms.load() if catalog is None else catalog
-    known, beliefs, prices, rates = None, None, {}, None
-    if tracked:
-        from .. import tracker
-
-        with suppress(SkyStoreError):  # what is remembered helps; it is not needed
-            now = time.time()
-            seen = tracker.current()
-            known, prices = tracker.knowledge(now), seen.prices(now)
-            rates = seen.transfer_rates(now)
-            beliefs = Beliefs.of(seen.observations(), now, shelf.interruption)
-    for need in needs:
-        check_service(need, shelf)
-    serverless = [offer for need in needs for offer in serverless_offers(shelf, need)]
-    own = (*(offers or ()), *dict.fromkeys(serverless), *beside)
-    market = Market(shelf, own, offers is None, known, beliefs, prices, rates)
-    return market, tuple(block.scope for block in known.blocks) if known else ()
-
-
-def _read_quotas() -> QuotaTable:
-    """Return the quotas of this user's accounts that were read lately."""
-    from ..config import paths
-    from ..tracker.account_quotas import read_quotas
-
-    return read_quotas(paths.data_dir(), time.time()).table
 
 
 @dataclass(eq=False)

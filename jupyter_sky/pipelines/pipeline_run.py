@@ -19,20 +19,20 @@ from ..executor.session import Session
 from ..remote.processes import is_alive
 from ..runs.controller import Controller
 from ..runs.events import Kind
-from ..runs.phase_changes import PhaseChanges
 from ..runs.state import RunState, fold
-from ..runs.task_state import Phase, TaskState
+from ..runs.task_state import Phase
 from ..store.atomic_file import write_atomically
 from ..tables import Table
 from ..translation import _
 from .cell_outputs import output_text
-from .cell_runs import POLL_SECONDS, hourly_price
+from .cell_runs import hourly_price
 from .claims import Claims
 from .executed_notebook import fill_notebook
 from .export import describe_graph, write_graph
 from .results import RunResults
+from .run_changes import follow_changes, reason_table, run_reason
 from .run_report import Replan, RunSnapshot, TaskReport, find_replans, take_snapshot
-from .run_storage import open_journal, open_kept
+from .run_storage import needed_files, open_journal, open_kept
 from .session_world import SessionWorld
 from .single_clouds import Saving, note_single_clouds, read_saving
 from .stored_inputs import fetched
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 
 WATCH_SECONDS = 0.5
 """Time between two looks at a run that another process carries out."""
-_TOLD = frozenset({Phase.RUNNING, Phase.DELAYED, *(one for one in Phase if one.is_final)})
-"""Phases that people follow."""
-
 
 _carried_out: WeakValueDictionary[Path, PipelineRun] = WeakValueDictionary()
 """Runs whose controllers are threads of this process, by data directory and name."""
@@ -112,7 +109,7 @@ class PipelineRun:
                 comparison.join()
                 with suppress(OSError, SkyError):  # what is not removed now is removed later
                     claims.release()
-                    self._kept.sweep(self._needed_files, time.time())
+                    self._kept.sweep(partial(needed_files, self._journal, self._kept), time.time())
                 self._ended.set_result(state)
             except BaseException as error:
                 with suppress(SkyError):
@@ -153,16 +150,6 @@ class PipelineRun:
                 return
             time.sleep(WATCH_SECONDS)
         self._ended.set_result(state)
-
-    def _needed_files(self) -> set[str]:
-        """Return the kept files of the runs that have not ended."""
-        needed: set[str] = set()
-        for name in self._journal.names():
-            recorded = self._journal.read(name)
-            state = fold(RunState.begin(recorded.graph), self._journal.events(name))
-            if not state.is_over:
-                needed |= RunResults(name, self._kept).used_files()
-        return needed
 
     @property
     def plan(self) -> Plan:
@@ -285,20 +272,7 @@ class PipelineRun:
 
         Steps that only the run itself sees, such as a search for a stored result, are left out.
         """
-        changes, count = PhaseChanges(self.graph), 0
-        while True:
-            is_last = self.done()
-            events = self._journal.events(self.name, count)
-            count += len(events)
-            for event in events:
-                for replan in find_replans([event]):
-                    yield self.name, event.kind, replan.text
-                for name, task in changes.read(event):
-                    if task.phase in _TOLD:
-                        yield name, task.phase, _reason(task)
-            if is_last:
-                return
-            time.sleep(POLL_SECONDS)
+        return follow_changes(self._journal, self.name, self.graph, self.done)
 
     def _load(self, task: str, name: str) -> Any:
         """Return a value; the handle of one that its cell has put into a store."""
@@ -361,18 +335,11 @@ class PipelineRun:
         'input data, package torch 2.5 -> 2.6'
         """
         self._check(task)
-        found = self.state.tasks[task]
-        return _("its result was kept") if found.stored else found.why
+        return run_reason(self.state.tasks[task])
 
     def show(self) -> Table:
         """Return a table of the tasks: what became of each, and why it has run, or has not."""
-        rows = []
-        for name, task in self.state.tasks.items():
-            unkept = _("not kept: {why}").format(why=task.unkept) if task.unkept else ""
-            words = "; ".join(filter(None, (self.why(name), unkept)))
-            rows.append((name, str(task.phase), words, f"${task.usd:.2f}"))
-        columns = (_("task"), _("state"), _("reason"), _("cost"))
-        return Table(_("Tasks of {name}").format(name=self.name), columns, tuple(rows))
+        return reason_table(self.name, self.state)
 
     def logs(self, task: str) -> str:
         """Return what the last attempt of a task has printed; of a swept cell what each has."""
@@ -478,11 +445,3 @@ def register_view(view: Callable[[PipelineRun], Any]) -> None:
     """Set the function that shows runs in notebooks; without it they are shown as text."""
     global _view
     _view = view
-
-
-def _reason(task: TaskState) -> str:
-    if task.phase is Phase.RUNNING:
-        return task.why
-    if task.phase is Phase.SUCCEEDED:
-        return _("its result was kept") if task.stored else ""
-    return task.reason

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from ..config.settings import Sky
 from ..runs.journal import RunJournal
+from ..runs.state import RunState, fold
 from .kept_results import KeptResults
+from .results import RunResults
 from .shared_results import SharedResults
 
 
@@ -26,3 +28,14 @@ def open_shared(config: Sky, kept: KeptResults) -> SharedResults | None:
 def open_journal(folder: Path) -> RunJournal:
     """Return the journal of a user's runs."""
     return RunJournal(folder / "runs.db")
+
+
+def needed_files(journal: RunJournal, kept: KeptResults) -> set[str]:
+    """Return the kept files of the runs that have not ended."""
+    needed: set[str] = set()
+    for name in journal.names():
+        recorded = journal.read(name)
+        state = fold(RunState.begin(recorded.graph), journal.events(name))
+        if not state.is_over:
+            needed |= RunResults(name, kept).used_files()
+    return needed

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ..errors import SkyUsageError, suggest
+from ..geography import parse_image
 from ..resources import Resources
 from ..translation import _
 from .located_yaml import Located, error_at
@@ -28,9 +29,10 @@ _IGNORED = {
     "priority": "tasks start when their inputs are there",
 }
 _REFUSED = {
-    "image_id": "tasks run on the machine itself: put what they need into setup",
     "ports": "no port of a machine is opened: a task reads and writes stores",
 }
+_CONTAINER = "docker:"
+"""Begin of an ``image_id`` that is a container's, and not a cloud's for its machines."""
 _ALTERNATIVES = ("any_of", "ordered")
 _KNOWN = [
     *OWN_LABELS,
@@ -39,6 +41,7 @@ _KNOWN = [
     *_REFUSED,
     *_ALTERNATIVES,
     "accelerators",
+    "image_id",
     "infra",
     "job_recovery",
 ]
@@ -168,6 +171,8 @@ def _read_needs(labels: Mapping[str, Located], notes: FileNotes) -> Iterator[Res
     for key, found in labels.items():
         if key == "infra":
             texts |= _read_infra(found, notes)
+        elif key == "image_id" and found.value is not None:
+            texts["image"] = _read_image(found, notes)
         elif key in RENAMED or key in OWN_LABELS:
             texts[RENAMED.get(key, key)] = _read_label(key, found, notes)
     for gpus in _read_accelerators(labels.get("accelerators"), notes):
@@ -180,6 +185,20 @@ def _read_label(key: str, found: Located, notes: FileNotes) -> object:
         raise notes.error(found.line, _("resources.{key} is one value").format(key=key))
     _parse({RENAMED.get(key, key): found.value}, found.line, notes)  # says the line of its error
     return found.value
+
+
+def _read_image(found: Located, notes: FileNotes) -> str:
+    """Return the image of a container; of a cloud's machines none can be chosen."""
+    text = "" if isinstance(found.value, dict | list) else str(found.value)
+    given = f"image_id {text}".rstrip()
+    if not text.startswith(_CONTAINER):
+        message = _("{given}: only images of containers are supported").format(given=given)
+        hint = _("such as docker:python:3.12; what a machine needs is put into setup")
+        raise notes.error(found.line, message, hint)
+    try:
+        return parse_image(text, "image_id")
+    except SkyUsageError as error:
+        raise notes.error(found.line, error.message, _("such as docker:python:3.12")) from None
 
 
 def _parse(texts: Mapping[str, object], line: int, notes: FileNotes) -> Resources:
@@ -251,7 +270,9 @@ def write_resources(need: Resources) -> dict[str, object]:
     written: dict[str, object] = {}
     names = {"gpus": "accelerators", "disk": "disk_size"}
     for key, text in need.labels().items():
-        if key not in ("nodes", "spot", "on_demand"):
+        if key == "image":
+            written["image_id"] = f"{_CONTAINER}{text}"
+        elif key not in ("nodes", "spot", "on_demand"):
             written[names.get(key, key)] = int(text) if text.isdigit() else text
     if need.spot is not False:  # without it, on demand
         written["use_spot"] = need.spot

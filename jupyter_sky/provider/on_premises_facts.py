@@ -74,5 +74,6 @@ class KubernetesFacts(CloudFacts):
         "namespace": "Namespace of pods; else that of the context.",
         "node_selector": "Labels of nodes to use, such as pool=batch,disk=ssd.",
         "price": "USD/h of one vCPU with its memory; 0 where it costs nothing.",
+        "scale_up_seconds": "Seconds that they may wait for one that an autoscaler adds.",
         "schedule_seconds": "Seconds that pods may wait for a node that has room.",
     }

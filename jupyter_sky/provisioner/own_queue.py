@@ -130,11 +130,18 @@ def find_holders(store: Store, offer: Offer, now: float) -> tuple[SlotHolder, ..
 
 
 def past_durations(run: RunRow, history: Sequence[RunRow]) -> tuple[float, ...]:
-    """Return how long runs like one took, seconds: of the same code, else of its notebook."""
+    """Return how long runs like one took, seconds: of the same code anywhere, else of its notebook.
+
+    The kept code is cut, so that its digest tells what is the same; earlier versions kept none.
+    """
     ended = [
         (each, each.ended - each.started)
         for each in history
-        if each.ended is not None and each.status == "ok" and each.notebook == run.notebook
+        if each.ended is not None and each.status == "ok"
     ]
-    same = tuple(seconds for each, seconds in ended if each.code == run.code)
-    return same or tuple(seconds for __, seconds in ended)
+    if run.code_digest:
+        same = [seconds for each, seconds in ended if each.code_digest == run.code_digest]
+    else:
+        same = [seconds for each, seconds in ended if each.code == run.code]
+    beside = [seconds for each, seconds in ended if each.notebook == run.notebook]
+    return tuple(same or beside)

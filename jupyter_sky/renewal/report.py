@@ -42,4 +42,10 @@ def _row(subject: Subject, last: Reading, now: float, is_on: bool) -> tuple[str,
     ago = _("{time} ago").format(time=format_duration(now - last.done)) if last.done else _("never")
     left = next_time(subject, last) - now
     due = format_duration(left) if left > 0 else _("due")
-    return (subject.cloud, _(subject.kind), ago, due if is_on else "", last.text)
+    return (
+        subject.cloud,
+        _(subject.kind),
+        ago,
+        due if is_on else "",
+        "; ".join(filter(None, (last.text, last.invalid))),
+    )

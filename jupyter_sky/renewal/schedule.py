@@ -44,12 +44,29 @@ class Reading:
         Attempts in vain since then.
     text : str
         Result of the last attempt in a sentence.
+    invalid : str
+        What was left out of it as invalid, in a sentence; empty for nothing.
     """
 
     tried: float = 0.0
     done: float = 0.0
     failures: int = 0
     text: str = ""
+    invalid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Result of an attempt that has succeeded.
+
+    Attributes
+    ----------
+    text, invalid : str
+        As those of `Reading`.
+    """
+
+    text: str
+    invalid: str = ""
 
 
 def find_due(

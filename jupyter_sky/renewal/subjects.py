@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,12 +17,15 @@ from ..catalog.refresh.source import PriceSource, SpotPriceSource
 from ..catalog.refresh.spot_prices import read_spot_prices
 from ..config.settings import Sky
 from ..errors import SkyError, SkyRefreshError
+from ..provider.quotas import AccountQuota
 from ..resources import parse_clouds
 from ..store.store import Store
 from ..tracker import Place, Tracker
 from ..tracker.account_quotas import write_quotas
 from ..translation import _
-from .schedule import CATALOG, PERIODS, QUOTAS, SPOT_PRICES, Reading, Subject
+from .schedule import CATALOG, PERIODS, QUOTAS, SPOT_PRICES, Reading, Result, Subject
+
+_log = logging.getLogger(__name__)
 
 
 def find_subjects(known: Mapping[str, PriceSource] | None = None) -> list[Subject]:
@@ -91,8 +95,8 @@ def read_subject(
     folder: Path,
     known: Mapping[str, PriceSource] | None = None,
     base: Path | None = None,
-) -> str:
-    """Read something from its cloud and keep it; return what has come in a sentence.
+) -> Result:
+    """Read something from its cloud and keep it; return what has come.
 
     Parameters
     ----------
@@ -113,46 +117,76 @@ def read_subject(
     if subject.kind == SPOT_PRICES:
         return _read_spot_prices(subject.cloud, folder, all_sources[subject.cloud], base)
     if subject.kind == QUOTAS:
-        quotas = clouds.cloud_provider(subject.cloud).list_quotas()
-        write_quotas(folder, subject.cloud, quotas, time.time())
-        return _("{cloud}: {count} quotas").format(cloud=subject.cloud, count=len(quotas))
+        quotas = read_and_keep_quotas(subject.cloud, folder)
+        return Result(_("{cloud}: {count} quotas").format(cloud=subject.cloud, count=len(quotas)))
     return _refresh_catalog(subject.cloud, folder, all_sources, base)
 
 
-def _read_spot_prices(cloud: str, folder: Path, source: PriceSource, base: Path | None) -> str:
-    prices = read_spot_prices(cloud, folder, base=base, source=source)
-    if not prices:
+def read_and_keep_quotas(cloud: str, folder: Path) -> list[AccountQuota]:
+    """Read the quotas of an account and keep them, so that they limit plans; return them.
+
+    Parameters
+    ----------
+    folder
+        The data directory. One that cannot be written keeps nothing.
+
+    Raises
+    ------
+    SkyError
+        The cloud refuses, or cannot be reached.
+    """
+    quotas = clouds.cloud_provider(cloud).list_quotas()
+    try:
+        write_quotas(folder, cloud, quotas, time.time())
+    except OSError:
+        _log.warning("the quotas of %s could not be kept", cloud, exc_info=True)
+    return quotas
+
+
+def _read_spot_prices(cloud: str, folder: Path, source: PriceSource, base: Path | None) -> Result:
+    listed = read_spot_prices(cloud, folder, base=base, source=source)
+    if not listed.prices:
         raise SkyRefreshError(_("{cloud}: not one spot price came back").format(cloud=cloud))
     places = {
         Place(cloud, price.region, price.zone, price.instance_type, spot=True): price.usd
-        for price in prices
+        for price in listed.prices
     }
     now = time.time()
     tracker = Tracker(Store.open(folder).database)
-    changed = tracker.record_prices(places, now)
+    kept = tracker.record_prices(places, now)
     tracker.compact(now)
-    return _("{cloud}: {count:,} spot prices, {changed:,} of them new").format(
-        cloud=cloud, count=len(places), changed=changed
+    text = _("{cloud}: {count:,} spot prices, {changed:,} of them new").format(
+        cloud=cloud, count=kept.valid, changed=kept.changed
     )
+    left_out = sum(listed.skipped.values()) + len(kept.invalid)
+    if not left_out:
+        return Result(text)
+    reasons = "; ".join(dict.fromkeys((*listed.skipped, *kept.invalid[:1])))
+    told = _(
+        "{cloud}: {count:,} invalid entries of its spot prices were left out: {reasons}"
+    ).format(cloud=cloud, count=left_out, reasons=reasons)
+    return Result(text, told)
 
 
 def _refresh_catalog(
     cloud: str, folder: Path, known: Mapping[str, PriceSource], base: Path | None
-) -> str:
+) -> Result:
     (outcome,) = refresh([cloud], directory=folder, base=base, known=known, quiet=True)
     if outcome.error is not None:
         raise outcome.error
     changes = outcome.diff
     assert changes is not None
-    return _(
-        "catalog refreshed: {cloud} has {count:,} priced offers, {new:,} new, {gone:,} gone, "
-        "{repriced:,} at another price"
-    ).format(
-        cloud=cloud,
-        count=changes.after,
-        new=changes.new,
-        gone=changes.gone,
-        repriced=changes.repriced,
+    return Result(
+        _(
+            "catalog refreshed: {cloud} has {count:,} priced offers, {new:,} new, {gone:,} gone, "
+            "{repriced:,} at another price"
+        ).format(
+            cloud=cloud,
+            count=changes.after,
+            new=changes.new,
+            gone=changes.gone,
+            repriced=changes.repriced,
+        )
     )
 
 

@@ -19,7 +19,7 @@ from ..config.settings import Sky
 from ..errors import SkyError
 from ..translation import _
 from .log import only_reader, read_log, write_log
-from .schedule import Reading, Subject, find_due
+from .schedule import Reading, Result, Subject, find_due
 from .subjects import add_catalog_ages, find_subjects, read_subject
 
 _NICENESS = 10
@@ -62,17 +62,17 @@ def renew(
     return made
 
 
-def _attempt(subject: Subject, last: Reading, read: Callable[[], str]) -> Reading:
+def _attempt(subject: Subject, last: Reading, read: Callable[[], Result]) -> Reading:
     """Read one subject; whatever goes wrong is noted, and the others are read all the same."""
     try:
-        text = read()
+        found = read()
     except SkyError as error:
         return Reading(time.time(), last.done, last.failures + 1, error.message.splitlines()[0])
     except Exception as error:
         text = f"{subject.cloud}: {type(error).__name__}: {error}"
         return Reading(time.time(), last.done, last.failures + 1, text.splitlines()[0])
     now = time.time()
-    return Reading(now, now, 0, text)
+    return Reading(now, now, 0, found.text, found.invalid)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ an archive is made of the lists, at the lowest priority, for the starts to come.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import subprocess
@@ -27,6 +28,10 @@ DELAY_SECONDS = 60.0
 """Time for which Spark is up before an archive is made, which then has classes of queries, too."""
 NEEDED_GB = 1.5
 """Memory that is to be free, in GiB: making an archive takes some 0.8."""
+KEPT_SECONDS = 90 * 86400.0
+"""Time for which an archive stays that nobody uses: it has some 100 MB."""
+UNFINISHED_SECONDS = 86400.0
+"""Age of an unfinished archive whose maker was killed: to make one takes a minute."""
 LOWEST_PRIORITY = 19
 USE_OPTIONS = "-Xlog:cds=off -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 """Options with an archive: without warnings where it does not fit, and at the same address in all
@@ -47,7 +52,11 @@ class ClassArchive:
     def __init__(self, java: Path, spark: Path, folder: Path) -> None:
         self._java, self._folder = java, folder
         self.path = archive_path(java, spark)
+        self._homes = java, spark
         self._is_used = self.path.exists()
+        if self._is_used:
+            with suppress(OSError):  # its time says when it was used last
+                os.utime(self.path)
         self._maker: subprocess.Popen[bytes] | None = None
         self._begin = math.inf
         # executors of a cluster have the same options on all machines, but not the same archives
@@ -105,6 +114,8 @@ class ClassArchive:
             if code == 0:
                 self._unfinished.chmod(0o600)
                 os.replace(self._unfinished, self.path)
+                _write_homes(self.path, *self._homes)
+                remove_unused(self.path.parent, time.time())
             self._unfinished.unlink(missing_ok=True)
 
     def _begin_to_make(self, command: Sequence[str]) -> None:
@@ -149,6 +160,52 @@ def archive_path(java: Path, spark: Path) -> Path:
     key += sorted(f"{jar.name} {jar.stat().st_mtime_ns}" for jar in jars.glob("*.jar"))
     digest = hashlib.sha256("\n".join(key).encode()).hexdigest()[:16]
     return Path.home() / ".cache" / "jupyter_sky" / f"spark-{digest}.jsa"
+
+
+def _write_homes(archive: Path, java: Path, spark: Path) -> None:
+    """Keep for which homes an archive is, so that it can be told whether these are as they were."""
+    homes = json.dumps({"java": str(java), "spark": str(spark)})
+    archive.with_suffix(".json").write_text(homes)
+
+
+def remove_unused(folder: Path, now: float) -> list[Path]:
+    """Remove archives of versions that are not installed any more or that nobody uses.
+
+    A JVM that has one open keeps its pages. What was left unfinished goes with them.
+
+    Parameters
+    ----------
+    folder
+        Folder of the archives.
+    now
+        Unix seconds.
+
+    Returns
+    -------
+    list of Path
+        The archives that were removed.
+    """
+    removed = []
+    for path in folder.glob("spark-*"):
+        with suppress(OSError):  # another process removes it, too
+            unused = now - path.stat().st_mtime
+            if path.suffix == ".jsa" and (unused > KEPT_SECONDS or not _is_installed(path)):
+                path.unlink()
+                path.with_suffix(".json").unlink(missing_ok=True)
+                removed.append(path)
+            elif path.suffix[1:].isdigit() and unused > UNFINISHED_SECONDS:
+                path.unlink()
+    return removed
+
+
+def _is_installed(archive: Path) -> bool:
+    """Whether the homes of an archive are as they were; so are those that nobody has kept."""
+    try:
+        homes = json.loads(archive.with_suffix(".json").read_text())
+        java, spark = Path(homes["java"]), Path(homes["spark"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return True
+    return archive_path(java, spark).name == archive.name
 
 
 def merge_class_lists(lists: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ takes rows away, see `compaction`.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections import defaultdict
@@ -25,6 +26,8 @@ from .knowledge import Bands, Knowledge, no_bands
 from .observations import Observation, Place, check_observation
 from .transfer_rates import KEPT_SECONDS, TransferObservation, TransferRates
 
+_log = logging.getLogger(__name__)
+
 FRESH_SECONDS = 1.0
 """Time for which knowledge is reused when nothing new was seen."""
 
@@ -36,7 +39,8 @@ _PRICES = "cloud, region, zone, instance_type, max(at) AS at, usd FROM spot_pric
 _SAME_PRICE = "cloud = ? AND region = ? AND zone = ? AND instance_type = ? AND at = ?"
 _BATCH = 500
 """Prices in one transaction: a cell that writes meanwhile waits for no more than these."""
-_MARK = "count(*), max(at), total(at), total(usd)"
+_MARK_PRICES: Statement = ("UPDATE tracker_state SET prices = prices + 1", ())
+"""Goes with each write of spot prices: readers keep what they have read until it changes."""
 _BY_PLACE = "GROUP BY cloud, region, instance_type, zone"
 
 
@@ -46,6 +50,32 @@ class Price:
 
     usd: float
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPrices:
+    """Spot prices of a list that were kept.
+
+    Attributes
+    ----------
+    valid, changed
+        Prices that were kept, and how many of them are new or have changed.
+    invalid
+        Reason for each that was left out.
+    """
+
+    valid: int
+    changed: int
+    invalid: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadPrices:
+    """Last prices of all places, as they were read at a mark of the file."""
+
+    mark: int
+    last: float  # when the newest of them was seen
+    by_place: dict[Place, Price]
 
 
 class Tracker:
@@ -71,7 +101,7 @@ class Tracker:
         self._lock = threading.RLock()
         self._read: tuple[tuple[int, int], tuple[Observation, ...]] | None = None
         self._known: Knowledge | None = None
-        self._prices: tuple[tuple[Any, ...], dict[Place, Price]] | None = None
+        self._prices: _ReadPrices | None = None
         self._writes = 0
         self._compact_at = 0.0
 
@@ -87,14 +117,17 @@ class Tracker:
         """
         statements = [_statement(check_observation(observation)) for observation in observations]
         if statements:
+            if any(observation.kind == "price" for observation in observations):
+                statements.append(_MARK_PRICES)
             with self._lock:
                 self._writes += 1
                 self._db.write(*statements)
 
-    def record_prices(self, prices: Mapping[Place, float], now: float) -> int:
-        """Keep the spot prices of a whole list; return how many are new or have changed.
+    def record_prices(self, prices: Mapping[Place, float], now: float) -> RecordedPrices:
+        """Keep the valid spot prices of a whole list; return what has become of them.
 
-        A price that is as it was is only seen later: its history keeps the changes alone.
+        A price that is as it was is only seen later: its history keeps the changes alone. Prices
+        that are invalid, see `check_observation`, are left out and logged.
 
         Parameters
         ----------
@@ -102,16 +135,8 @@ class Tracker:
             USD/h of one machine by place.
         now
             When they were seen, unix seconds.
-
-        Raises
-        ------
-        SkyUsageError
-            One of them is invalid, see `check_observation`. None is kept.
         """
-        seen = [
-            check_observation(Observation("price", place, now, usd=usd))
-            for place, usd in prices.items()
-        ]
+        seen, invalid = _check_prices(prices, now)
         before, statements, changed = self.prices(now), list[Statement](), 0
         for each in seen:
             known = before.get(each.place)
@@ -123,11 +148,11 @@ class Tracker:
                 changed += 1
             statements.append(_statement(each))
             if len(statements) >= _BATCH:
-                self._db.write(*statements)
+                self._db.write(*statements, _MARK_PRICES)
                 statements = []
         if statements:
-            self._db.write(*statements)
-        return changed
+            self._db.write(*statements, _MARK_PRICES)
+        return RecordedPrices(len(seen), changed, tuple(invalid))
 
     def record_transfer(self, seen: TransferObservation) -> None:
         """Keep the rate of a transfer, if it tells one; forget those of long ago."""
@@ -169,6 +194,7 @@ class Tracker:
                 *((f"{_INSERT} WHERE {first}", _values(observation)) for observation in folded),
                 *((f"DELETE FROM observations WHERE id = ? AND {first}", (n,)) for n in dropped),
                 *compaction.price_statements(now),
+                _MARK_PRICES,
             )
 
     def clear(self, words: Iterable[str], now: float) -> tuple[Block, ...]:
@@ -230,14 +256,14 @@ class Tracker:
         The same object as long as none is added; there may be tens of thousands.
         """
         with self._lock:
-            mark = tuple(self._db.read(f"SELECT {_MARK} FROM spot_prices")[0])
-            is_all = (mark[1] or 0.0) <= now
-            if is_all and self._prices is not None and self._prices[0] == mark:
-                return self._prices[1]
+            mark = self._db.read("SELECT prices FROM tracker_state")[0][0]
+            if self._prices is not None and self._prices.mark == mark and self._prices.last <= now:
+                return self._prices.by_place
             rows = self._db.read(f"SELECT {_PRICES} {_BY_PLACE}", (now,))
             found = {_place(row): _price(row) for row in rows}
-            if is_all:
-                self._prices = mark, found
+            last = self._db.read("SELECT max(at) FROM spot_prices")[0][0] or 0.0
+            if last <= now:  # else there are some that do not hold yet
+                self._prices = _ReadPrices(mark, last, found)
             return found
 
     def priced(self, offers: Iterable[Offer], now: float) -> list[Offer]:
@@ -250,6 +276,19 @@ class Tracker:
             return _find_price(place, regions.get(replace(place, zone=""), {}))
 
         return [_with_price(offer, last(Place.of(offer))) for offer in offers]
+
+
+def _check_prices(prices: Mapping[Place, float], now: float) -> tuple[list[Observation], list[str]]:
+    """Return the valid prices of a list, and the reasons against the others."""
+    seen, invalid = [], []
+    for place, usd in prices.items():
+        try:
+            seen.append(check_observation(Observation("price", place, now, usd=usd)))
+        except SkyUsageError as error:
+            invalid.append(error.message)
+    if invalid:
+        _log.warning("%d spot prices were left out, such as: %s", len(invalid), invalid[0])
+    return seen, invalid
 
 
 def _place(row: Row) -> Place:

@@ -11,7 +11,7 @@ from .. import clouds
 from ..errors import SkyNoOffer, SkyPermission, SkyUsageError
 from ..executor.cluster_records import describe_place
 from ..executor.session import Session
-from ..ledger.billing import billed_seconds
+from ..ledger.billing import billed_seconds, cluster_price
 from ..offers import Offer
 from ..optimizer.assumptions import SPIN_UP_HOURS
 from ..provisioner.placement import decide_placement
@@ -39,19 +39,31 @@ class Candidate:
         Offer that a launch would take now; None where there is none.
     obstacle
         Reason why it cannot be launched; empty where it can.
+    transfers
+        USD of bringing the command's data to its place; None where that is not known, as with
+        ``--out`` and ``--mount``, whose bytes nobody knows before.
     """
 
     text: str
     need: Resources
     offer: Offer | None = None
     obstacle: str = ""
+    transfers: float | None = 0.0
 
     @property
     def price(self) -> float | None:
-        """USD/h of all nodes; None where it is not known."""
+        """USD/h of all nodes without disks; None where it is not known."""
         if self.offer is None or self.offer.price is None:
             return None
         return self.offer.price * self.need.nodes
+
+    @property
+    def rate(self) -> float | None:
+        """USD/h of all nodes with their disks, as the ledger bills them; None if not known."""
+        if self.offer is None:
+            return None
+        disk = self.need.disk.value if self.need.disk else 0.0
+        return cluster_price(self.offer.price, self.offer.cloud, self.need.nodes, disk)
 
     @property
     def place(self) -> str:
@@ -59,11 +71,12 @@ class Candidate:
         return "" if self.offer is None else self.offer.place_of(self.need.nodes)
 
     def usd(self, seconds: float) -> float | None:
-        """Return what its machines cost for a run of some seconds, boot included (USD)."""
-        if self.offer is None or self.price is None:
+        """Return what a run of some seconds costs with boot, disks and transfers (USD)."""
+        if self.offer is None or self.rate is None or self.transfers is None:
             return None
         boot = 0.0 if clouds.runs_here(self.offer.cloud) else SPIN_UP_HOURS * 3600
-        return self.price * billed_seconds(self.offer.cloud, boot + seconds) / 3600
+        hours = billed_seconds(self.offer.cloud, boot + seconds) / 3600
+        return self.rate * hours + self.transfers
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +137,7 @@ def cost_limit(
     >>> cost_limit([free, rented], 3480, None), cost_limit([rented], 3480, 0.05)
     (0.1, 0.05)
     """
-    costs = [0.0 if each.price == 0 else _limited(each, seconds) for each in candidates]
+    costs = [each.transfers if each.rate == 0 else _limited(each, seconds) for each in candidates]
     known = None if None in costs else sum(cost or 0.0 for cost in costs)
     return min((limit for limit in (known, budget) if limit is not None), default=None)
 
@@ -134,7 +147,7 @@ def _limited(candidate: Candidate, seconds: float | None) -> float | None:
 
 
 def share_budget(candidates: Sequence[Candidate], budget: float | None) -> list[float | None]:
-    """Return the part of a budget of each candidate: all of them get the same time for it.
+    """Return the part of a budget of each candidate: its data, and the same time as the others.
 
     Raises
     ------
@@ -148,10 +161,12 @@ def share_budget(candidates: Sequence[Candidate], budget: float | None) -> list[
     >>> cheap = Candidate("b", need, Offer("aws", "us-east-1", "b", 2, 8, price=1.0))
     >>> share_budget([dear, cheap], 2.0)
     [1.5, 0.5]
+    >>> share_budget([replace(dear, transfers=0.4), cheap], 2.0)
+    [1.6, 0.4]
     """
     if budget is None:
         return [None] * len(candidates)
-    unknown = next((each for each in candidates if each.price is None), None)
+    unknown = next((each for each in candidates if each.rate is None), None)
     if unknown is not None:
         raise SkyUsageError(
             _("{candidate} has no known price, so a budget cannot be kept").format(
@@ -159,8 +174,9 @@ def share_budget(candidates: Sequence[Candidate], budget: float | None) -> list[
             ),
             hint=_("leave it out, or give no budget"),
         )
-    prices = [each.price or 0.0 for each in candidates]
-    least = sum(each.usd(60.0) or 0.0 for each in candidates)
+    data = [each.transfers or 0.0 for each in candidates]
+    known = [replace(each, transfers=usd) for each, usd in zip(candidates, data, strict=True)]
+    least = sum(each.usd(60.0) or 0.0 for each in known)
     if budget < least:
         raise SkyUsageError(
             _("a budget of ${usd:g}: a minute on each candidate costs ${least:.4f}").format(
@@ -168,7 +184,16 @@ def share_budget(candidates: Sequence[Candidate], budget: float | None) -> list[
             ),
             hint=_("give more, or fewer candidates"),
         )
-    return [budget * price / sum(prices) if price else None for price in prices]
+    rates = [each.rate or 0.0 for each in candidates]
+    weights = [  # a machine that is free, with data of unknown cost, gets as much as the dearest
+        rate or (max(rates) or 1.0 if each.transfers is None else 0.0)
+        for each, rate in zip(candidates, rates, strict=True)
+    ]
+    runs = (budget - sum(data)) / (sum(weights) or 1.0)
+    return [
+        runs * weight + usd if weight or usd else None
+        for weight, usd in zip(weights, data, strict=True)
+    ]
 
 
 def run_candidates(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ import pytest
 from jupyter_sky import clouds
 from jupyter_sky.api.guided_setup import GuidedSetup, policy_text
 from jupyter_sky.clouds.account_setup import setup_names
+from jupyter_sky.config import paths
 from jupyter_sky.errors import SkyCancelled
+from jupyter_sky.tracker.account_quotas import read_quotas
 from tests.clouds.aws_cases import account_fixture, ec2_fixture, use
 from tests.conftest import clean
 from tests.emulators.ec2 import Ec2
@@ -44,7 +47,7 @@ class User:
 
 
 @pytest.fixture(autouse=True)
-def fresh_clouds() -> Iterator[None]:
+def fresh_clouds(own_data: None) -> Iterator[None]:
     clouds.get.cache_clear()
     yield
     clouds.get.cache_clear()
@@ -68,6 +71,8 @@ def test_new_user_is_shown_each_step(ec2: Ec2, monkeypatch: pytest.MonkeyPatch) 
     assert "G and VT instances in " in user.text and "is 0 vCPUs; more: https://" in user.text
     assert "Launch aws " in user.text and "nothing was launched" in user.text
     assert not ec2.machines() and not user.answers
+    kept = read_quotas(paths.data_dir(), time.time())
+    assert "us-east-1" in {quota.region for quota in kept.quotas}, "they limit plans"
 
 
 def test_wrong_key_is_told_and_asked_for_again(ec2: Ec2, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import psutil
 import pytest
@@ -168,8 +169,9 @@ def test_pod_that_fits_nowhere_is_a_lack_of_capacity_after_some_time(cluster):
     assert cluster.world.bill() == set(), "the pod that had room is gone, too"
 
 
-def test_pod_is_waited_for_when_the_cluster_adds_a_node(cluster, monkeypatch):
-    monkeypatch.setattr(cluster.world.api, "scales_up", True)
+@pytest.mark.parametrize("promise", ["TriggeredScaleUp", "Nominated"])
+def test_pod_is_waited_for_when_the_cluster_adds_a_node(cluster, monkeypatch, promise):
+    monkeypatch.setattr(cluster.world.api, "scales_up", promise)
     cluster.world.refuse("capacity")
     request = cluster.account.request()
 
@@ -186,7 +188,7 @@ def test_pod_is_waited_for_when_the_cluster_adds_a_node(cluster, monkeypatch):
 
     monkeypatch.setattr(cluster.world.api, "_events", answer)
     (machine,) = cluster.account.launch(request)
-    assert set(asked) == {"TriggeredScaleUp"} and cluster.world.bill() == {machine.id}
+    assert set(asked) == {promise} and cluster.world.bill() == {machine.id}
 
 
 def test_image_that_cannot_be_pulled_is_refused_with_what_to_do(cluster):
@@ -195,16 +197,54 @@ def test_image_that_cannot_be_pulled_is_refused_with_what_to_do(cluster):
     with pytest.raises(ProviderError, match=r"registry\.example/no-such:1") as refused:
         cluster.account.launch(replace(request, resources=resources))
     trouble = cluster.provider.explain(refused.value)
-    assert (trouble.cause, trouble.code) == ("invalid", "ErrImagePull")
+    assert trouble.cause == "invalid" and "not found" in str(refused.value), "the words of the pull"
     assert "--image" in trouble.fix
     assert cluster.world.bill() == set()
 
 
-def test_pod_whose_image_is_lost_later_has_ended():
-    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "back-off"}}
-    pod = {"status": {"phase": "Pending", "containerStatuses": [{"state": waiting}]}}
-    state = status.parse_state(pod)
-    assert (state.state, state.reason) == ("ended", "ImagePullBackOff: back-off")
+def test_pull_that_succeeds_later_does_not_end_the_launch(cluster, monkeypatch):
+    monkeypatch.setattr(cluster.world.api, "failed_pulls", 2)
+    (machine,) = cluster.account.launch(cluster.account.request())
+    assert cluster.world.bill() == {machine.id}
+
+
+def test_node_that_does_not_come_is_a_lack_of_capacity(cluster, monkeypatch):
+    monkeypatch.setattr(cluster.world.api, "scales_up", "TriggeredScaleUp")
+    _setting(monkeypatch, schedule_seconds="1", scale_up_seconds="2")
+    cluster.world.refuse("capacity")
+    with pytest.raises(ProviderError, match="Insufficient cpu"):
+        cluster.account.launch(cluster.account.request())
+    assert cluster.world.bill() == set()
+
+
+def test_pod_that_its_namespace_refuses_says_what_to_change(cluster):
+    cluster.world.api.refusals = ["pod security"]
+    with pytest.raises(ProviderError, match="violates PodSecurity") as refused:
+        cluster.account.launch(cluster.account.request())
+    trouble = cluster.provider.explain(refused.value)
+    assert trouble.cause == "permission" and "enforces restricted" in trouble.fix
+    assert "kubectl label namespace" in trouble.fix and "enforce=baseline" in trouble.fix
+
+
+@pytest.mark.parametrize(
+    ("reason", "age", "state"),
+    [
+        ("ImagePullBackOff", None, "ended"),
+        ("ErrImagePull", None, "starting"),
+        ("ImagePullBackOff", 60, "starting"),
+        ("ImagePullBackOff", 400, "ended"),
+        ("InvalidImageName", 1, "ended"),
+    ],
+)
+def test_pod_without_its_image_has_ended_when_pulls_have_failed_for_long(reason, age, state):
+    waiting = {"waiting": {"reason": reason, "message": "back-off"}}
+    told = {"phase": "Pending", "containerStatuses": [{"state": waiting}]}
+    if age is not None:
+        begun = datetime.now(UTC) - timedelta(seconds=age)
+        told["startTime"] = begun.strftime("%Y-%m-%dT%H:%M:%SZ")
+    found = status.parse_state({"status": told})
+    assert found.state == state
+    assert found.reason == (f"{reason}: back-off" if state == "ended" else "")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from jupyter_sky.clouds.azure.driver import Azure
 from jupyter_sky.clouds.azure.policy import ACTIONS
 from jupyter_sky.clouds.gcp.driver import Gcp
 from jupyter_sky.clouds.gcp.policy import PERMISSIONS
+from jupyter_sky.config.settings import Sky
 from tests.clouds import azure_requests, gcp_requests
 from tests.clouds.aws_cases import (
     account_fixture,
@@ -106,6 +107,12 @@ GCP_NEEDS = (  # of methods, as Compute Engine's reference lists them
     (r"GET zones/[^/]+/operations/[^/]+", "compute.zoneOperations.get"),
     (r"GET global/operations/[^/]+", "compute.globalOperations.get"),
 )
+TPU_NEEDS = {  # of methods of the TPU API; queued resources have no permissions of their own
+    ("GET", "operations"): "tpu.operations.get",
+    ("GET", "nodes"): "tpu.nodes.get",
+    ("POST", "nodes"): "tpu.nodes.create",
+    ("DELETE", "nodes"): "tpu.nodes.delete",
+}
 GCP_WITH_INSERT = {  # listed for instances.insert with a body such as ours, and firewalls.insert
     "compute.disks.create",
     "compute.disks.setLabels",
@@ -131,7 +138,34 @@ def _gcp_permission(call: str) -> str:
     raise AssertionError(call)
 
 
-def test_role_of_gcp_allows_what_a_launch_asks_and_no_more(compute: Compute) -> None:
+def _is_of_compute(call: str) -> bool:
+    return "/token" not in call and "/v2/projects/" not in call
+
+
+def _tpu_permission(call: str) -> str:
+    """Return the permission of a request to the TPU API, as the emulator has heard it."""
+    method, path = call.split(" ")
+    kind, _slash, name = path.partition("/locations/")[2].partition("/")[2].partition("/")
+    kind = kind.replace("queuedResources", "nodes")
+    return TPU_NEEDS[method, kind] if name or method == "POST" else f"tpu.{kind}.list"
+
+
+def _use_slices(compute: Compute, driver: Gcp, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Launch and end slices of TPUs, at once and by a queue; return what the TPU API has heard."""
+    of_tpu = {"instance_type": "tpu-v2-8", "gpu": "tpu-v2-8", "gpu_count": 1}
+    for number, queue in enumerate(("", "60s")):
+        monkeypatch.setattr(Sky.load(), "providers", {"gcp": {"tpu_queue": queue}})
+        (vm,) = gcp_requests.create(driver, f"slice-{number}f2a91c0", **of_tpu)
+        assert driver.describe([vm.id])
+        driver.machines(owner="me")
+        driver.terminate([vm.id])
+        wait_until(lambda: not compute.tpus.nodes)
+    return {_tpu_permission(call) for call in compute.tpus.requests}
+
+
+def test_role_of_gcp_allows_what_a_launch_asks_and_no_more(
+    compute: Compute, monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver = Gcp()
     driver.identify()
     (machine,) = gcp_requests.create(driver, zone="", region="us-central1")
@@ -142,7 +176,9 @@ def test_role_of_gcp_allows_what_a_launch_asks_and_no_more(compute: Compute) -> 
     driver.terminate([machine.id])
     wait_until(lambda: not driver.describe([machine.id]))
     driver.sweep(machine.owner, [])
-    asked = {_gcp_permission(call) for call in compute.calls if "/token" not in call}
+    of_tpus = _use_slices(compute, driver, monkeypatch)
+    assert of_tpus == {permission for permission in PERMISSIONS if permission.startswith("tpu.")}
+    asked = of_tpus | {_gcp_permission(call) for call in compute.calls if _is_of_compute(call)}
     asked |= {"compute.instances.get"}  # after a request that was sent twice
     allowed = set(PERMISSIONS)
     assert asked | GCP_WITH_INSERT <= allowed, (asked | GCP_WITH_INSERT) - allowed

@@ -34,6 +34,10 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _PULL = 'failed to pull and unpack image "{image}": not found'
 _QUOTA = "exceeded quota: team, requested: limits.cpu=1, used: limits.cpu=8, limited: limits.cpu=8"
+_SECURITY = (
+    'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container '
+    '"machine" must set securityContext.allowPrivilegeEscalation=false)'
+)
 _USER = 'User "system:serviceaccount:team:notebook" cannot create resource "pods" in API group ""'
 _SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
 
@@ -45,8 +49,10 @@ class KubeCluster(RestAccount):
     ----------
     protocols : list of str
         Versions of the exec channel that it speaks.
-    scales_up : bool
-        Whether an autoscaler has promised a node for pods that have none.
+    scales_up : str
+        Event by which an autoscaler promises a node for pods that have none; empty for none.
+    failed_pulls : int
+        Pulls of an image that fail before it comes.
     lists_all : bool
         Whether the user may list the pods of all namespaces.
     """
@@ -54,6 +60,7 @@ class KubeCluster(RestAccount):
     refusal_texts: ClassVar = {
         "quota": (403, "Forbidden", f'pods "p" is forbidden: {_QUOTA}'),
         "permission": (403, "Forbidden", f"pods is forbidden: {_USER}"),
+        "pod security": (403, "Forbidden", f'pods "p" is forbidden: {_SECURITY}'),
         "throttled": (429, "TooManyRequests", "Too many requests, please try again later."),
         "conflict": (409, "Conflict", 'Operation cannot be fulfilled on resourcequotas "team"'),
         "gone": (404, "NotFound", f'namespaces "{NAMESPACE}" not found'),
@@ -63,7 +70,8 @@ class KubeCluster(RestAccount):
     free = ("Succeeded", "Failed", "deleted")
 
     def __init__(self, fleet: Fleet) -> None:
-        self.protocols, self.scales_up, self.lists_all = [V5, V4], False, True
+        self.protocols, self.scales_up, self.lists_all = [V5, V4], "", True
+        self.failed_pulls = 0
         spot = {"karpenter.sh/capacity-type": "spot"}
         l4 = {"nvidia.com/gpu.product": "NVIDIA-L4", "nvidia.com/gpu.memory": "23034"}
         self.nodes = [
@@ -111,7 +119,10 @@ class KubeCluster(RestAccount):
         if path == _PODS:
             return self._create(json.loads(request.body))
         if path == f"/api/v1/namespaces/{NAMESPACE}/events":
-            return _page(self._events(), query)
+            __, __, pod = query.get("fieldSelector", "").partition("involvedObject.name=")
+            events = self._events()
+            of_pod = [each for each in events if each["involvedObject"]["name"] == pod]
+            return _page(of_pod if pod else events, query)
         name, __, part = path.removeprefix(f"{_PODS}/").partition("/")
         return self._answer_for(request.method, name, part)
 
@@ -139,20 +150,35 @@ class KubeCluster(RestAccount):
             gone = ("Succeeded", "Failed", "deleted") if alone else ("deleted",)
             if is_meant and entry["phase"] not in gone:
                 found.append(self._render(entry))
+                if entry["waiting"]:
+                    self._pull_again(entry)
         return found
 
     def _events(self) -> list[dict[str, Any]]:
-        reason = "TriggeredScaleUp" if self.scales_up else "FailedScheduling"
-        return [
-            {
-                "metadata": {"name": f"{entry['pod']['metadata']['name']}.1"},
-                "involvedObject": {"kind": "Pod", "name": entry["pod"]["metadata"]["name"]},
-                "reason": reason,
-                "message": entry["unscheduled"],
-            }
-            for entry in self.listed()
-            if entry["unscheduled"]
-        ]
+        found = []
+        for entry in self.listed():
+            name = entry["pod"]["metadata"]["name"]
+            told = {"involvedObject": {"kind": "Pod", "name": name}, "count": 1}
+            if entry["unscheduled"]:
+                reason, message = self.scales_up or "FailedScheduling", entry["unscheduled"]
+                found.append({"metadata": {"name": f"{name}.1"}, "reason": reason} | told)
+                found[-1]["message"] = message
+            if entry["pulls"]:
+                message = f"Failed to pull image {_image(entry['pod'])!r}: {_pull_error(entry)}"
+                found.append({"metadata": {"name": f"{name}.2"}, "reason": "Failed"} | told)
+                found[-1] |= {"message": message, "count": entry["pulls"]}
+        return found
+
+    def _pull_again(self, entry: dict[str, Any]) -> None:
+        """Take the next step of pulls that fail: the failure, a pause, the next one."""
+        if entry["waiting"]["reason"] == "ErrImagePull":
+            words = f'Back-off pulling image "{_image(entry["pod"])}"'
+            entry["waiting"] = {"reason": "ImagePullBackOff", "message": words}
+        elif entry["heals"] and entry["pulls"] >= self.failed_pulls:
+            entry |= {"waiting": None, "phase": "Running"}
+        else:
+            entry["waiting"] = {"reason": "ErrImagePull", "message": _pull_error(entry)}
+            entry["pulls"] += 1
 
     def _create(self, pod: dict[str, Any]) -> Response:
         time.sleep(self.delay)
@@ -172,9 +198,10 @@ class KubeCluster(RestAccount):
             if code == "capacity":
                 node, entry["unscheduled"] = "", "0/3 nodes are available: 3 Insufficient cpu."
             pod["spec"]["nodeName"] = node
-            image = pod["spec"]["containers"][0]["image"]
-            if code == "invalid" or "no-such" in image:
-                entry["waiting"] = {"reason": "ErrImagePull", "message": _PULL.format(image=image)}
+            is_missing = code == "invalid" or "no-such" in _image(pod)
+            if is_missing or self.failed_pulls:
+                entry |= {"pulls": 1, "heals": not is_missing}
+                entry["waiting"] = {"reason": "ErrImagePull", "message": _pull_error(entry)}
             elif node:
                 entry["phase"] = "Running"
                 self.rented[_id(name)].start = self.machine(_id(name), _start(pod), entry)
@@ -184,6 +211,7 @@ class KubeCluster(RestAccount):
 
     def _enter(self, pod: dict[str, Any], phase: str = "Pending") -> dict[str, Any]:
         entry = {"pod": pod, "phase": phase, "unscheduled": "", "waiting": None, "reason": ""}
+        entry |= {"pulls": 0, "heals": False}
         self.add(_id(pod["metadata"]["name"]), entry | {"created": time.time()})
         return self.rented[_id(pod["metadata"]["name"])].entry
 
@@ -218,6 +246,7 @@ class KubeCluster(RestAccount):
         if entry["unscheduled"]:
             scheduled |= {"reason": "Unschedulable", "message": entry["unscheduled"]}
         status: dict[str, Any] = {"phase": phase, "conditions": [scheduled]}
+        status["startTime"] = created.strftime("%Y-%m-%dT%H:%M:%SZ")
         if phase == "Failed" and not entry["reason"]:
             status |= {"reason": "Terminated", "message": _SHUTDOWN}
             gone = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
@@ -280,6 +309,14 @@ def find_mistake(pod: dict[str, Any]) -> str:
     if not isinstance(deadline, int) or deadline < 1:
         return "spec.activeDeadlineSeconds: must be greater than 0"
     return ""
+
+
+def _image(pod: dict[str, Any]) -> str:
+    return pod["spec"]["containers"][0]["image"]
+
+
+def _pull_error(entry: dict[str, Any]) -> str:
+    return _PULL.format(image=_image(entry["pod"]))
 
 
 def _container_state(entry: dict[str, Any]) -> dict[str, Any]:

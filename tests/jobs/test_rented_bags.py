@@ -14,7 +14,7 @@ from jupyter_sky.config.settings import Sky
 from jupyter_sky.executor import session as sessions
 from jupyter_sky.jobs.bag_run import BagRun
 from tests.conftest import clean, wait_until
-from tests.emulators.hosts import USABLE
+from tests.emulators.hosts import USABLE, SshHost
 from tests.emulators.loopback import Loopback, loopback
 
 pytestmark = [
@@ -63,6 +63,29 @@ def test_jobs_of_a_machine_that_is_taken_run_elsewhere(cloud: Loopback) -> None:
     assert 0 < bag.report().usd < 5
     assert bag.report().losses >= 1
     wait_until(lambda: not cloud.machines(), "every machine was given back")
+
+
+def test_bag_takes_own_machines_first_and_rents_within_its_policy(cloud: Loopback) -> None:
+    host, path = SshHost(58), Path(Sky.load().data_dir)
+    (path / "hosts.toml").write_text(host.toml("box"))
+    resources = "--cloud ssh --cpus 2 --memory 4 --burst spot<=5/h"
+    bag = sky.bag(work, range(60), resources=resources, machines=3, name="burst", budget=5)
+    try:
+        wait_until(lambda: len(bag.events()) >= 3 or bag.done(), "all machines are up")
+        rented = cloud.machines()
+        bag.wait(170)
+        assert bag.results() == {n: {"square": n * n, "attempt": 1} for n in range(60)}
+        frame = bag.frame()
+        own = frame.machine.str.startswith("ssh")
+        assert own.any() and frame.machine[~own].str.startswith("aws").all()
+        assert (~own).any() and frame.machine[~own].str.endswith("spot").all()
+        assert len(rented) == 2, "the host has one slot"
+        assert (frame.usd[own] == 0).all() and (frame.usd[~own] > 0).all()
+        wait_until(lambda: not cloud.machines() and not host.taken(), "all were given back")
+    finally:
+        bag.cancel()
+        (path / "hosts.toml").unlink()
+        host.close()
 
 
 def simulate(n: int, hours: float) -> int:

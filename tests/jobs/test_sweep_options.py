@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import jupyter_sky as sky
 from jupyter_sky.cell_options.ranges import read_ranges
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.pipelines.cells import read_cells
@@ -50,3 +51,14 @@ def test_bag_in_a_pipeline_is_refused() -> None:
     (finding,) = link_cells(read_cells({"cells": [cell]})).findings
     assert finding.is_error
     assert "cell fit with --sweep is a bag of jobs" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("options", "more", "other"),
+    [("--nodes 2", {}, "--nodes"), ("--cpus 2", {"explore": True}, "explore=True")],
+)
+def test_burst_policy_of_which_nothing_would_be_done(
+    own_data: None, options: str, more: dict[str, bool], other: str
+) -> None:
+    with pytest.raises(SkyUsageError, match=f"a bag with --burst and {other}"):
+        sky.bag("true", [1], resources=f"{options} --burst spot<=2/h", **more)

@@ -10,10 +10,19 @@ import pytest
 
 from jupyter_sky.api.bench import Bench, check_limits, plan_bench, split_candidates
 from jupyter_sky.api.launches import read_command, read_command_line
+from jupyter_sky.catalog import load
 from jupyter_sky.cli import main
 from jupyter_sky.errors import SkyError, SkyNoOffer, SkyUsageError
+from jupyter_sky.executor.data_estimate import transfers_usd
+from jupyter_sky.executor.datasets import CellDataset
+from jupyter_sky.ledger.billing import cluster_price
+from jupyter_sky.ledger.ledger import format_usd
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
+from jupyter_sky.storage.listing import Manifest
+from jupyter_sky.storage.store import StoredObject
+from jupyter_sky.storage.stores import open_store
+from jupyter_sky.storage.uri import StorageUri
 from jupyter_sky.trials.bench import Candidate, _launch_request
 
 
@@ -82,6 +91,48 @@ def test_something_limits_the_cost_before_money_is_spent() -> None:
     nothing = Candidate("T4", Resources(), None, "no account")
     with pytest.raises(SkyNoOffer, match="T4: no account"):
         check_limits(Bench(planned.command, (nothing,), 1.0))
+
+
+def test_cost_limit_counts_disks_and_transfers() -> None:
+    need = Resources.parse(disk="1000", nodes="2")
+    big = replace(rented("m5.large", 1.0), need=need, transfers=3.0)
+    hourly = cluster_price(1.0, "aws", 2, 1000.0)
+    assert hourly is not None and hourly > 2.1
+    limited = Bench(command("--timeout", "58m"), (big,))
+    assert limited.usd == pytest.approx(hourly + 3.0), "an hour with the boot, and the data"
+    assert limited.usd and f"about ${limited.usd:.2f} at most" in str(limited.table())
+    assert f"{format_usd(hourly)}/h" in str(limited.table()), "the rate that the ledger bills"
+    with pytest.raises(SkyUsageError, match=r"a budget of \$3: a minute on each"):
+        check_limits(Bench(limited.command, limited.candidates, 3.0))
+    check_limits(Bench(limited.command, limited.candidates, 4.0))
+
+
+def test_uploads_of_unknown_size_need_a_budget() -> None:
+    given = command("--timeout", "1h", "--out", "a.csv:s3://mine/a.csv")
+    planned = Bench(given, (replace(rented("m5.large", 1.0), transfers=None),))
+    with pytest.raises(SkyUsageError, match=r"of --out nobody knows the bytes[^$]*--budget"):
+        check_limits(planned)
+    assert "give --budget" in str(planned.table())
+    check_limits(Bench(given, planned.candidates, 1.0))
+
+
+def test_data_of_a_store_are_counted_for_each_candidate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATEST")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-the-test")
+    uri = StorageUri.parse("s3://bucket/x/?place=aws/us-east-1")
+    objects = (StoredObject("x/1", 10**11, "v"),)
+    data = CellDataset("data/x", open_store(uri), Manifest(uri, objects, "x/"))
+    options, prices = command().options, load()
+    far = transfers_usd([data], options, "gcp/us-central1", prices, 1)
+    near = transfers_usd([data], options, "aws/us-east-1", prices, 1)
+    assert far is not None and near is not None and far > 5 > near > 0
+    writing = command("--out", "a.csv:s3://mine/a.csv").options
+    assert transfers_usd([], writing, "aws/us-east-1", prices, 1) is None
+    assert transfers_usd([], writing, "local", prices, 1) == 0.0
+    mounted = command("--mount", "s3://mine/x/:./x").options
+    assert transfers_usd([], mounted, "aws/us-east-1", prices, 1) is None
 
 
 def test_launch_costs_no_more_than_was_shown() -> None:

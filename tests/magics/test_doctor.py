@@ -13,9 +13,11 @@ from jupyter_sky import clouds
 from jupyter_sky.api import doctor
 from jupyter_sky.api.doctor import Finding
 from jupyter_sky.clouds.launch_records import LaunchRecords
+from jupyter_sky.config import paths
 from jupyter_sky.executor import session
 from jupyter_sky.offers import Offer
 from jupyter_sky.store.store import ClusterRow
+from jupyter_sky.tracker.account_quotas import read_quotas
 from tests.clouds.aws_cases import account_fixture, ec2_fixture, use
 from tests.emulators.ec2 import Ec2
 
@@ -45,6 +47,11 @@ def test_quotas_that_are_0_are_told_with_their_page(ec2: Ec2) -> None:
     (empty,) = doctor.examine_quotas()
     assert empty.state == "look" and f"{GPUS} (2 regions)" in empty.text, empty
     assert "console.aws.amazon.com/servicequotas" in empty.fix
+    kept = read_quotas(paths.data_dir(), time.time())
+    assert set(kept.read_at) == {"aws"}, "what was read limits plans"
+    families = kept.table.families("aws", "g5.xlarge")
+    limit = kept.table.tightest("aws", "us-east-1", families, False, "vcpus")
+    assert limit is not None and limit.limit == 0.0
 
 
 def test_refused_account_is_one_finding(ec2: Ec2, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from jupyter_sky.pipelines.located_yaml import read_documents
 from jupyter_sky.pipelines.task_body import make_graph
 from jupyter_sky.pipelines.task_file import read_task_file
 from jupyter_sky.pipelines.task_file_writer import describe_dag
+from jupyter_sky.pipelines.task_resources import write_resources
 
 TRAINING = """\
 name: finetune-${SIZE}
@@ -196,6 +197,19 @@ def test_a_graph_of_python_survives_the_way_through_a_file(
     assert again["a"].run == "./a\n./more"
 
 
+def test_images_of_containers_are_read_and_written(tmp_path: Path) -> None:
+    text = "run: ls\nresources:\n  cloud: container\n  image_id: docker:python:3.12\n"
+    (tmp_path / "t.yaml").write_text(text)
+    (task,) = sky.read_dag(tmp_path / "t.yaml").tasks
+    [need] = task.needs
+    assert need.image == "python:3.12"
+    assert write_resources(need)["image_id"] == "docker:python:3.12"
+    sky.write_dag(sky.read_dag(tmp_path / "t.yaml"), tmp_path / "again.yaml")
+    assert "image_id: docker:python:3.12" in (tmp_path / "again.yaml").read_text()
+    (again,) = sky.read_dag(tmp_path / "again.yaml").tasks
+    assert again.needs == task.needs
+
+
 def test_functions_without_a_name_are_not_written(tmp_path: Path) -> None:
     with Dag() as dag:
         sky.Task("here", run=lambda: 1)
@@ -213,7 +227,12 @@ def test_functions_without_a_name_are_not_written(tmp_path: Path) -> None:
         ("run: ls\nrun: ps", "line 2: run is given twice"),
         ("run: ls\nressources: {}", "line 2: a task has no field 'ressources'\ndid you mean resou"),
         ("run: ls\nservice: {replicas: 2}", "line 2: service is not supported"),
-        ("run: ls\nresources:\n  image_id: docker:x", "line 3: resources.image_id is not support"),
+        ("run: ls\nresources:\n  image_id: ami-0123", "line 3: image_id ami-0123: only images of"),
+        (
+            "run: ls\nresources:\n  image_id: {us-east-1: ami-01}",
+            "line 3: image_id: only images of",
+        ),
+        ("run: ls\nresources:\n  image_id: 'docker:a b'", "line 3: image_id docker:a b: not the"),
         ("run: ls\nresources:\n  acceleratorz: V100", "line 3: resources has no field 'accelerat"),
         ("run: ls\nresources:\n  accelerators: V1000", "line 3: 'V1000' is not a known"),
         ("run: ls\nresources:\n  cpus: many", "line 3: --cpus many: not an amount"),

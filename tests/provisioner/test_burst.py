@@ -18,6 +18,7 @@ from jupyter_sky.clouds.provider import CloudProvider
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyCancelled, SkyUsageError
 from jupyter_sky.executor.request import with_settings
+from jupyter_sky.executor.run_record import digest_code
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import broker, own_queue
 from jupyter_sky.provisioner.burst import OwnQueue, SlotHolder, decide_burst, remaining_seconds
@@ -25,7 +26,7 @@ from jupyter_sky.provisioner.own_queue import find_holders, past_durations, read
 from jupyter_sky.provisioner.placement import decide_placement
 from jupyter_sky.provisioner.preview import preview_plan
 from jupyter_sky.resources import Resources
-from jupyter_sky.store.store import Store
+from jupyter_sky.store.store import RunRow, Store
 from tests.emulators.ec2 import Ec2
 from tests.emulators.hosts import USABLE, SshHost
 from tests.store.rows import CLUSTER, RUN
@@ -139,6 +140,26 @@ def test_holders_are_read_from_the_run_history(own_data: None, tmp_path: Path) -
     assert find_holders(store, replace(offer, instance_type="other"), now) == ()
     other = replace(running, code="else()")
     assert len(past_durations(other, store.runs())) == 3, "of its notebook, as there are no like it"
+
+
+def test_runs_of_the_same_code_are_told_by_its_digest() -> None:
+    """The kept code is cut: two long cells may begin alike, and clusters and notebooks differ."""
+    begin = "x = 1\n" * 100
+
+    def ended(seconds: float, code: str, **changes: str) -> RunRow:
+        row = replace(RUN, code=begin, code_digest=digest_code(begin + code), status="ok")
+        return replace(row, started=0.0, ended=seconds, **changes)
+
+    running = replace(RUN, code=begin, code_digest=digest_code(f"{begin}train()"))
+    history = [
+        ended(100.0, "train()", cluster="elsewhere"),
+        ended(200.0, "train()", notebook="other.ipynb"),
+        ended(5.0, "show()"),
+    ]
+    assert sorted(past_durations(running, history)) == [100.0, 200.0]
+    assert past_durations(running, history[2:]) == (5.0,), "of its notebook"
+    old = [replace(history[0], code_digest=""), replace(history[2], code="show()")]
+    assert past_durations(replace(running, code_digest=""), old) == (100.0,)
 
 
 # -- a real pool, and an emulated account ------------------------------------------------------

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
+from jupyter_sky.api.doctor import examine_prices
 from jupyter_sky.catalog.refresh.aws import AwsPrices
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyNoOffer
@@ -68,6 +69,22 @@ def test_spot_prices_flow_into_the_tracker(aws: AwsEmulator, source: AwsPrices, 
     assert found is not None and found.usd == 0.4012 and time.time() - found.at < 60
     assert sky.tracker.price(Place("aws", "eu-west-1", "", "g5.xlarge", spot=True)).usd == 0.51
     assert aws.count("ap-east-1") == 0, "a region that is not enabled"
+
+
+def test_an_invalid_price_is_left_out_alone_and_told(
+    aws: AwsEmulator, source: AwsPrices, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    only_prices(data)
+    aws.spot["us-east-1"].append(spot("", "us-east-1b", "0.2"))
+    made = renew(data, {"aws": source})[PRICES]
+    assert made.failures == 0 and made.text == "aws: 3 spot prices, 3 of them new"
+    assert sky.tracker.price(EAST).usd == 0.4012
+    assert "2 invalid entries of its spot prices were left out" in made.invalid, made
+    assert "price is not a number" in made.invalid and "instance type" in made.invalid
+    assert "1 spot prices were left out" in caplog.text
+    (found,) = [one for one in examine_prices() if "left out" in one.text]
+    assert found.text == made.invalid
+    assert made.invalid in str(renewal_table())
 
 
 def test_prices_are_read_once_an_hour(aws: AwsEmulator, source: AwsPrices, data: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,11 @@ from jupyter_sky.runs.actions import (
     Stop,
     World,
 )
+from jupyter_sky.runs.controller import Controller
 from jupyter_sky.runs.events import Event, Kind
 from jupyter_sky.runs.graph import RunGraph, RunTask
+from jupyter_sky.runs.journal import RunJournal
+from jupyter_sky.runs.state import RunState
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS cluster (token TEXT PRIMARY KEY, name TEXT, launches INT, is_up INT);
@@ -211,3 +214,25 @@ class PretendedWorld(World):
     def dump(self) -> str:
         """Return all rows, to compare."""
         return json.dumps([list(row) for row in self.db.execute("SELECT * FROM attempt")])
+
+
+def run_graph(
+    journal: RunJournal,
+    world: PretendedWorld,
+    tasks: tuple[RunTask, ...] = DIAMOND,
+    at_point: Callable[[str], None] = lambda name: None,
+) -> RunState:
+    """Carry a run out, from wherever it stands; return its state."""
+    if "r" not in journal.names():
+        journal.add("r", RunGraph(tasks), {}, 0.0)
+    return asyncio.run(Controller(journal, "r", world, Clock(), at_point).run())
+
+
+def phases_of(state: RunState) -> dict[str, str]:
+    """Return the phase of each task."""
+    return {name: str(task.phase) for name, task in state.tasks.items()}
+
+
+def set_trouble(world: PretendedWorld) -> None:
+    """Let an attempt fail, a place refuse and a cluster be lost."""
+    world.errors, world.refusals, world.losses = {"left": 1}, {"pool": 1}, {"join": 1}

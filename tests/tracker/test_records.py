@@ -212,6 +212,27 @@ def test_prices_are_thinned_and_the_last_ones_kept(tracker: Tracker, tmp_path: P
     assert 48 + 12 <= rows(tmp_path, "spot_prices") <= 50 + 14
 
 
+def test_prices_are_not_looked_at_again_until_there_are_new_ones(
+    tracker: Tracker, tmp_path: Path
+) -> None:
+    tracker.record_prices({HERE: 0.5, NEXT: 0.6}, NOW)
+    before = tracker.prices(NOW)
+    statements: list[str] = []
+    tracker._db._db.set_trace_callback(statements.append)
+    other = another(tmp_path)
+    other.record(Observation("launched", HERE, NOW, seconds=3))
+    assert tracker.prices(NOW + 1) is before
+    assert not [each for each in statements if "spot_prices" in each], (
+        "no look at tens of thousands"
+    )
+    other.record_prices({HERE: 0.7}, NOW + 2)
+    assert tracker.prices(NOW + 3)[HERE].usd == 0.7
+    assert tracker.prices(NOW + 1)[HERE].usd == 0.5, "of a time before"
+    other.record(Observation("price", NEXT, NOW + 4, usd=0.8))
+    assert tracker.prices(NOW + 5)[NEXT].usd == 0.8
+    assert tracker.prices(NOW + 6) is tracker.prices(NOW + 5)
+
+
 # -- compaction -------------------------------------------------------------------------------
 
 

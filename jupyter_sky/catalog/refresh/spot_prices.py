@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import SkyUsageError, suggest
@@ -15,6 +17,22 @@ from .source import KnownOffers, PriceSource, SpotPrice, SpotPriceSource
 _KEEP_HOURS = 0.5  # of pages that an interrupted run has fetched: prices of an hour ago are old
 
 
+@dataclass(frozen=True, slots=True)
+class SpotPriceList:
+    """Spot prices of one cloud.
+
+    Attributes
+    ----------
+    prices
+        The valid ones.
+    skipped
+        Entries that were left out, by reason.
+    """
+
+    prices: Sequence[SpotPrice]
+    skipped: Mapping[str, int]
+
+
 def read_spot_prices(
     cloud: str,
     directory: Path,
@@ -22,8 +40,8 @@ def read_spot_prices(
     base: Path | None = None,
     source: PriceSource | None = None,
     pause: float = 1.0,
-) -> list[SpotPrice]:
-    """Return the spot prices of a cloud that hold now.
+) -> SpotPriceList:
+    """Return the spot prices of a cloud that hold now, and what was invalid among them.
 
     Parameters
     ----------
@@ -47,7 +65,7 @@ def read_spot_prices(
 
     Examples
     --------
-    >>> read_spot_prices("aws", folder)[0]  # doctest: +SKIP
+    >>> read_spot_prices("aws", folder).prices[0]  # doctest: +SKIP
     SpotPrice(region='us-east-1', zone='us-east-1a', instance_type='g5.xlarge', usd=0.412)
     """
     reader = source or sources().get(cloud)
@@ -63,6 +81,7 @@ def read_spot_prices(
         coverage.read_current(directory / "catalog", base, cloud, name)
         for name in ("offers", "egress")
     )
-    prices = reader.spot_prices(Fetcher(cache, reader.explain, pause=pause), KnownOffers(*tables))
+    fetcher = Fetcher(cache, reader.explain, pause=pause)
+    prices = reader.spot_prices(fetcher, KnownOffers(*tables))
     cache.clear()
-    return prices
+    return SpotPriceList(prices, dict(fetcher.skipped))

@@ -18,7 +18,9 @@ class GcpAccount(Provider):
     policy_use = N_(
         "as role.json: gcloud iam roles create jupyterSky --project PROJECT --file role.json; "
         "gcloud projects add-iam-policy-binding PROJECT --member user:EMAIL "
-        "--role projects/PROJECT/roles/jupyterSky"
+        "--role projects/PROJECT/roles/jupyterSky; TPU VMs run as the default service account of "
+        "Compute Engine unless the settings name one: gcloud iam service-accounts "
+        "add-iam-policy-binding ACCOUNT --member user:EMAIL --role roles/iam.serviceAccountUser"
     )
     refinements = errors.REFINEMENTS
     errors: ClassVar[ErrorTable] = {**errors.TABLE, **errors.STATUSES}

@@ -33,8 +33,14 @@ PERMISSIONS = (
     "compute.subnetworks.useExternalIp",
     "compute.zoneOperations.get",
     "compute.zoneOperations.list",
+    "tpu.nodes.create",
+    "tpu.nodes.delete",
+    "tpu.nodes.get",
+    "tpu.nodes.list",
+    "tpu.operations.get",
 )
-"""Compute Engine lists beside each of its methods those that it needs."""
+"""Compute Engine lists beside each of its methods those that it needs. Queued resources of TPUs
+have no permissions of their own: a role with such a name is refused."""
 ACT_AS = "iam.serviceAccounts.actAs"
 """To give machines the service account of the settings."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import Event
@@ -19,28 +18,28 @@ from ...offers import Offer
 from ...provider.classification import ProviderError, Refinement, group_codes
 from ...provider.naming import TOKEN, container_name
 from ...provider.on_premises_facts import KubernetesFacts
-from ...provider.parallel_requests import StopRequested, pause, send_parallel
+from ...provider.parallel_requests import StopRequested, send_parallel
 from ...provider.values import LaunchRequest, Machine, MachineConfig
 from ...translation import N_
 from ..machine_script import DEFAULT_IMAGE, SSHD_PROGRAM
 from ..machine_slices import powers_of_two, slice_name, slice_sizes
 from ..rest_provider import RANK, ListedMachine, RestProvider
 from . import connection, nodes
+from .acceptance import SCALE_UP_SECONDS, SCHEDULE_SECONDS, Acceptance
 from .api import KUBECONFIG, Context, KubernetesApi, find_clusters, has_account, kubeconfig
 from .nodes import NodeKind, Room
 from .pods import make_pod, read_tags, split_id
-from .status import IMAGE_CODES, UNSCHEDULABLE, find_trouble, has_started, parse_state
+from .status import IMAGE_CODES, UNSCHEDULABLE, parse_state
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-SCHEDULE_SECONDS = 60.0
-SCALE_UP_SECONDS = 900.0
-"""Time that an autoscaler has to add a node, once it has said so."""
-PULL_SECONDS = 30.0
-"""A pull of an image that takes longer is waited for with the start of the machine."""
-_POLL_SECONDS, _LATE_POLL_SECONDS = 0.5, 5.0
 _ACCESS = "kubectl auth can-i create pods/exec, in the context and namespace, says what is allowed"
+_POD_SECURITY = (
+    r"the namespace enforces \1, and pods of machines run as root: kubectl label namespace NAME "
+    "pod-security.kubernetes.io/enforce=baseline --overwrite allows it; or name another one by the "
+    "setting providers.kubernetes.namespace"
+)
 _IMAGE = "name another image: --image, or the setting providers.kubernetes.image"
 _LOGIN = (
     "write a kubeconfig with a context for the cluster (~/.kube/config or KUBECONFIG); "
@@ -77,6 +76,7 @@ class Kubernetes(KubernetesFacts, RestProvider):
             cause="quota",
             fix="kubectl describe resourcequota,limitrange says what is left",
         ),
+        Refinement("Forbidden", r"violates PodSecurity \"(\w+)", fix=_POD_SECURITY),
     )
 
     @property
@@ -187,29 +187,24 @@ class Kubernetes(KubernetesFacts, RestProvider):
         return machines
 
     def _await_accepted(self, request: LaunchRequest, stop: Event) -> None:
-        context, begun = request.offer.region, time.monotonic()
-        patience = self.setting("schedule_seconds", SCHEDULE_SECONDS)
-        while True:
-            pods = [pod for pod in self._pods(context) if read_tags(pod)[TOKEN] == request.token]
-            troubles = [trouble for pod in pods if (trouble := find_trouble(pod))]
-            if final := [each for each in troubles if each.code != UNSCHEDULABLE]:
-                raise final[0]
-            waited = time.monotonic() - begun
-            is_late = troubles and waited > patience
-            if is_late and (waited > SCALE_UP_SECONDS or not self._is_scaled_up(context, pods)):
-                raise troubles[0]
-            if not troubles and (waited > PULL_SECONDS or all(map(has_started, pods))):
-                return
-            pause(stop, _LATE_POLL_SECONDS if is_late else _POLL_SECONDS)
+        context, token = request.offer.region, request.token
+        Acceptance(
+            lambda: [pod for pod in self._pods(context) if read_tags(pod)[TOKEN] == token],
+            partial(self._list_events, context),
+            self.setting("schedule_seconds", SCHEDULE_SECONDS),
+            self.setting("scale_up_seconds", SCALE_UP_SECONDS),
+        ).wait(stop)
 
-    def _is_scaled_up(self, context: str, pods: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether an autoscaler has said that it adds a node for one of some pods."""
-        namespace, names = self.clusters.namespace(context), {p["metadata"]["name"] for p in pods}
-        events = self.clusters.list_all(context, "list_namespaced_event", namespace)
-        return any(
-            each.get("reason") == "TriggeredScaleUp" and each["involvedObject"]["name"] in names
-            for each in events
-        )
+    def _list_events(self, context: str, pod: str) -> Iterable[dict[str, Any]]:
+        """Return the events of a pod; none where they may not be listed."""
+        namespace, of_pod = self.clusters.namespace(context), f"involvedObject.name={pod}"
+        listed = partial(self.clusters.list_all, context, "list_namespaced_event", namespace)
+        try:
+            return list(listed(field_selector=of_pod))
+        except ProviderError as error:
+            if error.status != 403:
+                raise
+            return []
 
     def prepare_launch(self, request: LaunchRequest, config: MachineConfig) -> list[NodeKind]:
         """Return the kinds of nodes that an offer is of."""

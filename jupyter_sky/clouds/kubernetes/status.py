@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from ...provider.classification import ProviderError
@@ -11,16 +13,19 @@ from ...provider.values import MachineState
 from ...translation import _
 
 UNSCHEDULABLE = "Unschedulable"
+PULL_CODES = ("ErrImagePull", "ImagePullBackOff")
+"""Reasons of a container whose pull has failed: its cluster tries again, later each time."""
+PULL_END_SECONDS = 300.0
+"""Age of a pod that has no image by then: some five pulls have failed."""
 IMAGE_CODES = (
-    "ErrImagePull",
-    "ImagePullBackOff",
+    *PULL_CODES,
     "InvalidImageName",
     "ErrImageNeverPull",
     "CreateContainerConfigError",
     "CreateContainerError",
     "RunContainerError",
 )
-"""Reasons for which a container waits that do not pass by themselves."""
+"""Reasons for which a container waits that do not pass by themselves, or not always."""
 _TAKEN = (
     "Evicted",
     "Preempting",
@@ -54,9 +59,20 @@ def parse_state(pod: Mapping[str, Any]) -> PodState:
     phase = status.get("phase")
     if phase in ("Succeeded", "Failed"):
         return _parse_end(status)
-    if (trouble := find_trouble(pod)) and trouble.code in IMAGE_CODES:
+    trouble = find_trouble(pod)
+    if trouble and trouble.code in IMAGE_CODES and not _is_tried_again(trouble, status):
         return PodState("ended", f"{trouble.code}: {trouble.message}")
     return PodState("running" if phase == "Running" else "starting")
+
+
+def _is_tried_again(trouble: ProviderError, status: Mapping[str, Any]) -> bool:
+    """Whether a pull may still succeed; of a pod that does not say its begin, the first alone."""
+    if trouble.code not in PULL_CODES:
+        return False
+    begun = status.get("startTime")
+    if not begun:
+        return trouble.code == PULL_CODES[0]
+    return time.time() - datetime.fromisoformat(begun).timestamp() < PULL_END_SECONDS
 
 
 def _parse_end(status: Mapping[str, Any]) -> PodState:

@@ -335,7 +335,7 @@ def test_missing_credentials_error_names_the_remedy(cloud, source, data, base, m
 
 
 def test_spot_prices_alone_take_few_requests(cloud, data, base):
-    found = read_spot_prices("aws", data, base=base, source=at(cloud), pause=0)
+    found = read_spot_prices("aws", data, base=base, source=at(cloud), pause=0).prices
     prices = {(price.zone, price.instance_type): price.usd for price in found}
     assert prices["us-east-1a", "m5.large"] == 0.036, "the latest"
     assert prices["us-east-1b", "p3dn.24xlarge"] == 33.0

@@ -202,7 +202,7 @@ def test_spot_prices_alone_need_no_account(cloud, data, base, ship):
         meter("Standard_D2s_v5", "westus", 0.05, **spot, productName="Virtual Machines Windows"),
     ]
     cloud.page, source = 1, AzurePrices(f"{cloud.url}/api/retail/prices")
-    found = read_spot_prices("azure", data, base=base, source=source, pause=0)
+    found = read_spot_prices("azure", data, base=base, source=source, pause=0).prices
     assert found == [
         SpotPrice("westeurope", "", "Standard_D2s_v5", 0.021),
         SpotPrice("westus", "", "Standard_D2s_v5", 0.031),

@@ -278,7 +278,7 @@ def test_prices_between_regions_are_read_for_each_pair(cloud, source, data, base
 
 
 def test_spot_prices_alone(cloud, source, data, base):
-    found = read_spot_prices("gcp", data, base=base, source=source, pause=0)
+    found = read_spot_prices("gcp", data, base=base, source=source, pause=0).prices
     prices = {(price.region, price.zone, price.instance_type): price.usd for price in found}
     assert prices["us-central1", "", "n2-standard-8"] == pytest.approx(8 * 0.00765 + 32 * 0.001025)
     assert ("us-central1", "", "e2-micro") not in prices, "it has no spot price"
