@@ -119,12 +119,14 @@ def test_files_of_stopped_machine_outlive_a_start_that_fails(rented: Rented) -> 
         node = ssh_slot.acquire_slot(Slot(0, "t.0", "n", address), {})
         assert ssh.run(address, read).text == "kept\n"
         if supervised:  # its controller ends at once
-            code = "import sys; from jupyter_sky.remote import supervisor as s; s.main(sys.argv[1:])"
+            code = (
+                "import sys; from jupyter_sky.remote import supervisor as s; s.main(sys.argv[1:])"
+            )
             go = f"exec {sys.executable} -c '{code}' {node.directory} false"
             ssh.run(address, f"cd {node.directory} && echo {shlex.quote(go)} >go && printf . >wake")
         else:
             ssh.run(address, f"kill $(cat {node.directory}/pid)")
-        until(lambda: ssh.run(address, f"[ -e {node.directory} ]").code == 1)
+        until(lambda folder=node.directory: ssh.run(address, f"[ -e {folder} ]").code == 1)
     time.sleep(5.0)  # the lease looks every 2 s
     assert ends.empty(), host.console()
     ssh_slot.announce_stop([node])
