@@ -170,6 +170,9 @@ def _stop_again(clusters: ClusterRegistry, row: ClusterRow) -> None:
     Machines that go on all the same are billed so: their own lease ends them.
     """
     clusters.disconnect(row.id)
+    noted = clusters.store.find_cluster(row.id)
+    if noted is None or noted.state not in ("up", "stopped"):
+        return  # it was ended meanwhile
     clusters.store.save_cluster(row)
     with suppress(SkyError):  # then they cost as before, until their own lease ends them
         provider = clouds.cloud_provider(row.cloud)

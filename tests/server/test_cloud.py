@@ -108,3 +108,25 @@ async def test_a_machine_that_is_removed_in_the_console_is_shown_as_lost(
     assert ran.ename == "SkyClusterLost"
     wait_until(lambda: not cloud.machines(), "the other node is of no use")
     assert all(interval.ended is not None for interval in store.intervals())
+
+
+async def test_cluster_is_started_and_deleted_in_the_panel(
+    ask: Callable[..., Any], service: SkyService, book: Notebook, cloud: Loopback, store: Store
+) -> None:
+    assert book.run(SKY + "\nopen('kept.txt', 'w').write('kept')").status == "ok"
+    assert book.run("sky.stop('far', yes=True)").status == "ok"
+
+    async def shown(state: str) -> Any:
+        (cluster,) = (await ask("state"))["clusters"]
+        return cluster if cluster["state"] == state else None
+
+    cluster = await shown("stopped")
+    assert cluster["price"] < 0.01 and cluster["stopped"]["disk_gib"] == 50
+    assert await ask("clusters", "far", "start", body={}) == {"starting": "far"}
+    cluster = await until(lambda: shown("up"))
+    assert cluster["price"] > 0.01 and cluster["stopped"] is None
+    assert book.run("%%sky -c far\nprint(open('kept.txt').read())").output == "kept\n"
+    assert book.run("sky.stop('far', yes=True)").status == "ok"
+    assert (await ask("clusters", "far", "down", body={}))["ended"] == "far"
+    assert (await shown("down"))["note"] == "ended by you in the panel"
+    assert not cloud.machines()
