@@ -18,7 +18,7 @@ pytestmark = [
 CLUSTER = "[data-jsky-cluster=far]"
 CELLS = (
     "%load_ext jupyter_sky\nimport jupyter_sky as sky",
-    "%%sky --cloud aws --cpus 2 -c far --name fit\nprint('done there')",
+    "%%sky --cloud aws --cpus 2 -c far --name fit\nimport time\ntime.sleep(5)\nprint('done there')",
     "print(sky.stop('far', yes=True))",
     "%%sky --cloud aws --cpus 2 --name fit\nprint('again')",
 )
