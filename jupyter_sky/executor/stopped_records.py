@@ -58,7 +58,9 @@ def describe_stop(row: ClusterRow) -> str:
     if phase == StopPhase.OFF:
         return ""
     if phase == StopPhase.ACCEPTED:
-        return _("{title} is stopping it; until it is seen off it is booked in full").format(title=title)
+        return _("{title} is stopping it; until it is seen off it is booked in full").format(
+            title=title
+        )
     return _("{title} has not answered whether it is stopped; it may cost in full").format(
         title=title
     )

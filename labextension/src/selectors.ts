@@ -21,7 +21,7 @@ export function clusterMark(state: ICluster['state'], _: Translate): IMark {
     case 'up':
       return { word: _('up'), sign: '●', tone: 'good' };
     case 'stopped':
-      return { word: _('stopped'), sign: '❚❚', tone: 'waiting' };
+      return { word: _('stopped'), sign: '‖', tone: 'waiting' };
     case 'ending':
       return { word: _('ending'), sign: '◍', tone: 'warn' };
     case 'lost':

@@ -77,6 +77,7 @@ def test_stopped_cluster_is_started_and_deleted_by_keyboard(notebook):
         change_theme(page, theme)
         assert axe(page, ".jsky-Panel") == []
         page.screenshot(path=ARTIFACTS / f"stopped-{theme.lower()}.png")
+    cluster.get_by_role("button", expanded=True).focus()  # the change of the theme has it
     page.keyboard.press("Tab")
     start = cluster.get_by_role("button", name="Start: far")
     assert start.evaluate("one => one === document.activeElement")
