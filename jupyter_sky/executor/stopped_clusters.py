@@ -26,7 +26,7 @@ from ..translation import _
 from .cluster import ClusterHandle
 from .cluster_launch import ENGINES_SECONDS
 from .clusters import ClusterRegistry
-from .stopped_records import hold_power, is_kept, stop_cost
+from .stopped_records import describe_stop, hold_power, is_kept, stop_cost
 
 
 def find_stoppable(clusters: ClusterRegistry, name: str) -> ClusterRow:
@@ -38,9 +38,14 @@ def find_stoppable(clusters: ClusterRegistry, name: str) -> ClusterRow:
         It is not up, its cloud cannot keep it, or cells run on it.
     """
     row = clusters.find_row(name)
+    if row.state == "stopped":  # its cloud may not have heard of that, and is asked again
+        is_kept(clusters.records, row)
+        row = clusters.store.find_cluster(row.id) or row
     if row.state != "up":
+        under_way = describe_stop(row) if row.state == "stopped" else ""
         raise SkyUsageError(
-            _("cluster {name} is not up: it is {state}").format(name=name, state=row.state),
+            _("cluster {name} is not up: it is {state}").format(name=name, state=row.state)
+            + (f" ({under_way})" if under_way else ""),
             hint=_start_hint(name)
             if row.state == "stopped"
             else _("look again: jupyter sky status"),

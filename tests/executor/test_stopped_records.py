@@ -146,6 +146,15 @@ def test_lost_answer_of_a_stop_is_settled_by_status(
     assert stop_phase(row.connection["token"]) == StopPhase.OFF
 
 
+def test_stop_whose_answer_was_lost_can_be_asked_for_again(
+    ec2: Ec2, known: ClusterRegistry, row: ClusterRow
+) -> None:
+    lose_stop(ec2, known, row, arrives=False)
+    with pytest.raises(SkyUsageError, match=r"it is stopped .*is stopping it"):
+        stopped_clusters.find_stoppable(known, "train")
+    wait_until(lambda: ec2.machines()[0]["state"] == "stopped")
+
+
 def test_stop_that_is_refused_in_the_end_leaves_the_cluster_up(
     ec2: Ec2, known: ClusterRegistry, row: ClusterRow
 ) -> None:
