@@ -170,6 +170,7 @@ def status(cluster: str | None = None) -> Table:
     >>> sky.status()  # doctest: +SKIP
     """
     from ..executor.cluster_records import describe_place
+    from ..executor.stopped_records import reconcile_stopped
 
     session, rows = _sessions.current(), []
     up, running = session.clusters.records.reconcile(), session.store.runs(status="running")
@@ -184,11 +185,11 @@ def status(cluster: str | None = None) -> Table:
         notebook = short_path(row.notebook)
         place = describe_place(row)
         rows.append((row.name, place, price, spent, age, users, idle, cells, notebook))
-    for row in session.clusters.records.reconcile_stopped():
+    for row in reconcile_stopped(session.clusters.records):
         if cluster in (None, row.name):
             from .stopped_clusters import stopped_row  # which imports much
 
-            rows.append(stopped_row(row))
+            rows.append(stopped_row(row, session.ledger))
     for name, machines in session.clusters.records.find_orphans().items():
         if cluster in (None, name):
             where = _("{cloud}, not in the store").format(cloud=machines[0].cloud)

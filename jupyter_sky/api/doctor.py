@@ -384,11 +384,13 @@ def describe_block(block: Block) -> Finding:
 
 def examine_leftovers() -> Iterator[Finding]:
     """Look for machines without a cluster, those that nobody can ask about, and stopped ones."""
+    from ..executor.stopped_records import reconcile_stopped
+
     session = _sessions.current()
     orphans = session.clusters.records.find_orphans()
     unknown = list(_find_unknown_machines())
     yield from unknown
-    for row in session.clusters.records.reconcile_stopped():
+    for row in reconcile_stopped(session.clusters.records):
         yield describe_stopped(row)
     for name, machines in orphans.items():
         age = max(0.0, time.time() - min(machine.started for machine in machines)) / 3600
@@ -413,9 +415,12 @@ def _find_unknown_machines() -> Iterator[Finding]:
 
 def describe_stopped(row: ClusterRow) -> Finding:
     """Return the finding about a stopped cluster, whose disk goes on costing."""
-    from ..executor.stopped_clusters import stop_cost
+    from ..executor.stopped_records import describe_stop, stop_cost
     from ..ledger.ledger import format_rate
 
+    if under_way := describe_stop(row):
+        told = _("{name} was stopped: {what}").format(name=row.name, what=under_way)
+        return Finding(_("leftovers"), "look", told, _("look again: jupyter sky status"))
     cost = stop_cost(row)
     ends = time.strftime("%Y-%m-%d %H:%M", time.localtime(cost.ends))
     text = _("{name} is stopped, and its disk costs {price} until {ends}").format(

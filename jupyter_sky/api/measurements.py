@@ -40,8 +40,11 @@ class Measurement:
         Median time of those that have succeeded; None without one.
     waited
         Median seconds from their begin until they were sent to their machine.
-    usd
-        Median cost of those that have succeeded; None where it is not known.
+    usd, price
+        Median cost of those that have succeeded, and USD/h of their cluster; None where it is not
+        known.
+    latest
+        Unix time at which the latest one ended.
     """
 
     application: str
@@ -53,9 +56,13 @@ class Measurement:
     seconds: float | None
     waited: float
     usd: float | None
+    price: float | None
+    latest: float
 
 
-def measure(runs: Iterable[RunRow], places: Mapping[str, tuple[str, str]]) -> list[Measurement]:
+def measure(
+    runs: Iterable[RunRow], places: Mapping[str, tuple[str, str]], *, together: bool = False
+) -> list[Measurement]:
     """Sum runs up by application and machine, the most frequent first.
 
     Parameters
@@ -64,6 +71,8 @@ def measure(runs: Iterable[RunRow], places: Mapping[str, tuple[str, str]]) -> li
         Runs that have ended; others are left out.
     places
         Cloud and instance type of each cluster, by name.
+    together
+        Sum up by machine alone; the application is empty then.
     """
     from ..ledger.lines import run_usd
 
@@ -72,11 +81,12 @@ def measure(runs: Iterable[RunRow], places: Mapping[str, tuple[str, str]]) -> li
     names = {run.name for run in ended if run.name}
     for run in ended:
         cloud, machine = places.get(run.cluster, ("", ""))
-        groups[find_application(run, names), cloud, machine].append(run)
+        groups["" if together else find_application(run, names), cloud, machine].append(run)
     found = []
     for (application, cloud, machine), group in groups.items():
         good = [run for run in group if run.status == "ok" and run.ended is not None]
         costs = [usd for run in good if (usd := run_usd(run, time.time())) is not None]
+        prices = [run.price for run in good if run.price is not None]
         times = [run.ended - run.started for run in good if run.ended is not None]
         found.append(
             Measurement(
@@ -89,6 +99,8 @@ def measure(runs: Iterable[RunRow], places: Mapping[str, tuple[str, str]]) -> li
                 statistics.median(times) if times else None,
                 statistics.median(run.waited for run in group),
                 statistics.median(costs) if costs else None,
+                statistics.median(prices) if prices else None,
+                max(run.ended or run.started for run in group),
             )
         )
     return sorted(found, key=lambda one: (-one.runs, one.application, one.cloud))

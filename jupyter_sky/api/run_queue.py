@@ -72,15 +72,19 @@ def state(run: RunRow, now: float | None = None) -> str:
 
 
 def title(run: RunRow) -> str:
-    r"""Return the command of a run, or the first line of its cell that tells something.
+    """Return the command of a run, or the last line that is kept of its cell."""
+    return code_title(run.code)
+
+
+def code_title(code: str) -> str:
+    r"""Return the title of runs of some code, as it is kept with them.
 
     Examples
     --------
-    >>> from types import SimpleNamespace
-    >>> title(SimpleNamespace(code="'python train.py'\n\ndef f(): ..."))
-    'python train.py'
+    >>> code_title("'python train.py'\n\ndef f(): ..."), code_title("import os\nfit(X)")
+    ('python train.py', 'fit(X)')
     """
-    lines = [line for line in run.code.splitlines() if line.strip()] or [""]
+    lines = [line for line in code.splitlines() if line.strip()] or [""]
     try:
         told = ast.literal_eval(lines[0])
         first = told if isinstance(told, str) else lines[-1]

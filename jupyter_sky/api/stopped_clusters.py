@@ -14,9 +14,9 @@ from ..executor.stopped_clusters import (
     find_stoppable,
     start_cluster,
     stop_cluster,
-    stop_cost,
 )
-from ..ledger.ledger import format_rate, format_usd
+from ..executor.stopped_records import describe_stop, stop_cost
+from ..ledger.ledger import Ledger, format_rate, format_usd
 from ..ledger.report import short_path
 from ..resources import format_duration
 from ..store.store import ClusterRow
@@ -116,17 +116,17 @@ def start(name: str, report: Callable[[str, str], None] = lambda stage, detail: 
     return status(name)
 
 
-def stopped_row(row: ClusterRow) -> tuple[str, ...]:
-    """Return the row of a stopped cluster: the price is that of its disks."""
-    cost, session = stop_cost(row), _sessions.current()
+def stopped_row(row: ClusterRow, ledger: Ledger) -> tuple[str, ...]:
+    """Return the row of a stopped cluster: the price is that of its disks, once it is off."""
+    cost, under_way = stop_cost(row), describe_stop(row)
     left = format_duration(max(0.0, cost.ends - time.time()))
     return (
         row.name,
         describe_place(row),
-        format_rate(cost.price),
-        format_usd(session.ledger.cluster_usd(row.name)),
+        format_rate(row.price if under_way else cost.price),
+        format_usd(ledger.cluster_usd(row.name)),
         format_duration(time.time() - row.created),
-        _("stopped: jupyter sky start {name}").format(name=row.name),
+        under_way or _("stopped: jupyter sky start {name}").format(name=row.name),
         _("ends in {left}").format(left=left),
         "",
         short_path(row.notebook),

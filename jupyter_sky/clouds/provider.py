@@ -226,6 +226,10 @@ class CloudProvider:
         """Power the machines of an order off and keep them; see `stopped_machines`."""
         stopped_machines.stop_machines(self.call, token, say)
 
+    def settle_stop(self, token: str) -> bool:
+        """Find out whether machines that were stopped are off; see `stopped_machines`."""
+        return stopped_machines.settle_stop(self.call, token)
+
     def start(self, token: str, say: StatusCallback = no_tick) -> list[Machine]:
         """Start the machines of an order again; see `stopped_machines`."""
         return stopped_machines.start_machines(self.call, token, say)

@@ -69,16 +69,24 @@ if ! [ -d "$directory" ]; then
   done
   [ -n "$slot" ] || exit 75
   mkdir "$directory" || exit 73
-  # its files, where its machine was stopped and is started again: see ssh_slot.py
-  mv "$base/kept-$token" "$directory/work" 2>/dev/null || mkdir "$directory/work" || exit 73
+  # its files, where its machine was stopped and is started again: see ssh_slot.py. They stay where
+  # no end of a cluster removes them.
+  kept=$base/kept-$token
+  if [ -d "$kept" ]; then ln -s "$kept" "$directory/work"; else mkdir "$directory/work"; fi || exit 73
   echo "$slot" >"$directory/slot"
   printf %s "$note" >"$directory/note"
   echo "$this" >"$directory/boot"
   lease=${JUPYTER_SKY_KEEPALIVE:-/run/jupyter-sky} # of a rented machine, which ends with its cluster
   # at first contact it may not be there yet
   { [ -d "$lease" ] || [ -n "$host_key" ]; } && end=$lease/end || end=
-  printf '{"record": "%s", "remove": ["%s", "%s"], "end": "%s"}' \
-    "$base/ended/$token.json" "$directory" "$locks/$slot" "$end" >"$directory/cleanup.json"
+  cleanup() {
+    printf '{"record": "%s", "remove": ["%s", "%s"], "end": "%s"}' \
+      "$base/ended/$token.json" "$directory" "$locks/$slot" "$1"
+  }
+  cleanup "$end" >"$directory/cleanup.json"
+  if [ -d "$kept" ]; then # until its start is confirmed a cluster's end is not that of the machine
+    mv "$directory/cleanup.json" "$directory/confirmed.json" && cleanup '' >"$directory/cleanup.json"
+  fi
   exec 8>"$directory/alive"
   flock -n 8 || exit 73
   # shellcheck disable=SC2016

@@ -33,14 +33,17 @@ lease=${JUPYTER_SKY_KEEPALIVE:-/run/jupyter-sky}
 : >"$lease/stopping" || exit 1
 begun=${lease%/run/jupyter-sky}/var/lib/jupyter-sky/begun left=50
 while [ -e "$begun" ] && [ "$left" -gt 0 ]; do left=$((left - 1)); sleep 0.2; done
-[ ! -d "$1/work" ] || mv "$1/work" "$2/kept-$3" || exit 1
+[ -L "$1/work" ] || [ ! -d "$1/work" ] || mv "$1/work" "$2/kept-$3" || exit 1
 sync
 """
 """Tells a machine that it is stopped and will be started: see lease.sh. The files of its cluster
-are put where its end does not remove them."""
+are put where its end does not remove them; they stay there, and later clusters link to them."""
 _WITHDRAW_SCRIPT = """
 rm -f "${JUPYTER_SKY_KEEPALIVE:-/run/jupyter-sky}/stopping"
-[ ! -d "$2/kept-$3" ] || mv "$2/kept-$3" "$1/work"
+[ -L "$1/work" ] || [ ! -d "$2/kept-$3" ] || mv "$2/kept-$3" "$1/work"
+"""
+_CONFIRM_SCRIPT = """
+[ ! -e "$1/confirmed.json" ] || mv "$1/confirmed.json" "$1/cleanup.json"
 """
 TOOL_CHECK_SCRIPT = """
 for tool in flock mkfifo setsid stat timeout; do
@@ -342,6 +345,18 @@ def withdraw_stop(nodes: Sequence[Slot]) -> None:
 
     def one(node: Slot) -> None:
         ssh.run(node.address, _WITHDRAW_SCRIPT, *_places(node), timeout=20)
+
+    run_parallel([partial(one, node) for node in nodes])
+
+
+def confirm_start(nodes: Sequence[Slot]) -> None:
+    """Let machines that were started again end with their cluster from now on.
+
+    Before that, they outlive a cluster that could not be started, and can be stopped again.
+    """
+
+    def one(node: Slot) -> None:
+        ssh.run(node.address, _CONFIRM_SCRIPT, node.directory, timeout=20)
 
     run_parallel([partial(one, node) for node in nodes])
 

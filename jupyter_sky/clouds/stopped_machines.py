@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,22 @@ START_SECONDS = 600.0
 """A machine that has no address so long after its start is given up."""
 
 
+class StopPhase(StrEnum):
+    """Progress of the stop of an order's machines, as its launch record has it."""
+
+    ASKED = "asked"
+    """The request may have been lost, or its answer: only the cloud knows whether they are off."""
+    ACCEPTED = "accepted"
+    """The cloud has said that it stops them."""
+    OFF = "off"
+    """They were seen off."""
+
+
+def stop_phase(token: str) -> StopPhase:
+    """Return the progress of the stop of an order."""
+    return StopPhase(launch_records().read(token).get("stop_phase", StopPhase.OFF))
+
+
 def stop_machines(call: RetryingCaller, token: str, say: StatusCallback = no_tick) -> None:
     """Power the machines of an order off and keep them, after their journals were copied.
 
@@ -40,27 +57,73 @@ def stop_machines(call: RetryingCaller, token: str, say: StatusCallback = no_tic
 
     Raises
     ------
+    SkyUnreachable
+        They could not be told, or are not off after `STOP_SECONDS`; or the cloud has not answered:
+        then its record says so, and `settle_stop` finds out.
     SkyError
-        They could not be told, the cloud refuses, or they are not off after `STOP_SECONDS`.
+        The cloud refuses.
     """
     record = launch_records().read(token)
     nodes = [Slot.load(node) for node in record.get("nodes", ())]
-    ids = [machine["id"] for machine in record["machines"]]
     try:
         ssh_slot.announce_stop(nodes)
+        collect_journals({token: record}, ())
+        # before the request: nobody takes it for lost
+        update_record(token, stopped=time.time(), stop_phase=StopPhase.ASKED)
     except BaseException:  # those that were told would outlive the end of their cluster
         _withdraw_stop(nodes)
         raise
-    try:
-        collect_journals({token: record}, ())
-        update_record(token, stopped=time.time())  # before the request: nobody takes it for lost
-        call(partial(call.driver.stop, ids))
-    except BaseException:
-        update_record(token, stopped=0.0)
-        _withdraw_stop(nodes)
-        raise
     lease_watch.start_watch_process()
-    _await_stopped(call, ids, say)
+    _request_stop(call, token)
+    _await_stopped(call, token, say)
+
+
+def _request_stop(call: RetryingCaller, token: str) -> None:
+    """Ask for the stop of the machines of an order, and note the answer.
+
+    Raises
+    ------
+    SkyUnreachable
+        There is no answer: they are off, or not.
+    SkyError
+        The cloud refuses: the record says that they run.
+    """
+    record = launch_records().read(token)
+    ids = [machine["id"] for machine in record["machines"]]
+    try:
+        call(partial(call.driver.stop, ids))
+    except SkyUnreachable as error:
+        unknown = _("it may be stopped or not: jupyter sky status asks the cloud again")
+        error.hint = f"{error.hint}\n{unknown}" if error.hint else unknown
+        raise
+    except SkyError:
+        update_record(token, stopped=0.0, stop_phase=StopPhase.OFF)
+        _withdraw_stop([Slot.load(node) for node in record.get("nodes", ())])
+        raise
+    update_record(token, stop_phase=StopPhase.ACCEPTED)
+
+
+def settle_stop(call: RetryingCaller, token: str) -> bool:
+    """Find out whether the machines of an order are off that was stopped; return it.
+
+    Machines that run are asked to stop once more, unless the cloud has said that it does so.
+
+    Raises
+    ------
+    SkyUnreachable
+        The cloud does not answer now either.
+    SkyError
+        The cloud refuses: the record says that they run.
+    """
+    ids = [machine["id"] for machine in launch_records().read(token)["machines"]]
+    found, phase = call(partial(call.driver.describe, ids)), stop_phase(token)
+    if len(found) == len(ids) and all(machine.stopped for machine in found):
+        if phase != StopPhase.OFF:
+            update_record(token, stop_phase=StopPhase.OFF)
+        return True
+    if phase == StopPhase.ASKED:
+        _request_stop(call, token)
+    return False
 
 
 def _withdraw_stop(nodes: Sequence[Slot]) -> None:
@@ -74,17 +137,17 @@ def stop_machines_again(call: RetryingCaller, token: str) -> None:
 
     Those that answer put the files of their cluster aside, as at the first time.
     """
-    record = launch_records().read(token)
-    nodes = [Slot.load(node) for node in record.get("nodes", ())]
+    nodes = [Slot.load(node) for node in launch_records().read(token).get("nodes", ())]
+    update_record(token, stop_phase=StopPhase.ASKED)
     with suppress(SkyError):
         ssh_slot.announce_stop(nodes)
-    ids = [machine["id"] for machine in record["machines"]]
-    call(partial(call.driver.stop, ids))
-    _await_stopped(call, ids)
+    _request_stop(call, token)
+    _await_stopped(call, token)
 
 
-def _await_stopped(call: RetryingCaller, ids: Sequence[str], say: StatusCallback = no_tick) -> None:
-    """Wait until machines are off."""
+def _await_stopped(call: RetryingCaller, token: str, say: StatusCallback = no_tick) -> None:
+    """Wait until the machines of an order are off."""
+    ids = [machine["id"] for machine in launch_records().read(token)["machines"]]
     found = _await_machines(
         call, ids, lambda machines: all(each.stopped for each in machines), STOP_SECONDS, say
     )
@@ -95,6 +158,7 @@ def _await_stopped(call: RetryingCaller, ids: Sequence[str], say: StatusCallback
             ),
             hint=_("look again: jupyter sky status"),
         )
+    update_record(token, stop_phase=StopPhase.OFF)
 
 
 def start_machines(
@@ -112,6 +176,8 @@ def start_machines(
     SkyUnreachable
         They have no address after `START_SECONDS`.
     """
+    if stop_phase(token) != StopPhase.OFF and not settle_stop(call, token):
+        _await_stopped(call, token, say)  # a cloud refuses the start of what it still stops
     record = launch_records().read(token)
     old = {machine["id"]: Machine(**machine) for machine in record["machines"]}
     call(partial(call.driver.start, list(old)))
@@ -136,8 +202,11 @@ def start_machines(
 
 
 def note_started(token: str) -> None:
-    """Note that a cluster runs again on the machines of an order."""
+    """Note that a cluster runs again on the machines of an order; they end with it from now on."""
     update_record(token, stopped=0.0)
+    nodes = [Slot.load(node) for node in launch_records().read(token).get("nodes", ())]
+    with suppress(SkyError):  # then they end a while later: nobody renews their lease
+        ssh_slot.confirm_start(nodes)
 
 
 def _await_machines(

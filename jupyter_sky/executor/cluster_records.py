@@ -124,28 +124,6 @@ class ClusterRecords:
         are_up = run_parallel([partial(self._is_up, row) for row in rows])
         return [row for row, is_up in zip(rows, are_up, strict=True) if is_up]
 
-    def reconcile_stopped(self) -> list[ClusterRow]:
-        """Compare stopped clusters with their clouds; return those whose machines are kept."""
-        rows = self.store.stopped_clusters()
-        are_kept = run_parallel([partial(self.is_kept, row) for row in rows])
-        return [row for row, is_kept in zip(rows, are_kept, strict=True) if is_kept]
-
-    def is_kept(self, row: ClusterRow) -> bool:
-        """Compare the record of a stopped cluster with its cloud; return whether its machines are.
-
-        Where they are not, its end is recorded.
-        """
-        machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
-        gone = [each for each in machines if each.state == "ended" and not each.stopped]
-        if machines and not gone:
-            self.store.record_heartbeat(row.id, time.time())
-            return True
-        known = next((each.ended for each in gone if each.ended), None)
-        ended = known or latest_end(row, time.time())
-        why = _("it has ended while it was stopped")
-        self.store.end_cluster(row.id, "down", ended, why, bounded=known is None)
-        return False
-
     def _is_up(self, row: ClusterRow) -> bool:
         """Compare the record of a cluster with its cloud; return whether it is up."""
         machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])

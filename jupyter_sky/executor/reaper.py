@@ -22,6 +22,7 @@ from .cluster_launch import ABANDONED_NOTE, end_abandoned_launch, is_launch_runn
 from .cluster_records import ClusterRecords
 from .reap_finding import ReapFinding
 from .recovery import recover_rows
+from .stopped_records import reconcile_stopped
 
 if TYPE_CHECKING:
     from ..clouds import Cloud
@@ -41,6 +42,7 @@ def reap_machines(records: ClusterRecords, everywhere: bool = True) -> list[Reap
     found = run_parallel([partial(_end_abandoned, row, records) for row in left])
     records.close_unsent_runs()
     records.reconcile()
+    reconcile_stopped(records)
     names = clouds.launcher_names()
     found += run_parallel([partial(_reap_cloud, name, records, everywhere) for name in names])
     return [*(each for several in found for each in several), *_reap_scratch()]

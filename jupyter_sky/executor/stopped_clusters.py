@@ -9,57 +9,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 
 from .. import clouds
 from ..cell_options.parsing import parse_cell_line
 from ..clouds import LaunchRequest
-from ..clouds.cloud_init import DISK_GIB
 from ..clouds.machine_records import launch_records
 from ..clouds.stopped_machines import note_started
 from ..errors import SkyError, SkyUsageError
-from ..ledger.billing import disk_usd_h
 from ..offers import Offer
-from ..provider.register import find_facts
 from ..provisioner import Lease, Report, resume
 from ..provisioner.interrupts import HeldInterrupts, uninterruptible
-from ..store.process_lock import only_process
 from ..store.store import ClusterRow
 from ..translation import _
 from .cluster import ClusterHandle
 from .cluster_launch import ENGINES_SECONDS
-from .cluster_records import latest_end
 from .clusters import ClusterRegistry
-
-_LOCK = "stop.lock"
-
-
-@dataclass(frozen=True, slots=True)
-class StopCost:
-    """Cost of a cluster while it is stopped.
-
-    Attributes
-    ----------
-    price
-        USD/h of its disks, and of what else its cloud bills then.
-    disk_gib
-        GiB of all its disks.
-    ends
-        Unix seconds at which its lease ends, and it with it.
-    """
-
-    price: float
-    disk_gib: float
-    ends: float
-
-
-def stop_cost(row: ClusterRow) -> StopCost:
-    """Return what a cluster costs while it is stopped, and until when."""
-    disk = parse_cell_line(row.resources).resources.disk
-    gib = max(DISK_GIB, disk.value if disk else 0.0) * row.nodes
-    extra = find_facts(row.cloud).stop_extra_usd * row.nodes
-    return StopCost(disk_usd_h(gib) + extra, gib, latest_end(row, float("inf")))
+from .stopped_records import describe_stop, hold_power, is_kept, stop_cost
 
 
 def find_stoppable(clusters: ClusterRegistry, name: str) -> ClusterRow:
@@ -71,9 +38,14 @@ def find_stoppable(clusters: ClusterRegistry, name: str) -> ClusterRow:
         It is not up, its cloud cannot keep it, or cells run on it.
     """
     row = clusters.find_row(name)
+    if row.state == "stopped":  # its cloud may not have heard of that, and is asked again
+        is_kept(clusters.records, row)
+        row = clusters.store.find_cluster(row.id) or row
     if row.state != "up":
+        under_way = describe_stop(row) if row.state == "stopped" else ""
         raise SkyUsageError(
-            _("cluster {name} is not up: it is {state}").format(name=name, state=row.state),
+            _("cluster {name} is not up: it is {state}").format(name=name, state=row.state)
+            + (f" ({under_way})" if under_way else ""),
             hint=_start_hint(name)
             if row.state == "stopped"
             else _("look again: jupyter sky status"),
@@ -105,24 +77,26 @@ def stop_cluster(
     Raises
     ------
     SkyError
-        Its cloud refuses: it stays up.
+        Its cloud refuses: it stays up. Or its cloud does not answer: `is_kept` finds out.
     """
     token, store = row.connection["token"], clusters.store
     provider = clouds.cloud_provider(row.cloud)
     note = _("stopped {where}").format(where=clusters.records.end_initiator)
     stopped = replace(row, state="stopped", note=note)
+    is_own = row.name in clusters.started
     with _only_one(clusters, row), HeldInterrupts():
+        if is_own:  # a headless run ends at its end what it has started
+            clusters.started.remove(row.name)
         clusters.disconnect(row.id, "stopped")
         store.save_cluster(stopped, durable=True)
         try:
             uninterruptible(partial(provider.stop, token, say))
         except BaseException:
             if not launch_records().read(token).get("stopped"):
-                store.save_cluster(row)  # it was not asked for
+                store.save_cluster(row)  # it was not asked for, or is refused
+                clusters.started += [row.name] * is_own
             raise
         store.change_price(row.id, stop_cost(row).price, time.time())
-    if row.name in clusters.started:  # a headless run ends at its end what it has started
-        clusters.started.remove(row.name)
     return stopped
 
 
@@ -135,19 +109,19 @@ def find_startable(clusters: ClusterRegistry, name: str) -> ClusterRow:
         There is none of that name, or its lease has ended.
     """
     row = clusters.find_row(name)
+    if row.state == "stopped" and is_kept(clusters.records, row):
+        return row
+    row = clusters.store.find_cluster(row.id) or row
     if row.state == "up":
         raise SkyUsageError(
             _("cluster {name} is up already").format(name=name),
             hint=_("look again: jupyter sky status"),
         )
-    if row.state != "stopped" or not clusters.records.is_kept(row):
-        row = clusters.store.find_cluster(row.id) or row
-        text = _("cluster {name} cannot be started: it has ended {note}")
-        raise SkyUsageError(
-            text.format(name=name, note=f"({row.note})" if row.note else "").rstrip(),
-            hint=_("jupyter sky up -c {name} starts another").format(name=name),
-        )
-    return row
+    text = _("cluster {name} cannot be started: it has ended {note}")
+    raise SkyUsageError(
+        text.format(name=name, note=f"({row.note})" if row.note else "").rstrip(),
+        hint=_("jupyter sky up -c {name} starts another").format(name=name),
+    )
 
 
 def start_cluster(clusters: ClusterRegistry, row: ClusterRow, report: Report) -> ClusterHandle:
@@ -201,6 +175,9 @@ def _stop_again(clusters: ClusterRegistry, row: ClusterRow) -> None:
     Machines that go on all the same are billed so: their own lease ends them.
     """
     clusters.disconnect(row.id)
+    noted = clusters.store.find_cluster(row.id)
+    if noted is None or noted.state not in ("up", "stopped"):
+        return  # it was ended meanwhile
     clusters.store.save_cluster(row)
     with suppress(SkyError):  # then they cost as before, until their own lease ends them
         provider = clouds.cloud_provider(row.cloud)
@@ -237,8 +214,7 @@ def _only_one(clusters: ClusterRegistry, row: ClusterRow) -> Iterator[None]:
     SkyUsageError
         Another one does, or has done so since the record was read.
     """
-    folder = launch_records().folder(row.connection["token"])
-    with only_process(folder / _LOCK) as is_free:
+    with hold_power(row) as is_free:
         found = clusters.store.find_cluster(row.id)
         if not is_free or found is None or found.state != row.state:
             raise SkyUsageError(

@@ -25,7 +25,7 @@ from ..translation import _
 from .cell_line import Fields
 
 if TYPE_CHECKING:
-    from ..store.store import ClusterRow
+    from ..store.store import ClusterRow, Store
 
 LIMIT = 40
 """Largest number of choices in a list."""
@@ -53,12 +53,15 @@ class CompletionContext:
         The notebook that the form is in: a cluster without a name is its notebook's own.
     local, remote : tuple of str
         Variables of the notebook and of its engines.
+    store : Store or None
+        Storage of what runs have measured; None where it cannot be read.
     """
 
     up: tuple[ClusterRow, ...] = ()
     notebook: str = ""
     local: tuple[str, ...] = ()
     remote: tuple[str, ...] = ()
+    store: Store | None = None
 
     def clusters(self) -> Iterable[str]:
         """Names of live clusters."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import clouds
 from ..cell_options.parsing import parse_cell_line
@@ -24,9 +24,37 @@ if TYPE_CHECKING:
     from ..provisioner.placement import Decision
 
 
+class ExpectedPlace(NamedTuple):
+    """Place where a cell would run now.
+
+    Attributes
+    ----------
+    text : str
+        The place with the reason, or the obstacle.
+    offer : Offer or None
+        The place; None where there is none.
+    """
+
+    text: str
+    offer: Offer | None = None
+
+
 def placement_text(
     fields: Fields, aliases: Mapping[str, str] | None = None, known: CompletionContext | None = None
 ) -> str:
+    """Return the place where the cell would run now, and the reason; see `expected_place`.
+
+    Examples
+    --------
+    >>> placement_text(Fields({"cloud": "local"}))
+    'would run on this machine: it has what the cell asks for, and costs nothing'
+    """
+    return expected_place(fields, aliases, known).text
+
+
+def expected_place(
+    fields: Fields, aliases: Mapping[str, str] | None = None, known: CompletionContext | None = None
+) -> ExpectedPlace:
     """Return the place where the cell would run now, and the reason.
 
     A cluster that is up and has what is asked for is taken before anything new. Else it asks the
@@ -36,35 +64,31 @@ def placement_text(
     ----------
     known : Known, optional
         The clusters that are up, and the notebook that asks.
-
-    Examples
-    --------
-    >>> placement_text(Fields({"cloud": "local"}))
-    'would run on this machine: it has what the cell asks for, and costs nothing'
     """
     aliases = Sky.load().aliases if aliases is None else aliases
     if check(fields, aliases):
-        return ""
+        return ExpectedPlace("")
     options = parse_cell_line(fields.line(), aliases)
     need, __ = request_with_settings(options)
     if known is None:
-        return _launch_text(need)[0]
+        return _launch_place(need)
     name = options.cluster or Sky.load().cluster
-    if words := _running_cluster_text(need, name, known):
-        return words
-    text, can_start = _launch_text(need)
-    second = "" if name or not can_start else describe_second_cluster(need, own_clusters(known))
-    return "; ".join(filter(None, (text, second)))
+    if running := _running_place(need, name, known):
+        return running
+    text, offer = _launch_place(need)
+    second = "" if name or offer is None else describe_second_cluster(need, own_clusters(known))
+    return ExpectedPlace("; ".join(filter(None, (text, second))), offer)
 
 
-def _launch_text(need: Resources) -> tuple[str, bool]:
-    """Return the place of a new cluster with the reason, and whether it can be started."""
+def _launch_place(need: Resources) -> ExpectedPlace:
+    """Return the place of a new cluster, or why it cannot be started."""
     from ..provisioner.placement import decide_placement
 
     try:
-        return _placement_reason(decide_placement(need)), True
+        found = decide_placement(need)
     except SkyError as error:
-        return no_placement_text(need, error), False
+        return ExpectedPlace(no_placement_text(need, error))
+    return ExpectedPlace(_placement_reason(found), found.offer)
 
 
 def _placement_reason(found: Decision) -> str:
@@ -88,21 +112,22 @@ def own_clusters(known: CompletionContext) -> list[ClusterRow]:
     ]
 
 
-def _running_cluster_text(need: Resources, name: str, known: CompletionContext) -> str:
-    """Whether a cluster takes the cell, as `executor.clusters.ClusterRegistry.obtain` has it."""
+def _running_place(need: Resources, name: str, known: CompletionContext) -> ExpectedPlace | None:
+    """Return the cluster that takes the cell, as `executor.clusters.ClusterRegistry.obtain`."""
     named = [row for row in known.up if row.name == name]
     for row in preferred(named if name else own_clusters(known)):
         missing = missing_labels(need, row)
         if not missing:
             price = "free" if row.price == 0 else format_rate(row.price)
-            return _("would run on cluster {name}, which is up: {place}, {price}").format(
-                name=row.name, place=Offer(**row.offer).place, price=price
+            offer = Offer(**row.offer)
+            text = _("would run on cluster {name}, which is up: {place}, {price}").format(
+                name=row.name, place=offer.place, price=price
             )
+            return ExpectedPlace(text, offer)
         if name:
-            return _("cannot run on cluster {name}, which is up without {missing}").format(
-                name=name, missing=" and ".join(missing)
-            )
-    return ""
+            text = _("cannot run on cluster {name}, which is up without {missing}")
+            return ExpectedPlace(text.format(name=name, missing=" and ".join(missing)))
+    return None
 
 
 def no_placement_text(need: Resources, error: SkyError) -> str:

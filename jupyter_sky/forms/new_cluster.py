@@ -16,7 +16,7 @@ from ..store.rows import ClusterRow
 from ..translation import N_, _
 from .cell_line import Fields, check
 from .completion import CompletionContext
-from .expected_place import no_placement_text, own_clusters
+from .expected_place import ExpectedPlace, no_placement_text, own_clusters
 from .fields import Field, schema
 from .matching import request_with_settings
 
@@ -64,17 +64,17 @@ def unused_name(known: CompletionContext) -> str:
     return name
 
 
-def start_text(fields: Fields, known: CompletionContext) -> str:
+def start_place(fields: Fields, known: CompletionContext) -> ExpectedPlace:
     """Return the place where a new cluster would start, or the one that would be found instead.
 
     Examples
     --------
-    >>> start_text(Fields({"cloud": "local"}), CompletionContext())
+    >>> start_place(Fields({"cloud": "local"}), CompletionContext()).text
     'would start on this machine, which costs nothing'
     """
     aliases = Sky.load().aliases
     if check(fields, aliases):
-        return ""
+        return ExpectedPlace("")
     options = parse_cell_line(fields.line(), aliases)
     need, __ = request_with_settings(options)
     name = options.cluster or ""
@@ -82,7 +82,7 @@ def start_text(fields: Fields, known: CompletionContext) -> str:
         present = [row for row in known.up if row.name == name]
     else:
         present = [row for row in preferred(own_clusters(known)) if not missing_labels(need, row)]
-    return _present_text(present[0]) if present else _start_text(need)
+    return ExpectedPlace(_present_text(present[0])) if present else _start_place(need)
 
 
 def _present_text(row: ClusterRow) -> str:
@@ -91,15 +91,16 @@ def _present_text(row: ClusterRow) -> str:
     )
 
 
-def _start_text(need: Resources) -> str:
+def _start_place(need: Resources) -> ExpectedPlace:
     from ..provisioner.placement import decide_placement
 
     try:
         found = decide_placement(need)
     except SkyError as error:
-        return no_placement_text(need, error)
-    if found.offer.cloud == "local":
-        return _("would start on this machine, which costs nothing")
-    return _("would start on {place}, {price}").format(
-        place=found.offer.place, price=format_rate(found.price)
-    )
+        return ExpectedPlace(no_placement_text(need, error))
+    text = _("would start on this machine, which costs nothing")
+    if found.offer.cloud != "local":
+        text = _("would start on {place}, {price}").format(
+            place=found.offer.place, price=format_rate(found.price)
+        )
+    return ExpectedPlace(text, found.offer)

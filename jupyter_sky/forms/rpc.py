@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 from ..config.settings import Sky
-from ..errors import SkyUsageError
+from ..errors import SkyStoreError, SkyUsageError
 from ..quantities import parse_duration
 from ..translation import _
 from .cell_line import Fields, read, write
 from .completion import CompletionContext, complete
-from .expected_place import placement_text
+from .expected_place import expected_place
 from .fields import schema
 from .matching import match, summary
-from .new_cluster import COMMAND, cluster_fields, start_text, unused_name
+from .measured_place import find_application, measured_place
+from .new_cluster import COMMAND, cluster_fields, start_place, unused_name
 
 Json = dict[str, Any]
 
@@ -43,9 +45,17 @@ def make_handlers(
 
     def placed(asked: Json) -> Json:
         fields = _fields(asked.get("fields"))
-        if asked.get("command") == COMMAND:
-            return {"words": start_text(fields, known(asked))}
-        return {"words": placement_text(fields, known=known(asked))}
+        context, is_start = known(asked), asked.get("command") == COMMAND
+        if is_start:
+            place = start_place(fields, context)
+        else:
+            place = expected_place(fields, known=context)
+        measured = []
+        if place.offer is not None and context.store is not None:
+            application = "" if is_start else find_application(fields, _text(asked, "source"))
+            with suppress(SkyStoreError):  # the place is told all the same
+                measured = measured_place(place.offer, application, context.store)
+        return {"words": place.text, "measured": [asdict(each) for each in measured]}
 
     return {
         "schema": _schema,

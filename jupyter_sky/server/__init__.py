@@ -31,6 +31,7 @@ def load(server_app: Any) -> None:
         overview,
         pipelines,
         runs,
+        stopped_clusters,
     )
     from .poller import SCHEMA
     from .service import SkyService
@@ -43,7 +44,7 @@ def load(server_app: Any) -> None:
     cost.enforce_budget(service)
     base = web.settings["base_url"]
     own = (overview, clusters, files, runs, notebook_runs, pipelines, cell_states, bags)
-    modules = (*own, offers, form, cost, examples, help)
+    modules = (*own, stopped_clusters, offers, form, cost, examples, help)
     web.add_handlers(
         ".*$",
         [

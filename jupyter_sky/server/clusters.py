@@ -32,7 +32,7 @@ def end_cluster(service: SkyService, name: str) -> dict[str, Any]:
             _end_orphaned_machines(service, name)
             return {"ended": name, "place": _("not in the store")}
         row = service.cluster(name)
-        if row.state not in ("up", "starting"):
+        if row.state not in ("up", "starting", "stopped"):
             service.live_cluster(name)  # says why it is not
         # one of its own: several may be ended at once
         known = ClusterRegistry(session.store, session.notebook, session.id)

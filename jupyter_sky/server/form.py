@@ -51,15 +51,17 @@ class FormHandler(SkyHandler):
         """Return the clusters that are up, and the notebook by its path as its kernel knows it."""
         from ..forms.completion import CompletionContext
 
+        store = None
         try:
-            up = tuple(self.service.session.store.clusters())
+            store = self.service.session.store
+            up = tuple(store.clusters())
         except SkyStoreError:
             up = ()  # the panel says what is wrong with it; offers need no store
         path = asked.get("notebook")
         if not isinstance(path, str) or not path:
-            return CompletionContext(up)
+            return CompletionContext(up, store=store)
         folder = self.kernel_manager.cwd_for_path(path)
-        return CompletionContext(up, os.path.join(folder, Path(path).name))
+        return CompletionContext(up, os.path.join(folder, Path(path).name), store=store)
 
 
 HANDLERS = [(r"form/([^/]+)", FormHandler)]

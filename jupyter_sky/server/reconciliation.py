@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..clouds.launch_support import runs_here
 from ..errors import SkyError
+from ..executor.stopped_records import reconcile_stopped
 from ..translation import _
 from .snapshot import describe_orphan
 
@@ -30,7 +31,7 @@ def reconcile(session: Session, connections: ConnectionPool) -> dict[str, Any]:
     orphans: dict[str, list[Machine]] = {}
     try:
         up = session.clusters.records.reconcile()
-        session.clusters.records.reconcile_stopped()
+        reconcile_stopped(session.clusters.records)
         _interrupt_waiting_runs(session, connections, up)
         orphans = orphaned_machines(session)
     except SkyError as error:

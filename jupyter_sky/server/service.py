@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +77,14 @@ class SkyService:
         """Do some work in a thread."""
         self._loop = asyncio.get_running_loop()
         return await self._loop.run_in_executor(self._pool, work, *args)
+
+    def begin(self, work: Callable[..., Any], *args: Any) -> None:
+        """Begin some work in a thread that nobody waits for."""
+        self._pool.submit(work, *args).add_done_callback(self._log_failure)
+
+    def _log_failure(self, done: Future[Any]) -> None:
+        if not done.cancelled() and (error := done.exception()) is not None:
+            self._app.log.error("jupyter_sky: %r", error, exc_info=error)
 
     @property
     def session(self) -> Session:
@@ -147,7 +155,8 @@ class SkyService:
     def cursor(self) -> str:
         """Return a marker that changes with the state, amounts included."""
         marker, now = self.change_marker(), time.time()
-        up = bool(self._signature and self._signature[0])
+        # what a stopped cluster costs grows slowly: the panel adds it up itself
+        up = bool(self._signature) and any(row[1] != "stopped" for row in self._signature[0])
         return f"{marker}-{int(now // COST_UPDATE_SECONDS if up else midnight(now))}"
 
     def update_snapshot(self, **changes: Any) -> None:
@@ -165,11 +174,10 @@ class SkyService:
         Raises
         ------
         StateConflict
-            It is being ended already.
+            It is being ended or started already.
         """
         with self._reading:
-            if name in self.snapshot.ending:
-                raise StateConflict(_("cluster {name} is being ended already").format(name=name))
+            self._check_idle(name)
             self.snapshot = replace(self.snapshot, ending=self.snapshot.ending | {name})
             self._serial += 1
         try:
@@ -179,6 +187,48 @@ class SkyService:
                 self.snapshot = replace(self.snapshot, ending=self.snapshot.ending - {name})
                 self._serial += 1
             self.connections.close_cluster(name)
+
+    def _check_idle(self, name: str) -> None:
+        """Raise StateConflict for a cluster that is being ended or started here."""
+        if name in self.snapshot.ending:
+            raise StateConflict(_("cluster {name} is being ended already").format(name=name))
+        if name in self.snapshot.starts:
+            raise StateConflict(
+                _("cluster {name} is being started").format(name=name),
+                hint=_("wait until it is up"),
+            )
+
+    def begin_start(self, name: str) -> None:
+        """Show a stopped cluster as one that is being started, until `end_start`.
+
+        Raises
+        ------
+        StateConflict
+            It is being ended or started already.
+        """
+        with self._reading:
+            self._check_idle(name)
+            self._update_starts(name, _("it is being started"))
+
+    def note_start(self, name: str, stage: str) -> None:
+        """Show the stage of a start."""
+        with self._reading:
+            if self.snapshot.starts.get(name) != stage:
+                self._update_starts(name, stage)
+
+    def end_start(self, name: str, failure: str = "") -> None:
+        """Show a cluster as it is again, with the reason why it could not be started."""
+        with self._reading:
+            self._update_starts(name, "", failure)
+
+    def _update_starts(self, name: str, stage: str, failure: str = "") -> None:
+        starts, failed = dict(self.snapshot.starts), dict(self.snapshot.failed_starts)
+        for texts, text in ((starts, stage), (failed, failure)):
+            texts.pop(name, None)
+            if text:
+                texts[name] = text
+        self.snapshot = replace(self.snapshot, starts=starts, failed_starts=failed)
+        self._serial += 1
 
     def overview(self) -> dict[str, Any]:
         """Return the whole state."""
@@ -244,6 +294,11 @@ class SkyService:
             raise StateConflict(
                 _("cluster {name} is still coming up").format(name=name),
                 hint=_("wait until it is up"),
+            )
+        if row.state == "stopped":
+            raise StateConflict(
+                _("cluster {name} is stopped").format(name=name),
+                hint=_("start it: jupyter sky start {name}").format(name=name),
             )
         if row.state != "up":
             why = f" ({row.note})" if row.note else ""

@@ -52,6 +52,10 @@ class Snapshot:
     ----------
     ending : frozenset of str
         Clusters that are being ended here.
+    starts : dict
+        Stages of the starts of stopped clusters that go on here, by name.
+    failed_starts : dict
+        Reasons why the last start of a stopped cluster failed, by name.
     orphans : tuple of dict
         Machines of this user that no cluster has, as clusters.
     ends : dict
@@ -63,6 +67,8 @@ class Snapshot:
     """
 
     ending: frozenset[str] = frozenset()
+    starts: dict[str, str] = field(default_factory=dict)
+    failed_starts: dict[str, str] = field(default_factory=dict)
     orphans: tuple[dict[str, Any], ...] = ()
     ends: dict[str, tuple[str, float]] = field(default_factory=dict)
     unwatched: frozenset[str] = frozenset()
@@ -108,5 +114,6 @@ def describe_orphan(name: str, machines: Iterable[Any]) -> dict[str, Any]:
         "usd": None,
         "resources": "",
         "note": _("no notebook knows of it, and it may cost money: end it"),
+        "stopped": None,
         "orphan": True,
     }

@@ -35,7 +35,7 @@ _SHOWN = """
         renewed,
         (SELECT max(ifnull(ended, last_beat)) FROM runs
             WHERE runs.cluster = clusters.name AND runs.started >= clusters.created) AS last_run
-    FROM clusters WHERE state IN ('starting', 'up') OR (
+    FROM clusters WHERE state IN ('starting', 'up', 'stopped') OR (
         ended > CASE state WHEN 'lost' THEN :lost ELSE :down END
         AND NOT EXISTS (SELECT 1 FROM clusters AS later
             WHERE later.name = clusters.name AND later.created > clusters.created))
@@ -80,7 +80,7 @@ _OVERLAPPING = """
 """
 _SIGNATURE = (
     "SELECT id, state, price, nodes, note, kept, idle FROM clusters "
-    "WHERE state IN ('starting', 'up')",
+    "WHERE state IN ('starting', 'up', 'stopped')",
     "SELECT count(*), max(ended) FROM clusters",
     "SELECT run_id, stage, status, stop, nodes, warning FROM runs WHERE ended IS NULL",
     f"SELECT run_id, status FROM runs ORDER BY started DESC LIMIT {RUNS}",
@@ -137,6 +137,7 @@ class PanelState:
         since = {"lost": now - SHOW_LOST_SECONDS, "down": now - SHOW_ENDED_SECONDS}
         rows = self._db.read(_SHOWN, since)
         spent = self._spent([row["id"] for row in rows], now)
+        stopped = self._stopped() if any(row["state"] == "stopped" for row in rows) else {}
         running: dict[str, int] = {}
         for run in runs:
             if run["ended"] is None and run["status"] == "running":
@@ -149,9 +150,17 @@ class PanelState:
                 idle_reports,
                 running.get(row["name"], 0),
                 spent[row["id"]],
+                stopped.get((row["name"], row["created"])),
             )
             for row in rows
         ]
+
+    def _stopped(self) -> dict[tuple[str, float], dict[str, Any]]:
+        """Return the costs of stopped clusters, by name and creation time."""
+        from .stopped_clusters import describe_stopped
+
+        rows = self._store.stopped_clusters()
+        return {(row.name, row.created): describe_stopped(row) for row in rows}
 
     def _spent(self, ids: Collection[int], now: float) -> dict[int, float | None]:
         sums = dict.fromkeys(ids, (0.0, 0))
@@ -228,11 +237,16 @@ def _cluster(
     idle_reports: IdleReports,
     running: int,
     usd: float | None,
+    stopped: dict[str, Any] | None,
 ) -> dict[str, Any]:
     name, state, note = row["name"], row["state"], row["note"]
-    if state == "up" and name in snapshot.ending:
+    if stopped and name in snapshot.starts:
+        state, note, stopped = "starting", snapshot.starts[name], None
+    elif stopped:
+        note = snapshot.failed_starts.get(name) or note
+    if state in ("up", "stopped") and name in snapshot.ending:
         state = "ending"
-    launcher = json.loads(row["connection"]) if state == "starting" else {}
+    launcher = json.loads(row["connection"]) if row["state"] == "starting" else {}
     if launcher and not is_alive(launcher.get("launcher", {}), row["renewed"], now):
         note = _(
             "its notebook was killed while it launched it; end it to be sure that nothing is up"
@@ -247,6 +261,8 @@ def _cluster(
         "price_origin": origin.short,
         "price_detail": origin.tooltip,
         "state": state,
+        "price": stopped["usd_h"] if stopped and not stopped["under_way"] else row["price"],
+        "stopped": stopped,
         "where": _place_text(row["offer"], row["nodes"]),
         "spot": bool(row["spot"]),
         "idle_left": _idle_left(row, now, said, running) if state == "up" else None,

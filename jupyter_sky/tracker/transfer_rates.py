@@ -70,6 +70,8 @@ class TransferRate:
         Median of the latest transfers, Gbit/s.
     count : int
         Number of them.
+    latest : float
+        Unix time of the end of the latest one.
     """
 
     source: str
@@ -78,6 +80,7 @@ class TransferRate:
     machines: int
     gbit_s: float
     count: int
+    latest: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +103,13 @@ class TransferRates:
             (each for each in seen if each.is_telling and now - each.at <= KEPT_SECONDS),
             key=lambda each: -each.at,
         )
-        groups: dict[tuple[str, str, int, int], list[float]] = {}
+        groups: dict[tuple[str, str, int, int], list[TransferObservation]] = {}
         for each in latest:
             key = (each.source, each.target, each.part_size, each.machines)
-            groups.setdefault(key, []).append(each.gbit_s)
+            groups.setdefault(key, []).append(each)
         return cls(
             tuple(
-                TransferRate(*key, statistics.median(found[:KEPT_TRANSFERS]), len(found))
+                TransferRate(*key, _median_rate(found[:KEPT_TRANSFERS]), len(found), found[0].at)
                 for key, found in groups.items()
             )
         )
@@ -126,3 +129,7 @@ class TransferRates:
             return catalog.transfer_hours(here, there, gb)
         note = f"median of {rate.count} transfers from here"
         return Duration(gb * 8 / rate.gbit_s / 3600, rate.gbit_s, "observed", "tracker", note)
+
+
+def _median_rate(seen: Iterable[TransferObservation]) -> float:
+    return statistics.median(each.gbit_s for each in seen)

@@ -89,6 +89,5 @@ def _completion_context(_asked: dict[str, Any]) -> CompletionContext:
     names = shell.user_ns if shell is not None else {}
     local = tuple(name for name in names if not name.startswith("_") and name not in hidden)
     up = tuple(session.store.clusters())
-    return CompletionContext(
-        up, session.notebook, local, tuple(sorted(session.variables.remote_names()))
-    )
+    remote = tuple(sorted(session.variables.remote_names()))
+    return CompletionContext(up, session.notebook, local, remote, session.store)

@@ -9,7 +9,7 @@ import { Widget } from '@lumino/widgets';
 
 import { ICluster, IRun, SkyError } from './api';
 import { cellLine, fileName, serverPath } from './selectors';
-import { rate, Translate } from './format';
+import { gib, rate, Translate } from './format';
 import type { StatePoller } from './statePoller';
 
 export const LOAD = '%load_ext jupyter_sky';
@@ -92,6 +92,7 @@ export class Actions {
 
   /** Ends a cluster after asking. */
   async down(cluster: ICluster): Promise<void> {
+    if (cluster.state === 'stopped') return this.discard(cluster);
     const _ = this._;
     const words = [_('%1 on %2 ends, and with it its %3.', cluster.name, cluster.where, rate(cluster.price, _))];
     if (cluster.running === 1) words.push(_('One cell runs on it and will be stopped.'));
@@ -99,6 +100,26 @@ export class Actions {
     words.push(_('Variables and files that are only there are lost.'));
     if (!(await this.confirm(_('End the cluster %1?', cluster.name), words, _('End it')))) return;
     await this.perform(`down ${cluster.name}`, _('%1 has ended.', cluster.name), () =>
+      this.poller.api.down(cluster.name)
+    );
+  }
+
+  /** Starts a stopped cluster; it costs its full price from then on, which its row says. */
+  async start(cluster: ICluster): Promise<void> {
+    await this.perform(`start ${cluster.name}`, this._('%1 is being started.', cluster.name), () =>
+      this.poller.api.start(cluster.name)
+    );
+  }
+
+  private async discard(cluster: ICluster): Promise<void> {
+    const _ = this._;
+    const disk = gib(cluster.stopped?.disk_gib, _);
+    const words = [
+      _('Its disk of %1 is deleted, with all files on it, and costs nothing any more.', disk),
+      _('It cannot be started again.')
+    ];
+    if (!(await this.confirm(_('Delete the stopped cluster %1?', cluster.name), words, _('Delete it')))) return;
+    await this.perform(`down ${cluster.name}`, _('%1 was deleted.', cluster.name), () =>
       this.poller.api.down(cluster.name)
     );
   }

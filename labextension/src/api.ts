@@ -5,10 +5,19 @@ import { ServerConnection } from '@jupyterlab/services';
 
 import { plain, Translate } from './format';
 
+/** Cost of a cluster whose machines are off and whose disks are kept. */
+export interface IStopped {
+  since: number | null;
+  usd_h: number;
+  usd_month: number;
+  disk_gib: number;
+  under_way: string; // how far its stop has come; empty once its machines are off
+}
+
 /** Amounts are USD or null, which means unknown; times are unix seconds. */
 export interface ICluster {
   name: string;
-  state: 'starting' | 'up' | 'ending' | 'down' | 'lost';
+  state: 'starting' | 'up' | 'stopped' | 'ending' | 'down' | 'lost';
   where: string;
   cloud: string;
   region: string;
@@ -30,6 +39,7 @@ export interface ICluster {
   usd: number | null;
   resources: string;
   note: string | null;
+  stopped: IStopped | null;
   orphan: boolean;
 }
 
@@ -224,6 +234,11 @@ export class Api {
   /** Ends a cluster; answers when its cloud has confirmed. */
   down(cluster: string): Promise<unknown> {
     return this.post(`clusters/${encodeURIComponent(cluster)}/down`);
+  }
+
+  /** Begins to start a stopped cluster; the state tells how that goes on. */
+  start(cluster: string): Promise<unknown> {
+    return this.post(`clusters/${encodeURIComponent(cluster)}/start`);
   }
 
   extend(cluster: string, time: string): Promise<unknown> {

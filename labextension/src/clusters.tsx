@@ -4,7 +4,16 @@ import React, { useEffect, useState } from 'react';
 
 import type { ICluster, IGpu, INode, IState, IMetrics } from './api';
 import type { Actions } from './actions';
-import { clusterMark, ending, endsSoon, ratePlus, spentBy, todayLine, disabledReason } from './selectors';
+import {
+  clusterMark,
+  disabledReason,
+  ending,
+  endsSoon,
+  ratePlus,
+  spentBy,
+  stopFacts,
+  todayLine
+} from './selectors';
 import { Action, Empty, DetailList, Mark, useSignal, useTick } from './components';
 import { Files } from './files';
 import { Sparkline } from './sparkline';
@@ -70,7 +79,7 @@ export function Clusters({ view, open }: { view: IView; open: Set<string> }): JS
 
 function Totals({ state, view }: { state: IState; view: IView }): JSX.Element {
   const { poller, _ } = view;
-  const up = state.clusters.some(one => one.state === 'up' || one.state === 'starting');
+  const up = state.clusters.some(one => ['up', 'starting', 'stopped'].includes(one.state));
   const asOf = _('as of %1', new Date(poller.receivedAt * 1000).toLocaleTimeString());
   return (
     <p className="jsky-Panel-totals">
@@ -97,6 +106,7 @@ function Cluster(props: {
     spent === null ? _('cost unknown') : _('%1 so far', money(spent, _)),
     cluster.state === 'up' ? _('for %1', span(now - cluster.created, _)) : ''
   ];
+  const stop = cluster.stopped ? stopFacts(cluster.stopped, now, _) : [];
   const body = `jsky-cluster-${cluster.name}`;
   return (
     <li className="jsky-Cluster" data-jsky-cluster={cluster.name}>
@@ -116,6 +126,7 @@ function Cluster(props: {
         </span>
         <span>{cluster.where}</span>
         <DetailList details={details} />
+        {stop.length ? <DetailList details={stop} /> : null}
         <span className={endsSoon(cluster, state.at, now) ? 'jsky-mod-warn' : 'jsky-Panel-quiet'}>
           {ending(cluster, state.at, now, _)}
         </span>
@@ -123,9 +134,15 @@ function Cluster(props: {
       </button>
       {opened ? (
         <div id={body} className="jsky-Cluster-body">
-          <Nodes cluster={cluster} view={view} />
-          <ClusterDetails cluster={cluster} view={view} runs={state.runs} />
-          <Files cluster={cluster} view={view} />
+          {cluster.stopped ? (
+            <StoppedActions cluster={cluster} view={view} />
+          ) : (
+            <>
+              <Nodes cluster={cluster} view={view} />
+              <ClusterDetails cluster={cluster} view={view} runs={state.runs} />
+              <Files cluster={cluster} view={view} />
+            </>
+          )}
           <p className="jsky-Panel-quiet">
             {cluster.resources ? _('Asked for: %1. ', cluster.resources) : ''}
             {cluster.price_origin && cluster.cloud !== 'local' ? (
@@ -137,6 +154,30 @@ function Cluster(props: {
         </div>
       ) : null}
     </li>
+  );
+}
+
+function StoppedActions({ cluster, view }: { cluster: ICluster; view: IView }): JSX.Element {
+  const { actions, _ } = view;
+  const { name } = cluster;
+  const busy = (action: string) => (actions.isBusy(`${action} ${name}`) ? _('Under way.') : '');
+  return (
+    <div className="jsky-Panel-actions" role="group" aria-label={_('What can be done with %1', name)}>
+      <Action
+        label={_('Start')}
+        about={name}
+        why={disabledReason('start', cluster, _) || busy('start') || busy('down')}
+        act={() => void actions.start(cluster)}
+      />
+      <Action label={_('Launch log')} about={name} act={() => void actions.launchLog(cluster)} />
+      <Action
+        label={busy('down') ? _('Deleting…') : _('Delete…')}
+        about={name}
+        danger
+        why={disabledReason('down', cluster, _) || busy('down') || busy('start')}
+        act={() => void actions.down(cluster)}
+      />
+    </div>
   );
 }
 

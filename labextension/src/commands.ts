@@ -84,7 +84,7 @@ export function addCommands(
     id: string,
     label: string,
     its: string, // the label where the cluster is known
-    action: 'down' | 'extend' | 'ssh' | 'insert' | 'log',
+    action: 'down' | 'start' | 'extend' | 'ssh' | 'insert' | 'log',
     act: (cluster: ICluster) => Promise<void>
   ) =>
     add(
@@ -100,6 +100,9 @@ export function addCommands(
       { isEnabled: args => !named(args) || !disabledReason(action, named(args)!, _) }
     );
   onCluster('down', _('End a Cluster…'), _('End Cluster…'), 'down', one => actions.down(one));
+  onCluster('start', _('Start a Stopped Cluster'), _('Start Cluster'), 'start', one =>
+    actions.start(one)
+  );
   onCluster('extend', _('Keep a Cluster Longer…'), _('Keep It Longer…'), 'extend', one =>
     actions.extend(one)
   );

@@ -1,7 +1,7 @@
 /** Texts and decisions about clusters and runs, independent of the page. */
 
-import type { ICluster, IRun, IState } from './api';
-import { clock, money, rate, span, Translate } from './format';
+import type { ICluster, IRun, IState, IStopped } from './api';
+import { clock, gib, money, rate, span, Translate } from './format';
 
 // as in jupyter_sky/engines/controller/activity.py
 const WARN_SECONDS = 120;
@@ -20,6 +20,8 @@ export function clusterMark(state: ICluster['state'], _: Translate): IMark {
       return { word: _('starting'), sign: '◌', tone: 'waiting' };
     case 'up':
       return { word: _('up'), sign: '●', tone: 'good' };
+    case 'stopped':
+      return { word: _('stopped'), sign: '‖', tone: 'waiting' };
     case 'ending':
       return { word: _('ending'), sign: '◍', tone: 'warn' };
     case 'lost':
@@ -59,14 +61,15 @@ export function runMark(run: IRun, _: Translate): IMark {
 /** Cost of a cluster by now: the server's figure plus its price since then; null if unknown. */
 export function spentBy(cluster: ICluster, at: number, now: number): number | null {
   if (cluster.usd === null) return null;
-  const running = cluster.state === 'up' || cluster.state === 'ending';
-  if (!running) return cluster.usd;
+  const costs = ['up', 'ending', 'stopped'].includes(cluster.state);
+  if (!costs) return cluster.usd;
   if (cluster.price === null) return null;
   return cluster.usd + (cluster.price * Math.max(0, now - at)) / 3600;
 }
 
 /** When a cluster will end by itself, in words; empty when nothing is known of it. */
 export function ending(cluster: ICluster, at: number, now: number, _: Translate): string {
+  if (cluster.state === 'stopped') return leaseLeft(cluster, now, _);
   if (cluster.state !== 'up') return '';
   const words: string[] = [];
   if (cluster.running > 0) {
@@ -86,6 +89,20 @@ export function ending(cluster: ICluster, at: number, now: number, _: Translate)
   return words.join(' · ');
 }
 
+/** When a stopped cluster is deleted by itself. */
+function leaseLeft(cluster: ICluster, now: number, _: Translate): string {
+  if (cluster.lease_end === null) return '';
+  const left = cluster.lease_end - now;
+  return left > 0 ? _('deleted in %1 unless started', span(left, _)) : _('its time is over');
+}
+
+/** What a stopped cluster costs, and since when it is stopped. */
+export function stopFacts(stopped: IStopped, now: number, _: Translate): string[] {
+  const { since, usd_month, disk_gib, under_way } = stopped;
+  const month = _('disk of %1: %2 a month', gib(disk_gib, _), money(usd_month, _));
+  return [under_way || month, since === null ? '' : _('stopped for %1', span(now - since, _))];
+}
+
 /** Whether an idle cluster ends so soon that its users are to be warned. */
 export function endsSoon(cluster: ICluster, at: number, now: number): boolean {
   if (cluster.state !== 'up' || cluster.running || cluster.users.length) return false;
@@ -101,7 +118,7 @@ export function endingSoon(state: IState | null, now: number): ICluster[] {
 
 /** Reason why an action is disabled for a cluster; empty if it is enabled. */
 export function disabledReason(
-  action: 'stop' | 'down' | 'extend' | 'ssh' | 'insert' | 'log',
+  action: 'stop' | 'down' | 'start' | 'extend' | 'ssh' | 'insert' | 'log',
   cluster: ICluster,
   _: Translate
 ): string {
@@ -109,6 +126,10 @@ export function disabledReason(
   if (action === 'log') return '';
   if (state === 'ending') return _('%1 is being ended.', name);
   if (!isLive(cluster)) return _('%1 has ended.', name);
+  if (state === 'stopped') {
+    return action === 'start' || action === 'down' ? '' : _('%1 is stopped: start it first.', name);
+  }
+  if (action === 'start') return _('%1 is not stopped.', name);
   if (action === 'stop' && !cluster.running) return _('No cell runs on %1.', name);
   if (action === 'ssh' && cluster.cloud === 'local') {
     return _('%1 runs on this machine: there is nothing to log in to.', name);
@@ -130,8 +151,10 @@ export function summary(state: IState, _: Translate): string {
   const starting = state.clusters.filter(one => one.state === 'starting').length;
   const words = [_('%1 up', up)];
   if (starting) words.push(_('%1 starting', starting));
+  const stopped = state.clusters.filter(one => one.state === 'stopped').length;
+  if (stopped) words.push(_('%1 stopped', stopped));
   const price = ratePlus(state, _);
-  if (price && up + starting) words.push(price);
+  if (price && up + starting + stopped) words.push(price);
   if (state.today.over) words.push(_('over budget'));
   return words.join(' · ');
 }

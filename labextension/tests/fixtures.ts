@@ -31,6 +31,7 @@ export function cluster(change: Partial<ICluster> = {}): ICluster {
     usd: 2,
     resources: '--gpus V100:1 --spot',
     note: null,
+    stopped: null,
     orphan: false,
     ...change
   };

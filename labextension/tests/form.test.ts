@@ -92,6 +92,28 @@ describe('the form', () => {
     expect(last('match').fields.values).toEqual({ cpus: '16+' });
   });
 
+  it('shows what was measured beside the place, and nothing where nothing was', async () => {
+    const measured = [
+      { about: 'fit on aws p3', facts: ['5 runs, 1 failed (20 %)', 'latest 2 days ago'] },
+      { about: 'starts at aws us-east-1 p3', facts: ['3 starts, none failed'] }
+    ];
+    let place: any = { words: 'would run on aws', measured };
+    const { el, last, set } = await drawn({ place: () => place }, [], 'fit(X)');
+    const list = el.querySelector('.jsky-Needs-measured dl')!;
+    expect(document.getElementById(list.getAttribute('aria-labelledby')!)!.textContent).toBe(
+      'Measured so far'
+    );
+    expect([...list.querySelectorAll('dt')].map(one => one.textContent)).toEqual([
+      'fit on aws p3',
+      'starts at aws us-east-1 p3'
+    ]);
+    expect(list.querySelector('dd')!.textContent).toBe('5 runs, 1 failed (20 %) · latest 2 days ago');
+    expect(last('place').source).toBe('fit(X)');
+    place = { words: 'would run here', measured: [] };
+    await set('cpus', '5');
+    expect(el.querySelector('.jsky-Needs-measured')!.childElementCount).toBe(0);
+  });
+
   it('shows offers with price, place, date and source; an unknown price is unknown', async () => {
     const places = [PLACE, { ...PLACE, price: null, origin: 'date unknown', origin_detail: '', vcpus: 1, more: 3 }];
     const { el } = await drawn({ match: { ...MATCH, places } });

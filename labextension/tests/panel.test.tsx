@@ -65,6 +65,7 @@ function panel(answer: IState | SkyError, why = '') {
     hasForm: () => true,
     newCluster: vi.fn(),
     down: vi.fn(),
+    start: vi.fn(),
     extend: vi.fn(),
     stop: vi.fn(),
     insert: vi.fn(),
@@ -186,6 +187,58 @@ describe('clusters', () => {
     expect(actions.stop).not.toHaveBeenCalled();
     expect(actions.down).toHaveBeenCalledOnce();
     await screen.findByText('no clusters/train/metrics');
+  });
+});
+
+describe('stopped clusters', () => {
+  const stopped = {
+    since: AT - 7200,
+    usd_h: 0.0068,
+    usd_month: 5,
+    disk_gib: 50,
+    under_way: ''
+  };
+  const off = (change = {}) =>
+    cluster({
+      state: 'stopped',
+      price: 0.0068,
+      lease_end: AT + 3660,
+      idle_left: null,
+      note: 'stopped in a.ipynb',
+      stopped: { ...stopped, ...change }
+    });
+
+  it('show what they cost, since when, and when they end', () => {
+    panel(state({ clusters: [off()], rate: { usd_h: 0.0068, unknown: 0 } }));
+    const head = button(/train/).textContent!;
+    expect(head).toContain('stopped');
+    expect(head).toContain('$0.0068/h');
+    expect(head).toContain('disk of 50 GiB: $5.00 a month');
+    expect(head).toContain('stopped for 2 h 01 min');
+    expect(head).toContain('deleted in 1 h 00 min unless started');
+    expect(screen.queryByText('No cost now')).toBeNull();
+  });
+
+  it('say that they may cost in full until they are seen off', () => {
+    panel(state({ clusters: [off({ under_way: 'Amazon is stopping it' })] }));
+    const head = button(/train/).textContent!;
+    expect(head).toContain('Amazon is stopping it');
+    expect(head).not.toContain('a month');
+  });
+
+  it('are started and deleted, and nothing else', () => {
+    const { actions } = panel(state({ clusters: [off()], runs: [] }));
+    fireEvent.click(button(/train/));
+    const group = screen.getByRole('group', { name: 'What can be done with train' });
+    const names = within(group)
+      .getAllByRole('button')
+      .map(one => one.getAttribute('aria-label'));
+    expect(names).toEqual(['Start: train', 'Launch log: train', 'Delete…: train']);
+    fireEvent.click(button('Start: train'));
+    expect(actions.start).toHaveBeenCalledOnce();
+    fireEvent.click(button('Delete…: train'));
+    expect(actions.down).toHaveBeenCalledOnce();
+    expect(screen.queryByText(/Asking its nodes/)).toBeNull();
   });
 });
 

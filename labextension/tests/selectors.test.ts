@@ -49,6 +49,9 @@ describe('the status bar', () => {
     const over = { usd: 6, unknown: 0, budget: 5, over: true };
     expect(summary(state({ clusters }), _)).toBe('1 up · 1 starting · $1.80/h');
     expect(summary(state({ clusters: [], runs: [] }), _)).toBe('0 up');
+    const rate = { usd_h: 0.0068, unknown: 0 };
+    const kept = { clusters: [cluster({ state: 'stopped' })], rate };
+    expect(summary(state(kept), _)).toBe('0 up · 1 stopped · $0.0068/h');
     expect(summary(state({ today: over }), _)).toBe('1 up · $1.80/h · over budget');
   });
 });
@@ -88,6 +91,11 @@ describe('a disabled action', () => {
     expect(disabledReason('ssh', cluster({ cloud: 'local' }), _)).toContain('this machine');
     expect(disabledReason('extend', cluster({ state: 'starting' }), _)).toContain('not up yet');
     expect(disabledReason('down', cluster({ state: 'starting' }), _)).toBe('');
+    const stopped = cluster({ state: 'stopped' });
+    expect(disabledReason('start', stopped, _)).toBe('');
+    expect(disabledReason('down', stopped, _)).toBe('');
+    expect(disabledReason('insert', stopped, _)).toContain('start it first');
+    expect(disabledReason('start', cluster(), _)).toContain('not stopped');
     expect(disabledReason('down', cluster({ state: 'ending' }), _)).toContain('being ended');
     expect(disabledReason('insert', cluster({ state: 'lost' }), _)).toContain('has ended');
   });

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import re
 import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -98,6 +100,43 @@ def test_machine_that_was_stopped_by_request_awaits_its_next_cluster(rented: Ren
     assert host.running
     _begin(host, address)
     assert ends.get(timeout=WAIT) == "shutdown", "as a machine that was never stopped"
+
+
+@needs_ssh
+@pytest.mark.slow
+def test_files_of_stopped_machine_outlive_a_start_that_fails(rented: Rented) -> None:
+    """The supervisor ends, and removes its folder, before anybody can stop the machine again."""
+    host, address, ends = rented(heartbeat_timeout=60.0)
+    node = ssh_slot.acquire_slot(Slot(0, "t.0", "n", address), {})
+    read = f"cat {node.directory}/work/kept.txt"
+    assert ssh.run(address, f"echo kept >{node.directory}/work/kept.txt").code == 0
+    _begin(host, address)
+    for supervised in (True, False):
+        ssh_slot.announce_stop([node])
+        host.halt()
+        host.start()
+        until(lambda: host.ready())
+        node = ssh_slot.acquire_slot(Slot(0, "t.0", "n", address), {})
+        assert ssh.run(address, read).text == "kept\n"
+        if supervised:  # its controller ends at once
+            code = (
+                "import sys; from jupyter_sky.remote import supervisor as s; s.main(sys.argv[1:])"
+            )
+            go = f"exec {sys.executable} -c '{code}' {node.directory} false"
+            ssh.run(address, f"cd {node.directory} && echo {shlex.quote(go)} >go && printf . >wake")
+        else:
+            ssh.run(address, f"kill $(cat {node.directory}/pid)")
+        until(lambda folder=node.directory: ssh.run(address, f"[ -e {folder} ]").code == 1)
+    time.sleep(5.0)  # the lease looks every 2 s
+    assert ends.empty(), host.console()
+    ssh_slot.announce_stop([node])
+    node = ssh_slot.acquire_slot(Slot(0, "t.0", "n", address), {})
+    assert ssh.run(address, read).text == "kept\n"
+    ssh_slot.confirm_start([node])
+    ssh_slot.withdraw_stop([node])
+    assert ssh.run(address, read).text == "kept\n"
+    cleanup = json.loads(ssh.run(address, f"cat {node.directory}/cleanup.json").text)
+    assert cleanup["end"].endswith("/end"), "it ends with its cluster again"
 
 
 @needs_ssh

@@ -172,6 +172,9 @@ def test_machines_that_cannot_be_stopped_again_cost_as_before(
     stopped_clusters._stop_again(known, row)
     before, after = (one.price for one in known.store.intervals())
     assert before == 98.32 and after is not None and after < 0.1
+    known.store.end_cluster(row.id, "down", time.time(), "ended by you")
+    stopped_clusters._stop_again(known, row)
+    assert known.store.live_clusters() == [], "another one has ended it meanwhile"
 
 
 def test_reaper_leaves_what_is_launched_while_it_lists(

@@ -15,6 +15,7 @@ from jupyter_sky.store.store import Store
 from tests.conftest import Notebook, wait_until
 from tests.emulators.hosts import USABLE
 from tests.emulators.loopback import Loopback, loopback
+from tests.executor.test_stopped_clusters import end_watches
 from tests.server.test_clusters import refused, until
 
 pytestmark = [
@@ -55,6 +56,7 @@ def book(
     made = Notebook(folder, env, "analysis.ipynb")
     yield made
     made.stop()
+    end_watches(data)
 
 
 def console(cloud: Loopback) -> Any:
@@ -108,3 +110,28 @@ async def test_a_machine_that_is_removed_in_the_console_is_shown_as_lost(
     assert ran.ename == "SkyClusterLost"
     wait_until(lambda: not cloud.machines(), "the other node is of no use")
     assert all(interval.ended is not None for interval in store.intervals())
+
+
+async def test_cluster_is_started_and_deleted_in_the_panel(
+    ask: Callable[..., Any], service: SkyService, book: Notebook, cloud: Loopback, store: Store
+) -> None:
+    assert book.run(SKY + "\nopen('kept.txt', 'w').write('kept')").status == "ok"
+    stopped = book.run("import jupyter_sky as sky\nsky.stop('far', yes=True)")
+    assert stopped.status == "ok", stopped
+
+    async def shown(state: str) -> Any:
+        (cluster,) = (await ask("state"))["clusters"]
+        return cluster if cluster["state"] == state else None
+
+    cluster = await shown("stopped")
+    price = cluster["price"]
+    assert price == cluster["stopped"]["usd_h"] and cluster["stopped"]["disk_gib"] == 50
+    assert await ask("clusters", "far", "start", body={}) == {"starting": "far"}
+    cluster = await until(lambda: shown("up"))
+    assert cluster["price"] != price and cluster["stopped"] is None
+    read = book.run("%%sky -c far\nopen('kept.txt').read()")
+    assert read.result == "'kept'", read
+    assert book.run("sky.stop('far', yes=True)").status == "ok"
+    assert (await ask("clusters", "far", "down", body={}))["ended"] == "far"
+    assert (await shown("down"))["note"] == "ended by you in the panel"
+    assert not cloud.machines()

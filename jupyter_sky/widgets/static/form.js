@@ -1,5 +1,5 @@
 // @ts-check
-import { offersOf, errorOf, suggestionsOf } from './match_result.js';
+import { offersOf, errorOf, measuredOf, suggestionsOf } from './match_result.js';
 import { debounce, disable, h, latest, liveRegion, uid, widget } from './base.js';
 import { Controls } from './controls.js';
 
@@ -75,6 +75,7 @@ class Form {
     this.reading = latest(asked => ask('read', asked));
     this.result = h('div', { class: 'jsky-Needs-result' });
     this.where = h('p', { class: 'jsky-Needs-where' });
+    this.measured = h('div', { class: 'jsky-Needs-measured' });
     this.wrong = h('div', { class: 'jsky-Needs-wrong' });
     this.line = h('input', {
       id: uid('line'),
@@ -119,6 +120,7 @@ class Form {
       ...this.controls.draw(schema),
       this.result,
       this.where,
+      this.measured,
       h('div', { class: 'jsky-Needs-lineBox' }, label, line),
       this.wrong,
       h('div', { class: 'jsky-Needs-bar' }, ...this.buttons)
@@ -170,7 +172,7 @@ class Form {
     this.enable(broken ? broken.message : '');
     if (broken) {
       this.result.replaceChildren();
-      this.where.textContent = '';
+      this.tell({ words: '' });
     } else {
       void this.match();
     }
@@ -222,7 +224,7 @@ class Form {
       return true;
     } catch (error) {
       if (!this.disposed) {
-        this.where.textContent = '';
+        this.tell({ words: '' });
         this.result.replaceChildren(errorOf(error));
       }
       return false;
@@ -233,13 +235,20 @@ class Form {
   async placed(answer, fields) {
     if (!answer.count) {
       this.placing.drop();
-      this.where.textContent = '';
+      this.tell({ words: '' });
       return;
     }
-    const said = await this.placing({ fields }).catch(() => ({ words: '' }));
+    const asked = { fields, source: this.source };
+    const said = await this.placing(asked).catch(() => ({ words: '' }));
     if (said && !this.disposed) {
-      this.where.textContent = said.words.charAt(0).toUpperCase() + said.words.slice(1);
+      this.tell(said);
     }
+  }
+
+  /** Shows the place, and what was measured there. @param {{words: string, measured?: any[]}} said */
+  tell({ words, measured = [] }) {
+    this.where.textContent = words.charAt(0).toUpperCase() + words.slice(1);
+    this.measured.replaceChildren(...measuredOf(measured, this._));
   }
 
   /** @param {any} answer */

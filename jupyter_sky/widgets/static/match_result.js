@@ -1,5 +1,5 @@
 // @ts-check
-import { clock, h, money, rate } from './base.js';
+import { clock, h, money, rate, uid } from './base.js';
 
 /** Result of a match as elements: offers, or fields to relax. */
 
@@ -87,6 +87,23 @@ function spotOf(spot, first, _, use) {
   const words = _('Spot from %1 (%2): may be taken back', price, where);
   const button = small(_('Use spot'), () => use({ spot: true }));
   return [h('p', { class: 'jsky-Needs-note' }, `${words} `, button)];
+}
+
+/**
+ * What own runs have measured where the cell would run; nothing where nothing was measured.
+ * @param {{about: string, facts: string[]}[]} measured
+ * @param {Translate} _
+ */
+export function measuredOf(measured, _) {
+  if (!measured.length) {
+    return [];
+  }
+  const rows = measured.flatMap(({ about, facts }) => [
+    h('dt', { text: about }),
+    h('dd', { text: facts.join(' · ') })
+  ]);
+  const title = h('strong', { id: uid('measured'), text: _('Measured so far') });
+  return [title, h('dl', { 'aria-labelledby': title.id }, ...rows)];
 }
 
 /** Nothing is possible: which field to loosen, and to what. @param {any} answer @param {Host} host */
