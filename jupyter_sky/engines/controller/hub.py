@@ -19,7 +19,8 @@ from ..node.lazy_imports import gc_disabled
 from ..wire.messages import NOTICE_MESSAGE, Message
 from ..wire.output_queues import BOUNDED_READER, QUEUED_MESSAGES, WAITING_PUBLISHER, bound
 from ..wire.private_sockets import PrivateSockets, output_socket_name
-from .agent_server import listen_address
+from .agent_server import ALL_ADDRESSES, listen_address
+from .reserved_ports import ReservingSocket
 
 with gc_disabled():  # half of what is imported in this process
     import zmq
@@ -168,6 +169,21 @@ class SkyController(controller_app.IPController):
         for name in ("engine.json", "client.json"):
             (self.controller.directory / "security" / name).unlink(missing_ok=True)
 
+    def bind(self, socket: Any, url: str) -> None:
+        """Bind a socket; one that listens at all addresses does so at that of clients, too."""
+        if self.engine_ip != ALL_ADDRESSES or url != self.client_url("registration"):
+            super().bind(socket, url)
+
+    def next_port(self, pool_name: str = "common") -> int:
+        """Return a port that nothing else can take from now on."""
+        addresses = {"engine": self.engine_ip, "client": self.client_ip}
+        wanted = [addresses.get(pool_name, self.monitor_ip)]
+        is_registration = not self._random_port_count  # it comes first; clients ask there, too
+        if is_registration and self.engine_ip != ALL_ADDRESSES:
+            wanted.append(self.client_ip)
+        self._random_port_count += 1
+        return ReservingSocket.reserved.reserve(wanted)
+
     def init_hub(self) -> None:
         """Skip the fixed delay in `Hub.init_hub`: it waits for an unused database back end."""
         controller_app.time = SimpleNamespace(sleep=lambda seconds: None)
@@ -182,6 +198,10 @@ class SkyController(controller_app.IPController):
         ipyparallel's queues have no limits: one that reads nothing would fill the memory.
         """
         super().init_schedulers()
+        if self.private.is_usable:  # its number is only part of a name: see `client_url`
+            listener = ReservingSocket.reserved.take(super().client_url("iopub"))
+            assert listener is not None
+            listener.close()
         outputs = self.children[0]
         for option, value in BOUNDED_READER:
             outputs.setsockopt_in(option, value)
@@ -242,6 +262,7 @@ def run_controller(controller: ClusterController) -> None:
     """Run ipyparallel's controller around `controller` until it stops."""
     SkyHub.controller = SkyController.controller = FastHeartMonitor.controller = controller
     SkyController.private = PrivateSockets(controller.directory / "security")
+    zmq.Context._socket_class = ReservingSocket  # of all contexts that ipyparallel makes
     # ipyparallel names these classes in this module only; there are no traits for them.
     controller_app.Hub = SkyHub  # type: ignore[misc]
     controller_app.Process = HeartMonitorThread  # type: ignore[misc]
