@@ -143,12 +143,12 @@ def test_unmonitored_connection_does_not_block_others(notebook: Notebook) -> Non
 
 
 def test_closed_connection_leaves_no_socket(notebook: Notebook) -> None:
-    assert notebook.run("%%sky -c first\n1;").status == "ok"
+    assert notebook.run("%%sky -c open\n1;").status == "ok"
     ran = notebook.run(
-        "live = sessions.current().clusters.connected['first']\n"
+        "live = sessions.current().clusters.connected['open']\n"
         "from pathlib import Path; file = Path(live.row.connection['file'])\n"
         "from jupyter_sky.engines.client.connection import ClusterConnection\n"
-        "other = ClusterConnection('first', file); other.close()\n"
+        "other = ClusterConnection('open', file); other.close()\n"
         "other.disconnections._events.closed, other.disconnections.was_cut()"
     )
     assert ran.result == "(True, False)", ran.traceback

@@ -4,7 +4,6 @@ import json
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -17,6 +16,7 @@ from typing import Any
 import nbformat
 import pytest
 
+from jupyter_sky.engines.node.ports import free_port
 from tests.benchmarks.installed import environment
 from tests.benchmarks.notebook_client import end_processes, own_folders
 from tests.conftest import WAIT
@@ -182,9 +182,7 @@ def serve(home: Path, python: Path, app: str, *options: str) -> Iterator[Lab]:
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(json.dumps(values))
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port("127.0.0.1")
     token, log = secrets.token_hex(16), home / "server.log"
     command = [
         *(str(python), "-m", app, "--no-browser", "--allow-root"),
