@@ -149,6 +149,8 @@ class SkyController(controller_app.IPController):
 
     controller: ClassVar[ClusterController]
     private: ClassVar[PrivateSockets]
+    _has_chosen = False
+    """Whether a port has been chosen."""
 
     def save_connection_dict(self, fname: str, cdict: dict[str, Any]) -> None:
         """Write a connection file whole and private from its first byte: it has the key."""
@@ -178,10 +180,9 @@ class SkyController(controller_app.IPController):
         """Return a port that nothing else can take from now on."""
         addresses = {"engine": self.engine_ip, "client": self.client_ip}
         wanted = [addresses.get(pool_name, self.monitor_ip)]
-        is_registration = not self._random_port_count  # it comes first; clients ask there, too
-        if is_registration and self.engine_ip != ALL_ADDRESSES:
-            wanted.append(self.client_ip)
-        self._random_port_count += 1
+        if not self._has_chosen and self.engine_ip != ALL_ADDRESSES:
+            wanted.append(self.client_ip)  # of registration, which comes first: clients ask there
+        self._has_chosen = True
         return ReservingSocket.reserved.reserve(wanted)
 
     def init_hub(self) -> None:
@@ -262,7 +263,7 @@ def run_controller(controller: ClusterController) -> None:
     """Run ipyparallel's controller around `controller` until it stops."""
     SkyHub.controller = SkyController.controller = FastHeartMonitor.controller = controller
     SkyController.private = PrivateSockets(controller.directory / "security")
-    zmq.Context._socket_class = ReservingSocket  # of all contexts that ipyparallel makes
+    zmq.Context._socket_class = ReservingSocket  # type: ignore[misc]
     # ipyparallel names these classes in this module only; there are no traits for them.
     controller_app.Hub = SkyHub  # type: ignore[misc]
     controller_app.Process = HeartMonitorThread  # type: ignore[misc]
