@@ -200,13 +200,14 @@ class SkyRun(PendingResult):
         self.session.live[self.id] = self
         waiting = wait_callback.set(self._keep_status_alive)
         try:
-            prepare_engines(sending, placement, folder, config.sync_packages, reporter)
-            self.recovery.restore(placement, reporter.progress("saves"))
-            data.bring(placement)
+            with placement.cluster.connection.use.going_on(self.label):
+                prepare_engines(sending, placement, folder, config.sync_packages, reporter)
+                self.recovery.restore(placement, reporter.progress("saves"))
+                data.bring(placement)
         finally:
             wait_callback.reset(waiting)
-        namespace = self.session.namespace
-        monitor = RunMonitor(placement, self.id, self.label, namespace, self._monitor_callbacks())
+        names, callbacks = self.session.namespace, self._monitor_callbacks()
+        monitor = RunMonitor(placement, self.id, self.label, names, callbacks)
         with monitor.count_interrupts():  # a cell that has been sent must be watched
             self._send(sending, placement)
         with self.recovery.fetching(placement):
@@ -242,8 +243,9 @@ class SkyRun(PendingResult):
         if note := clusters.budget_monitor.check_start(row.price, what):
             self.status_line.notes.append(note)
         self.ranks = tuple(parse_ranks(run_on(options), row.nodes))
-        self.cluster.await_engines(self.ranks)
-        self._engine_page = await_data_engine(self.cluster, options, self.report)
+        with self.cluster.connection.use.going_on(self.label):
+            self.cluster.await_engines(self.ranks)
+            self._engine_page = await_data_engine(self.cluster, options, self.report)
         return Placement(self.cluster, self.ranks)
 
     def _announce(self, note: str) -> None:

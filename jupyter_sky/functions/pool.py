@@ -89,7 +89,7 @@ class Pool(CallMethods):
         """Makes functions run in the Python of its image, if that is not the engines'."""
         self.closed = ""
         self._loss: type[SkyError] | None = None
-        self._ended = False
+        self._ended = self._is_ending = False
         self.scaler: NodeScaler | None = None
         """Changes the number of nodes."""
         self.shows_progress = True
@@ -339,7 +339,7 @@ class Pool(CallMethods):
         self._sender.send_gathered(gathered)
 
     def _check_open(self) -> None:
-        if self.closed:
+        if self.closed and not self._is_ending:
             # whoever finds the loss first, a call or the look at idle nodes, callers see its kind
             raise (self._loss or SkyUsageError)(
                 _("pool {name} {closed}: calls cannot be sent to it any more").format(
@@ -377,22 +377,24 @@ class Pool(CallMethods):
     # -- end ---------------------------------------------------------------------------------------
 
     def defer(self, function: Callable[[], Any]) -> None:
-        """Register a function to call at the end, before the machines end."""
+        """Register a function to call at the end, before the machines end; it may call nodes."""
         self._stack.callback(function)
 
     def enter(self, manager: contextlib.AbstractContextManager[T]) -> T:
-        """Enter a context that is left at the end, before the machines end."""
+        """Enter a context that is left at the end, as by `defer`."""
         return self._stack.enter_context(manager)
 
     def down(self) -> None:
         """End the pool, and its machines."""
         if self._ended:
             return
+        self._is_ending = not self.closed
         self._ended, self.closed = True, self.closed or _("was ended")
         active_pools.unregister(self)
         try:
             self._stack.close()
         finally:
+            self._is_ending = False
             self._dispatcher.close(f"pool {self.name} was ended")
             for cluster in self.clusters:
                 self.members.forget_use(cluster)

@@ -24,6 +24,8 @@ from pathlib import Path
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MNT_DETACH = 2
 GRACE_SECONDS = 3.0
+SUPERVISOR_VARIABLE = "JUPYTER_SKY_SUPERVISOR"
+"""Environment variable with the PID of the supervisor, for its command alone."""
 ENGINE_VARIABLE = "JUPYTER_SKY_ENGINE"
 """Environment variable of an engine and its descendants: the folder of its cluster, and a number.
 
@@ -163,7 +165,8 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, lambda *_: signal_child(signal.SIGKILL))
-    child = subprocess.Popen(command, start_new_session=True)
+    env = os.environ | {SUPERVISOR_VARIABLE: str(os.getpid())}
+    child = subprocess.Popen(command, start_new_session=True, env=env)
     if stop_signals:
         signal_child(signal.SIGTERM)
 

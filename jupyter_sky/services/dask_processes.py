@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 from ..errors import SkyError
 from ..translation import _
 
-_removals: dict[str, list[threading.Thread]] = {}
-"""Threads that remove the folders of workers once these have ended, by the scheduler's address."""
+_removals: dict[str, list[tuple[threading.Thread, subprocess.Popen[bytes]]]] = {}
+"""Workers with threads that then remove their folders, by the scheduler's address."""
 REMOVAL_SECONDS = 8.0
 CERTIFICATE_YEARS = 2020, 2120
 """All nodes make the same certificate: nothing in it depends on when and where it is made."""
@@ -75,7 +75,7 @@ def start_dask(
         if line.startswith(_READY):
             drain = _drain(process, config.get("folder"))
             if "folder" in config:
-                _removals.setdefault(config["scheduler"], []).append(drain)
+                _removals.setdefault(config["scheduler"], []).append((drain, process))
             return DaskProcess(process, json.loads(line[len(_READY) :]))
         lines.append(line.decode(errors="replace").rstrip())
     _remove(config.get("folder"))
@@ -90,10 +90,16 @@ def start_dask(
 
 
 def await_removal(address: str) -> None:
-    """Wait some seconds for the removal of the folders of a scheduler's workers on this node."""
+    """Wait for the removal of the folders of a scheduler's workers on this node.
+
+    Workers that have not ended within some seconds, such as those that still run tasks, are killed.
+    """
     deadline = time.monotonic() + REMOVAL_SECONDS
-    for thread in _removals.pop(address, ()):
-        thread.join(max(deadline - time.monotonic(), 0.0))
+    for drain, process in _removals.pop(address, ()):
+        drain.join(max(deadline - time.monotonic(), 0.0))
+        if drain.is_alive():
+            process.kill()
+            drain.join(REMOVAL_SECONDS)
 
 
 def make_certificate(secret: str) -> dict[str, str]:

@@ -28,6 +28,8 @@ from tornado.testing import bind_unused_port
 from tornado.web import Application
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from jupyter_sky.engines.node.ports import free_port
+
 from .server import server_certificate
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -52,9 +54,7 @@ class ConnectServer:
     """
 
     def __init__(self, home: Path, java: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port("127.0.0.1")
         self._kept = tempfile.TemporaryDirectory(prefix="connect-")
         settings = {
             "spark.connect.grpc.binding.address": "127.0.0.1",

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import psutil
 
+from jupyter_sky.engines.node.ports import free_port
+
 PASSED = "UV_DEFAULT_INDEX UV_INDEX_URL UV_EXTRA_INDEX_URL SSL_CERT_FILE SSL_CERT_DIR".split()
 """Environment by which this machine reaches a package index, where one is set."""
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -203,12 +205,6 @@ def toml(value: object) -> str:
 
 def keygen(path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
-
-
-def free_port(ip: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((ip, 0))
-        return probe.getsockname()[1]
 
 
 def answers(ip: str, port: int) -> bool:

@@ -142,6 +142,18 @@ def test_unmonitored_connection_does_not_block_others(notebook: Notebook) -> Non
     assert notebook.run("live.connection.disconnections._events.closed").result == "True"
 
 
+def test_closed_connection_leaves_no_socket(notebook: Notebook) -> None:
+    assert notebook.run("%%sky -c open\n1;").status == "ok"
+    ran = notebook.run(
+        "live = sessions.current().clusters.connected['open']\n"
+        "from pathlib import Path; file = Path(live.row.connection['file'])\n"
+        "from jupyter_sky.engines.client.connection import ClusterConnection\n"
+        "other = ClusterConnection('open', file); other.close()\n"
+        "other.disconnections._events.closed, other.disconnections.was_cut()"
+    )
+    assert ran.result == "(True, False)", ran.traceback
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere outputs go by loopback ports")
 def test_no_port_gives_outputs_to_other_users_of_the_machine(fresh: Any) -> None:
     """Any user may connect to a port of the loopback interface, and publishers ask for no key."""

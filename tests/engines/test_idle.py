@@ -14,7 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from jupyter_sky.engines.controller import logins
+from jupyter_sky.engines.client.cluster_use import ClusterUse
+from jupyter_sky.engines.controller import controller, logins
 from jupyter_sky.engines.controller.activity import Activity, warn_seconds
 from jupyter_sky.engines.controller.logins import Login
 from tests.conftest import wait_until
@@ -31,6 +32,37 @@ def test_connected_notebook_keeps_nothing(start: Start) -> None:
     cluster.tick_until(lambda: beat(cluster) and cluster.ended)
     assert time.monotonic() - begun > 0.4
     assert cluster.reason() == "idle"
+
+
+def test_start_of_engines_is_a_use(start: Start) -> None:
+    cluster = start(idle=0.2)
+    cluster.up = False
+    time.sleep(0.3)
+    cluster.controller.tick()
+    time.sleep(0.3)
+    cluster.controller.tick()
+    assert not cluster.ended
+    cluster.up = True
+    cluster.tick_until(lambda: cluster.ended)
+    assert cluster.reason() == "idle"
+
+
+def test_engines_that_never_come_do_not_keep_their_cluster(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "START_SECONDS", 0.1)
+    cluster = start(idle=0.2)
+    cluster.up = False
+    cluster.tick_until(lambda: cluster.ended)
+    assert cluster.reason() == "idle"
+
+
+def test_use_that_goes_on_is_reported_until_it_ends() -> None:
+    use = ClusterUse()
+    with use.going_on("cell 3"):
+        assert use.describe()["uses"] == "cell 3"
+    after = use.describe()
+    assert after["uses"] == "" and after["what"] == "cell 3" and after["ago"] is not None
 
 
 def test_use_reported_by_a_notebook_keeps_the_cluster(start: Start) -> None:

@@ -119,6 +119,28 @@ def test_end_reason_is_kept_and_crash_shows_log(guard: Start, tmp_path: Path) ->
     assert ended(tmp_path)["reason"] == "idle"
 
 
+def test_command_ends_whose_supervisor_was_killed_meanwhile(guard: Start, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"directory": str(tmp_path)}))
+    process = guard(
+        """
+        import os, time
+        from pathlib import Path
+        from jupyter_sky.engines.node.engine_process import load_config
+        Path("ready").touch()
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+        load_config(Path("config.json"))
+        time.sleep(600)
+        """
+    )
+    wait_until((tmp_path / "ready").exists)
+    (command,) = process.children()
+    process.kill()
+    process.wait()
+    (tmp_path / "go").touch()
+    command.wait(WAIT)
+
+
 def test_supervisor_ignores_sigint_and_sighup(guard: Start, tmp_path: Path) -> None:
     process = guard("import time; time.sleep(600)")
     wait_until(lambda: len(processes_of(tmp_path)) == 2)

@@ -305,7 +305,8 @@ def test_a_lease_that_ends_while_the_notebook_is_gone_leaves_nothing(
     start: Callable[..., Notebook], hosts: list[SshHost]
 ) -> None:
     book, box = start(), hosts[0]
-    assert book.run("%%sky --cloud ssh --idle 3s\nkept = 1").status == "ok"
+    ran = book.run("%%sky --cloud ssh --idle 3s\nkept = 1")
+    assert ran.status == "ok", ran
     box.stop(connections=True)  # and nobody comes back
     book.crash()
     nothing_left(box)

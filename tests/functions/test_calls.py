@@ -371,9 +371,12 @@ def test_quick_calls_do_not_hold_up_slow_ones(compute: Pool) -> None:
 
 
 def test_a_pool_that_was_ended(data: Path) -> None:
+    last: list[int] = []
     with sky.Compute(nodes=1) as pool:
         assert add(1) >> pool == 2
+        pool.defer(lambda: last.append(add(2) >> pool))
         kept = pool
+    assert last == [3], "what is to be done before its machines end may need them"
     for send in (lambda: add(1) >> kept, lambda: add(1) @ kept, lambda: add(1) > kept):
         with pytest.raises(SkyUsageError, match="was ended"):
             send()

@@ -194,9 +194,12 @@ def test_dask_on_the_same_nodes(data: Any) -> None:
         slow.result()
         assert pool.use() == "", "nothing keeps its nodes up now"
         assert len(dask_processes()) == 3
+        unfinished = client.submit(time.sleep, 600)  # its worker does not end by itself
+        wait_until(lambda: any(client.processing().values()))
     wait_until(lambda: not dask_processes())
     assert client.status in ("closed", "closing")
-    wait_until(lambda: not any(map(os.path.exists, folders)), "nothing stays on the disk")
+    assert unfinished.status != "finished"
+    assert not any(map(os.path.exists, folders)), "nothing stays on the disk"
 
 
 def test_dashboard_requires_token(data: Any) -> None:

@@ -43,7 +43,7 @@ def azure_store_of(server: ObjectStore, bucket: str) -> AzureStore:
     return AzureStore(uri, endpoint, signer, ["127.0.0.1"])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def servers() -> Iterator[dict[str, ObjectStore]]:
     """One strict store of each dialect, with small parts."""
     servers = {name: ObjectStore(name, min_part=1024) for name in DIALECTS}

@@ -47,12 +47,6 @@ def serving(
         process.wait()
 
 
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 def azurite_command() -> list[str]:
     """Return the command of Azurite; skip the test where it is not installed, except on CI."""
     node = shutil.which("node")

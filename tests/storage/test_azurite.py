@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_sky.engines.node.ports import free_port
 from jupyter_sky.storage.azure import AzureStore
 from jupyter_sky.storage.azure_login import DelegationKeys
 from jupyter_sky.storage.azure_signing import AccountKey, AzureGrant, SasSigner
@@ -33,7 +34,7 @@ from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
 from jupyter_sky.storage.uri import StorageUri
 from tests.emulators.object_store.server import authority
 
-from .servers import azurite_command, free_port, serving
+from .servers import azurite_command, serving
 from .test_s3 import sums_of, write
 
 pytestmark = pytest.mark.slow  # starts a server
@@ -54,7 +55,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of an account in Azurite."""
-    folder, port = tmp_path_factory.mktemp("azurite"), free_port()
+    folder, port = tmp_path_factory.mktemp("azurite"), free_port("127.0.0.1")
     certificate = authority().issue_cert("127.0.0.1")
     certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
     certificate.private_key_pem.write_to_path(str(folder / "key.pem"))

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from jupyter_sky.engines.node.ports import free_port
 from jupyter_sky.storage.buckets import create_bucket, delete_bucket, empty_prefix
 from jupyter_sky.storage.checksums import crc32c, crc_to_hex
 from jupyter_sky.storage.dialects import AmazonDialect, CompatibleDialect
@@ -23,7 +24,7 @@ from jupyter_sky.storage.transfer import Transfer, TransferItem, TransferOptions
 from jupyter_sky.storage.uri import StorageUri
 
 from .conftest import CREDENTIALS, store_of
-from .servers import free_port, serving
+from .servers import serving
 
 pytestmark = pytest.mark.slow  # starts servers
 
@@ -54,7 +55,7 @@ def move_there_and_back(store: S3Store, folder: FilesStore, keys: list[str]) -> 
 
 @pytest.mark.skipif(not shutil.which("rclone"), reason="needs rclone")
 def test_server_of_rclone(tmp_path):
-    port = free_port()
+    port = free_port("127.0.0.1")
     (tmp_path / "served" / "bucket").mkdir(parents=True)
     command = ["rclone", "serve", "s3", str(tmp_path / "served"), "--config=/dev/null"]
     key = f"{CREDENTIALS.access_key},{CREDENTIALS.secret_key}"
@@ -69,7 +70,7 @@ def test_server_of_rclone(tmp_path):
 def test_server_of_moto(tmp_path):
     import boto3
 
-    port = free_port()
+    port = free_port("127.0.0.1")
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with serving(command, port) as url:
         boto3.client("s3", endpoint_url=url, **aws_keys()).create_bucket(Bucket="bucket")
@@ -136,7 +137,7 @@ def test_boto3_and_obstore_read_and_write_the_strict_store(tmp_path):
 def test_moto_takes_our_bucket_settings(tmp_path):
     import boto3
 
-    port = free_port()
+    port = free_port("127.0.0.1")
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with serving(command, port) as url:
         client = boto3.client("s3", endpoint_url=url, **aws_keys())

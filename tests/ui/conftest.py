@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.installed import NotBuilt, install
-from tests.ui.labs import FLAGS, serve
+from tests.ui.labs import FLAGS, WAIT_MS, serve
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +40,6 @@ def browser():
 @pytest.fixture
 def page(browser):
     page = browser.new_page(viewport={"width": 1200, "height": 900})
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(WAIT_MS)
     yield page
     page.close()

@@ -4,7 +4,6 @@ import json
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -17,8 +16,10 @@ from typing import Any
 import nbformat
 import pytest
 
+from jupyter_sky.engines.node.ports import free_port
 from tests.benchmarks.installed import environment
 from tests.benchmarks.notebook_client import end_processes, own_folders
+from tests.conftest import WAIT
 
 ROOT = Path(__file__).parents[2]
 ARTIFACTS = ROOT / "tests/artifacts"  # git-ignored
@@ -38,6 +39,8 @@ SETTINGS = {
     "notebook-extension/tracker": {"windowingMode": "none"},
 }
 
+WAIT_MS = WAIT * 1000
+"""Longest wait for what a page is to show: as long as all waits of tests, in milliseconds."""
 COMMANDS = "window.jupyterapp.commands"
 RUN_ALL = "notebook:run-all-cells"
 
@@ -106,7 +109,7 @@ class Notebook:
         change_theme(page, theme)
         cells = page.locator(".jp-Notebook .jp-Cell").all()
         for cell in cells:  # one that is being drawn anew has no place for a moment
-            cell.wait_for(state="visible", timeout=10_000)
+            cell.wait_for(state="visible", timeout=WAIT_MS)
         boxes = [cell.bounding_box() for cell in cells]
         height = boxes[-1]["y"] + boxes[-1]["height"] - boxes[0]["y"]
         around = 200  # menus above, status bar below
@@ -137,7 +140,7 @@ def write_notebook(path: Path, *cells: str) -> Path:
 def opened(lab: "Lab", browser, path: Path, *cells: str) -> Iterator["Notebook"]:
     """Yield a notebook of code cells in its own page; errors of the page fail at the end."""
     page = browser.new_page(viewport={"width": 1200, "height": 900})
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(WAIT_MS)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     yield lab.open(page, write_notebook(path, *cells))
@@ -179,9 +182,7 @@ def serve(home: Path, python: Path, app: str, *options: str) -> Iterator[Lab]:
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(json.dumps(values))
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port("127.0.0.1")
     token, log = secrets.token_hex(16), home / "server.log"
     command = [
         *(str(python), "-m", app, "--no-browser", "--allow-root"),
@@ -211,7 +212,7 @@ def serve(home: Path, python: Path, app: str, *options: str) -> Iterator[Lab]:
 
 
 def _wait_until_up(lab: Lab, server: subprocess.Popen, log: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT
     while time.monotonic() < deadline and server.poll() is None:
         try:
             urllib.request.urlopen(f"{lab.url}/api/status?token={lab.token}", timeout=5)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.ui.labs import ARTIFACTS, axe, change_theme, run_cell, write_notebook
 
-pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(600)]
 
 CELLS = (
     "%load_ext jupyter_sky",

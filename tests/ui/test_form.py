@@ -6,7 +6,7 @@ import pytest
 
 from tests.ui.labs import ARTIFACTS, COMMANDS, axe, change_theme, opened
 
-pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PANEL = ".jsky-NeedsPanel"
 OFFERS = f"{PANEL} .jsky-Needs-offers"

@@ -15,7 +15,7 @@ from tests.ui.labs import ARTIFACTS, Lab, opened, run_cell, serve
 pytestmark = [
     pytest.mark.ui,
     pytest.mark.slow,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(
         find_spec("jupyterlab_language_pack_de_DE") is None, reason="no German language pack"
     ),

@@ -20,7 +20,6 @@ def tables(page, tmp_path, monkeypatch):
         Offers(catalog.filter(**labels), limit=15)._repr_html_()
         for labels in ({"gpus": "V100:1"}, {"gpus": "A100:8", "region": "eu"})
     ]
-    page.set_default_timeout(5_000)
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
     page.set_content("<body>" + "<hr>".join(html) + "</body>")

@@ -12,6 +12,7 @@ from jupyter_sky.store.store import Store
 from tests.ui.labs import (
     ARTIFACTS,
     COMMANDS,
+    WAIT_MS,
     Notebook,
     axe,
     change_theme,
@@ -21,7 +22,7 @@ from tests.ui.labs import (
     write_notebook,
 )
 
-pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(600)]
 
 CLUSTER = "[data-jsky-cluster=ui]"
 CELLS = (
@@ -392,7 +393,7 @@ def test_notebook_7_has_the_panel_and_says_what_is_wrong(installed, browser, tmp
     """A store of a newer version, then none: what to do is said, and an example works."""
     pytest.importorskip("notebook")
     page = browser.new_page(viewport={"width": 1200, "height": 800})
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(WAIT_MS)
     with serve(tmp_path, installed, "notebook") as server:
         store = make_newer_store(Path(server.env["SKY_DATA_DIR"]))
         write_notebook(tmp_path / "work/plain.ipynb", "1")

@@ -9,7 +9,7 @@ QUICKSTART = Path(__file__).parent.parent.parent / "notebooks" / "quickstart.ipy
 
 @pytest.mark.ui
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_quickstart_in_jupyterlab(lab, page):
     notebook = lab.open(page, QUICKSTART)
     notebook.run_all(seconds=180)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.conftest import wait_until
 from tests.ui.labs import (
     ARTIFACTS,
     COMMANDS,
+    WAIT_MS,
     Lab,
     Notebook,
     axe,
@@ -25,7 +28,7 @@ from tests.ui.labs import (
     write_notebook,
 )
 
-pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(600)]
 
 IDLE = "window.panel.sessionContext.session?.kernel?.status === 'idle'"
 TWO_NODES = """%%sky --nodes 2
@@ -71,7 +74,7 @@ class Runs:
     def wait(self, cell: int, text: str) -> None:
         """Wait until a cell shows a text, a regular expression."""
         shown = self.cell(cell).locator(".jp-OutputArea-output", has_text=re.compile(text))
-        shown.first.wait_for(state="attached", timeout=40_000)
+        shown.first.wait_for(state="attached")
 
     def outputs(self, cell: int) -> list[dict[str, Any]]:
         return self.notebook.cells[cell]["outputs"]
@@ -150,9 +153,9 @@ def test_the_card_ticks_and_stops_its_cell_while_the_kernel_is_busy(opened: Any)
     book.run(1)
     book.wait(1, "line 3")
     card = book.cell(1).locator(".jsky-Card")
-    first = seconds(card.inner_text())
-    book.page.wait_for_timeout(2100)
-    assert 1 <= seconds(card.inner_text()) - first <= 4
+    begun, first = time.monotonic(), seconds(card.inner_text())
+    wait_until(lambda: seconds(card.inner_text()) >= first + 2, "it ticks")
+    assert seconds(card.inner_text()) - first <= time.monotonic() - begun + 1
     for theme in ("Light", "Dark"):
         change_theme(book.page, theme)
         assert axe(book.page, ".jsky-Card") == []
@@ -211,9 +214,11 @@ def test_outputs_survive_a_reloaded_page(opened: Any, tmp_path: Path) -> None:
     assert book.lines(1) == counted(40) and is_static(book.outputs(1)[0], "done")
 
 
-def test_outputs_survive_a_killed_kernel(opened: Any) -> None:
-    book = opened(counting(24), "%%sky\nprint('new')")
+def test_outputs_survive_a_killed_kernel(opened: Any, tmp_path: Path) -> None:
+    over = tmp_path / "over"
+    book = opened(f"{counting(24)}\nopen({str(over)!r}, 'w').close()", "%%sky\nprint('new')")
     book.load()
+    begun = time.time()
     book.run(1)
     book.wait(1, "line 3")
     marks = book.outputs(1)[0]["metadata"]
@@ -221,8 +226,8 @@ def test_outputs_survive_a_killed_kernel(opened: Any) -> None:
     book.wait(1, "line 18")
     book.wait(1, "done")
     assert book.lines(1) == counted(24)
-    time = seconds(book.outputs(1)[0]["data"]["text/plain"])
-    assert time <= 9, "no card counts past the end of its run"
+    shown = seconds(book.outputs(1)[0]["data"]["text/plain"])
+    assert shown <= over.stat().st_mtime - begun + 3, "no card counts past the end of its run"
     book.page.wait_for_function(IDLE)
     book.load()
     book.run(2)
@@ -236,7 +241,7 @@ def test_second_browser_shows_outputs_without_saving(opened: Any, browser: Any) 
     book = opened(counting(24))
     book.save()
     other = browser.new_context().new_page()
-    other.set_default_timeout(60_000)
+    other.set_default_timeout(WAIT_MS)
     try:
         guest = Runs(book.lab, other, book.path)
         guest.reload()

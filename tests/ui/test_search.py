@@ -15,7 +15,7 @@ from tests.ui.labs import ARTIFACTS, Lab, Notebook, axe, change_theme, opened, r
 pytestmark = [
     pytest.mark.ui,
     pytest.mark.slow,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server"),
 ]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 
 from ..wire.messages import Content
 
@@ -40,6 +41,16 @@ class ClusterUse:
         self._requests[request] = label
         self.record(label)
         request.add_done_callback(end)
+
+    @contextmanager
+    def going_on(self, label: str) -> Iterator[None]:
+        """Note a use that goes on inside, such as the preparation of a cell."""
+        use: Future[None] = Future()
+        self.record_until_done(label, use)
+        try:
+            yield
+        finally:
+            use.set_result(None)
 
     def describe(self) -> Content:
         """Return the use for the next heartbeat of the notebook."""

@@ -391,6 +391,7 @@ class ClusterConnection:
 
     def close(self) -> None:
         """Close the sockets; the cluster goes on."""
+        self.disconnections.close()
         self.client.close(linger=0)
 
 

@@ -26,6 +26,7 @@ GIVEN_UP = "given up"
 """Part of the reason of nodes that are lost for good."""
 HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS = 2000, 8000
 """ZeroMQ heartbeats of the connections: a dead one is made anew."""
+ALL_ADDRESSES = "0.0.0.0"
 ARRIVAL_SECONDS = 90.0
 """Time that a node agent may take to connect the first time."""
 
@@ -252,5 +253,5 @@ def listen_address(address: str) -> str:
         with socket.socket() as probe:
             probe.bind((number, 0))
     except OSError:
-        return "0.0.0.0"
+        return ALL_ADDRESSES
     return number

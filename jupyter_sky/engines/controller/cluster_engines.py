@@ -151,6 +151,10 @@ class ClusterEngines:
                 lambda notices: setattr(self, "_own_notices", notices),
             )
 
+    def are_registered(self) -> bool:
+        """Return whether all engines have registered with the hub."""
+        return all(map(self.is_registered, self.by_rank))
+
     def notices(self) -> dict[int, list[NoticeRecord]]:
         """Return the notices of the cloud that hold now, by rank; ranks without any are absent."""
         notices = {rank: self._own_notices for rank in self.local_ranks}

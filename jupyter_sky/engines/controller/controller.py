@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from ...services.node_processes import ClusterEngine
 
 SUPERVISOR_KILLED = "its supervisor was killed"
+START_SECONDS = 120.0
+"""The start of a cluster is a use of it until all engines are up, for so long at most."""
 
 
 class ClusterController:
@@ -62,7 +64,9 @@ class ClusterController:
     def __init__(self, config: ClusterConfig, config_path: Path, loaded: bool = False) -> None:
         self.config, self.directory = config, Path(config["directory"])
         self.journal = Journal(self.directory / "journal")
-        self.activity = Activity(float(config["idle"]), time.monotonic())
+        now = time.monotonic()
+        self.activity = Activity(float(config["idle"]), now)
+        self._start_limit = now + START_SECONDS
         self.deadline = Deadline()
         self.runs = Runs()
         # a shell on the notebook's own machine belongs to its user, and not for this cluster
@@ -156,6 +160,10 @@ class ClusterController:
 
     def _record_uses(self, now: float) -> None:
         """Write the outputs of cells to disk, and record cells and logins as uses."""
+        if now < self._start_limit:
+            self.activity.record_use("its start", now)
+            if self.engines.are_registered():
+                self._start_limit = now
         running = dict(self.runs.running())
         self.journal.flush(running.keys())
         for run in running.values():

@@ -19,7 +19,8 @@ from ..node.lazy_imports import gc_disabled
 from ..wire.messages import NOTICE_MESSAGE, Message
 from ..wire.output_queues import BOUNDED_READER, QUEUED_MESSAGES, WAITING_PUBLISHER, bound
 from ..wire.private_sockets import PrivateSockets, output_socket_name
-from .agent_server import listen_address
+from .agent_server import ALL_ADDRESSES, listen_address
+from .reserved_ports import ReservingSocket
 
 with gc_disabled():  # half of what is imported in this process
     import zmq
@@ -148,6 +149,8 @@ class SkyController(controller_app.IPController):
 
     controller: ClassVar[ClusterController]
     private: ClassVar[PrivateSockets]
+    _has_chosen = False
+    """Whether a port has been chosen."""
 
     def save_connection_dict(self, fname: str, cdict: dict[str, Any]) -> None:
         """Write a connection file whole and private from its first byte: it has the key."""
@@ -168,6 +171,20 @@ class SkyController(controller_app.IPController):
         for name in ("engine.json", "client.json"):
             (self.controller.directory / "security" / name).unlink(missing_ok=True)
 
+    def bind(self, socket: Any, url: str) -> None:
+        """Bind a socket; one that listens at all addresses does so at that of clients, too."""
+        if self.engine_ip != ALL_ADDRESSES or url != self.client_url("registration"):
+            super().bind(socket, url)
+
+    def next_port(self, pool_name: str = "common") -> int:
+        """Return a port that nothing else can take from now on."""
+        addresses = {"engine": self.engine_ip, "client": self.client_ip}
+        wanted = [addresses.get(pool_name, self.monitor_ip)]
+        if not self._has_chosen and self.engine_ip != ALL_ADDRESSES:
+            wanted.append(self.client_ip)  # of registration, which comes first: clients ask there
+        self._has_chosen = True
+        return ReservingSocket.reserved.reserve(wanted)
+
     def init_hub(self) -> None:
         """Skip the fixed delay in `Hub.init_hub`: it waits for an unused database back end."""
         controller_app.time = SimpleNamespace(sleep=lambda seconds: None)
@@ -182,6 +199,10 @@ class SkyController(controller_app.IPController):
         ipyparallel's queues have no limits: one that reads nothing would fill the memory.
         """
         super().init_schedulers()
+        if self.private.is_usable:  # its number is only part of a name: see `client_url`
+            listener = ReservingSocket.reserved.take(super().client_url("iopub"))
+            assert listener is not None
+            listener.close()
         outputs = self.children[0]
         for option, value in BOUNDED_READER:
             outputs.setsockopt_in(option, value)
@@ -242,6 +263,7 @@ def run_controller(controller: ClusterController) -> None:
     """Run ipyparallel's controller around `controller` until it stops."""
     SkyHub.controller = SkyController.controller = FastHeartMonitor.controller = controller
     SkyController.private = PrivateSockets(controller.directory / "security")
+    zmq.Context._socket_class = ReservingSocket  # type: ignore[misc]
     # ipyparallel names these classes in this module only; there are no traits for them.
     controller_app.Hub = SkyHub  # type: ignore[misc]
     controller_app.Process = HeartMonitorThread  # type: ignore[misc]

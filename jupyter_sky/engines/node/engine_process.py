@@ -13,15 +13,24 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from ...remote.supervisor import ENGINE_VARIABLE, PR_SET_PDEATHSIG, prctl
+from ...remote.supervisor import ENGINE_VARIABLE, PR_SET_PDEATHSIG, SUPERVISOR_VARIABLE, prctl
 from ..wire.messages import ClusterConfig
 from . import current_cell
 
 
 def load_config(path: Path) -> ClusterConfig:
-    """Read the configuration, make its folders, and end with its supervisor."""
+    """Read the configuration, make its folders, and end with its supervisor.
+
+    Raises
+    ------
+    SystemExit
+        The supervisor has ended already, while this process imported its modules.
+    """
     config: ClusterConfig = json.loads(path.read_text())
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    supervisor = os.environ.pop(SUPERVISOR_VARIABLE, "")
+    if supervisor and os.getppid() != int(supervisor):
+        raise SystemExit("its supervisor was killed")
     for name in ("security", "work", "profile"):
         (Path(config["directory"]) / name).mkdir(mode=0o700, exist_ok=True)
     return config

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...engines.controller.agent_server import listen_address
+from ...engines.controller.agent_server import ALL_ADDRESSES, listen_address
 from ...engines.node.ports import free_port
 from ...translation import _
 
@@ -53,7 +53,7 @@ class SharedStateProcess:
         self._sockets: dict[str, socket.socket] = {}
         self._process: subprocess.Popen | None = None
         there = listen_address(private) if private else "127.0.0.1"
-        for address in (there,) if there == "0.0.0.0" else dict.fromkeys((there, "127.0.0.1")):
+        for address in (there,) if there == ALL_ADDRESSES else dict.fromkeys((there, "127.0.0.1")):
             listener = socket.create_server((address, 0), backlog=512)
             self._sockets[f"tcp://{address}:{listener.getsockname()[1]}"] = listener
         ports = [url.rpartition(":")[2] for url in self._sockets]
