@@ -21,8 +21,6 @@ from ..tables import Table
 from ..translation import _
 
 if TYPE_CHECKING:
-    from packaging.markers import Marker
-
     from ..provider.quotas import AccountQuota
     from ..store.store import ClusterRow
     from ..tracker.blocks import Block
@@ -112,6 +110,8 @@ def examine_versions() -> Iterator[Finding]:
     """Compare installed packages with those that this package requires."""
     from importlib.metadata import requires
 
+    from .package_versions import find_version_problems
+
     python = ".".join(map(str, sys.version_info[:3]))
     problems = list(find_version_problems(requires("jupyter_sky") or ()))
     for text, fix in problems:
@@ -119,44 +119,6 @@ def examine_versions() -> Iterator[Finding]:
     if not problems:
         text = _("Python {version}, all packages fit").format(version=python)
         yield Finding(_("versions"), "ok", text)
-
-
-def find_version_problems(requirements: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield packages that are missing or of another version, each with the command.
-
-    Packages of an extra may be missing; those that are here have to fit as well.
-
-    Examples
-    --------
-    >>> list(find_version_problems(["numpy>=1", "no-such-package>=2; python_version > '3'"]))
-    [('no-such-package is missing', "pip install 'no-such-package>=2'")]
-    """
-    from importlib.metadata import PackageNotFoundError, version
-
-    from packaging.requirements import Requirement
-
-    for text in requirements:
-        need = Requirement(text)
-        marker = need.marker
-        is_needed = marker is None or marker.evaluate({"extra": ""})
-        command = f"pip install '{need.name}{need.specifier}'"
-        try:
-            found = version(need.name)
-        except PackageNotFoundError:
-            if is_needed:
-                yield _("{name} is missing").format(name=need.name), command
-            continue
-        if marker is not None and not is_needed and not _is_for_here(marker):
-            continue
-        if not need.specifier.contains(found, prereleases=True):
-            told = _("{name} is {found}, and {needed} is needed")
-            yield told.format(name=need.name, found=found, needed=need.specifier), command
-
-
-def _is_for_here(marker: Marker) -> bool:
-    """Return whether a package is for this machine and Python, with any extra."""
-    names = re.findall(r"""extra\s*==\s*["']([^"']+)["']""", str(marker))
-    return any(marker.evaluate({"extra": name}) for name in names)
 
 
 def examine_panel() -> Iterator[Finding]:

@@ -12,6 +12,7 @@ import pytest
 from jupyter_sky import clouds
 from jupyter_sky.api import doctor
 from jupyter_sky.api.doctor import Finding
+from jupyter_sky.api.package_versions import find_version_problems
 from jupyter_sky.clouds.launch_records import LaunchRecords
 from jupyter_sky.config import paths
 from jupyter_sky.executor import session
@@ -85,10 +86,10 @@ def test_stopped_cluster_is_told_with_its_cost() -> None:
 
 def test_packages_of_extras_are_compared_where_they_are_here() -> None:
     needs = ["numpy>=999; extra == 'x'", "no-such-package>=2; extra == 'x'", "numpy>=1"]
-    ((told, fix),) = doctor.find_version_problems(needs)
+    ((told, fix),) = find_version_problems(needs)
     assert "numpy is" in told and fix == "pip install 'numpy>=999'"
     old = "numpy>=999; extra == 'x' and python_version < '3'"
-    assert not list(doctor.find_version_problems([old])), "not for this Python"
+    assert not list(find_version_problems([old])), "not for this Python"
 
 
 def test_missing_ssh_keygen(monkeypatch: pytest.MonkeyPatch) -> None:
