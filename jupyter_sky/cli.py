@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from .errors import SHELL_COMMAND, SkyCancelled, SkyError, SkyNoOffer, SkyNoPlan, SkyUsageError
 from .translation import _
 
+_NOTEBOOK_VERB = re.compile(r"(?<![%\w])%sky(?= [a-z])")
 _EXIT_CODES = {SkyUsageError: 2, SkyNoOffer: 3, SkyNoPlan: 3, SkyCancelled: 4}
 
 
@@ -34,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _run(words)
         sys.stdout.flush()
     except SkyError as error:
-        text = str(error)
+        text = _name_commands(str(error))
         print(
             text if text.startswith("jupyter sky") else _("jupyter sky: {text}").format(text=text),
             file=sys.stderr,
@@ -74,7 +76,7 @@ def _run(words: list[str]) -> None:
     session = sessions.open_session({}, name, lasting=True, everywhere=True)
     session.clusters.records.end_initiator = _("with `jupyter sky {words}`").format(words=words[0])
     if notice := Sky.load().notice:
-        print(_("jupyter sky: {notice}").format(notice=notice), file=sys.stderr)
+        print(_name_commands(_("jupyter sky: {notice}").format(notice=notice)), file=sys.stderr)
     try:
         answer = call.run()
     finally:
@@ -83,8 +85,15 @@ def _run(words: list[str]) -> None:
 
 
 def _print(answer: Any) -> None:
+    from .tables import Table
+
     if answer is not None:
-        print(answer)
+        print(_name_commands(str(answer)) if isinstance(answer, Table) else answer)
+
+
+def _name_commands(text: str) -> str:
+    """Return a message with the verbs that it names as commands of a shell."""
+    return _NOTEBOOK_VERB.sub(SHELL_COMMAND, text)
 
 
 if __name__ == "__main__":

@@ -241,8 +241,15 @@ class SkyRefreshError(SkyError):
     """Prices cannot be had from a cloud now; the catalog stays as it was."""
 
 
-def suggest(word: str, known: Iterable[str]) -> str:
+def suggest(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """Hint for a word that is not known: the nearest known ones, or all when none is near.
+
+    Parameters
+    ----------
+    word, known
+        What was written, and what could have been.
+    otherwise
+        Said in place of all known ones, where these are many.
 
     Examples
     --------
@@ -261,4 +268,6 @@ def suggest(word: str, known: Iterable[str]) -> str:
     near = [spelled[match] for match in get_close_matches(bare, spelled, n=3, cutoff=0.6)]
     if near:
         return f"did you mean {' or '.join(near)}?"
+    if otherwise:
+        return otherwise
     return f"known: {', '.join(spelled.values())}" if spelled else "none is known"

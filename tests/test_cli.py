@@ -57,6 +57,34 @@ def test_help_lists_what_works_outside_a_notebook(sky) -> None:
     assert "refresh [CLOUD ...]" in sky("catalog", "refresh", "--help").stdout
 
 
+def test_messages_name_the_commands_of_a_shell(sky) -> None:
+    assert "or jupyter sky up" in sky("status").stdout
+    answers = {
+        ("vars",): "run a %%sky cell, or jupyter sky up",
+        ("plan", "wine"): "jupyter sky pipeline plan FILE",
+        ("plan",): "jupyter sky plan --gpus A100:8",
+        ("help", "nothing-like-it"): "jupyter sky help lists all verbs",
+    }
+    for words, hint in answers.items():
+        refused = sky(*words)
+        assert refused.returncode in (1, 2) and hint in refused.stderr, refused.stderr
+        assert " %sky" not in refused.stderr
+    assert "jupyter sky help your-own-cloud" in sky("check").stdout
+    assert "Verb of this name: jupyter sky help plan" in sky("help", "sky.plan").stdout
+    # in the guide they are those of a notebook, as its cells have them
+    assert "    %sky doctor" in sky("help", "1").stdout
+
+
+def test_wide_usage_does_not_move_the_help_of_a_verb(sky) -> None:
+    lines = sky("--help").stdout.splitlines()
+    column = next(line.index("Show what is wrong") for line in lines if "doctor" in line)
+    at = next(
+        number for number, line in enumerate(lines) if line.startswith("  bench --candidates")
+    )
+    assert len(lines[at]) > column and not lines[at].endswith(".")
+    assert lines[at + 1].index("Run one command") == column
+
+
 def test_status_imports_nothing_heavy(sky, tmp_path: Path, sky_env: dict[str, str]) -> None:
     heavy = {"IPython", "ipyparallel", "jupyter_client", "numpy", "zmq", "yaml", "requests"}
     code = (

@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from jupyter_sky.optimizer.plan import Plan
 from tests.markdown import is_dead, links
+from tests.ui.recording import LONGEST, MOST_BYTES, SHORTEST
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -43,6 +45,24 @@ def test_architecture_names_existing_files() -> None:
     assert [name for name in names if not (ROOT / "jupyter_sky" / name).exists()] == []
 
 
+def test_recording_is_the_first_picture_small_and_short() -> None:
+    pictures = [link for link in links(README) if link.startswith(".github/images/")]
+    dark, light = pictures[:2]
+    assert (dark, light) == tuple(
+        f".github/images/recording-{name}.webp" for name in ("dark", "light")
+    )
+    for picture in (dark, light):
+        assert (ROOT / picture).stat().st_size < MOST_BYTES
+        shown = []
+        with Image.open(ROOT / picture) as recording:
+            for number in range(recording.n_frames):
+                recording.seek(number)
+                recording.load()
+                shown.append(recording.info["duration"] / 1000)
+        assert SHORTEST <= sum(shown) <= LONGEST
+        assert len(shown) > 50 and max(shown) < 5, "it moves"
+
+
 def test_the_example_of_a_plan(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
     (example,) = _examples(README, "sky.plan(")
@@ -60,6 +80,13 @@ def test_example_of_transfer_prices(tmp_path, monkeypatch) -> None:
     namespace: dict[str, object] = {}
     exec(compile(example, "README.md", "exec"), namespace)
     assert 0 < eval(example.splitlines()[-1], namespace).hours < 24
+
+
+@pytest.mark.slow
+def test_pipeline_runs(fresh) -> None:
+    (example,) = _examples(README, "sky.run(small)")
+    ran = fresh().run(example)
+    assert ran.status == "ok" and ran.result == "45", ran
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from ..functions.lazy_calls import Function
 from ..jobs.values import BagSettings
 from ..ledger.ledger import format_usd
 from ..resources import Resources, format_duration, parse_duration
+from ..runs.names import dated_name
 from ..tables import Table
 from ..translation import _
 
@@ -296,8 +297,7 @@ def _start(
     if not isinstance(made, CommandApp):
         _check_parameters(made, jobs)
     asked = replace(settings, app=made.name, kind=made.kind, recover=_recovers(app))
-    short = re.sub(r"[^\w.-]+", "-", made.name).strip("-.")[:24] or "bag"
-    name = name or f"{short}-{time.strftime('%m%d-%H%M%S')}"
+    name = name or dated_name(made.name[:24], bag_names())
     if not _NAME.fullmatch(name):
         raise SkyUsageError(
             _("a bag cannot be called {name!r}").format(name=name),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyUsageError
 from ..executor import session as _sessions
+from ..runs.names import dated_name
 from ..runs.state import RunState, fold
 from ..tables import Table
 from ..translation import _
@@ -114,7 +115,7 @@ def _start_graph(
     assert plan is not None
     limited = limit_settings(settings, part)
     problem = make_problem(limit_graph(dag.freeze(), part), time.time(), **limited)
-    name = name or f"{dag.name or 'run'}-{time.strftime('%m%d-%H%M%S')}"
+    name = name or dated_name(dag.name or "run", run_names())
     facts = {"origin": origin, "fresh": fresh, "fail_fast": fail_fast, "part": part}
     return start_run(session, graph, name, plan, problem, detach, **facts)
 
@@ -227,7 +228,7 @@ def start_notebook(
     if part := choose_part(graph, request, tasks, origin_of(path)):
         graph = part.graph
     plan = place_graph(dag, part=part, **settings)
-    name = name or f"{path.stem}-{time.strftime('%m%d-%H%M%S')}"
+    name = name or dated_name(path.stem, run_names())
     kept = [(cell, [n for n in tasks[cell.name] if n in graph.tasks]) for cell in found.tasks]
     facts = {
         "source": source,

@@ -94,13 +94,15 @@ def strip_package(name: str) -> str:
     return name.removeprefix("jupyter_sky.").removeprefix("sky.")
 
 
-def describe_name(name: str) -> HelpPage:
+def describe_name(name: str, command: str = "%sky") -> HelpPage:
     """Return the help page of a public name, or of an attribute of one.
 
     Parameters
     ----------
     name
         Such as ``plan``, ``sky.plan`` or ``preemption.fit``.
+    command
+        What a verb follows in the text: ``%sky`` or ``jupyter sky``.
 
     Raises
     ------
@@ -112,7 +114,7 @@ def describe_name(name: str) -> HelpPage:
     >>> describe_name("sky.extend").title.partition("(")[0]
     'sky.extend'
     """
-    from ..magics.declaration import NOTEBOOK, VERBS
+    from ..magics.declaration import VERBS
 
     path = strip_package(name)
     found = _find(path)
@@ -122,7 +124,7 @@ def describe_name(name: str) -> HelpPage:
         text += "\n".join(["\n", title, "-" * len(title), *members])
     if path in VERBS:
         text += "\n\n" + _("Verb of this name: {command} help {name}").format(
-            command=NOTEBOOK, name=path
+            command=command, name=path
         )
     title = _title(f"sky.{path}", found)
     return HelpPage("name", f"sky.{path}", title, text.partition("\n")[0], text)

@@ -38,7 +38,10 @@ class SshCloud:
             return Credentials("ssh", False, error.message, error.hint or "")
         if not hosts:
             return Credentials(
-                "ssh", False, f"no machines are listed in {path}", "list some: see the README"
+                "ssh",
+                False,
+                f"no machines are listed in {path}",
+                "list some: %sky help your-own-cloud",
             )
         asked = run_parallel([partial(_host_problem, host) for host in hosts])
         troubles = dict(zip(hosts, asked, strict=True))

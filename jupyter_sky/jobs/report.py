@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,7 +170,7 @@ def make_report(
         jobs.losses(record.name),
         left,
         total,
-        tuple(Counter(group_reason(row["reason"]) for row in failed).most_common()),
+        count_reasons(row["reason"] for row in failed),
         record.warning,
         _usd_on_demand(record, jobs),
     )
@@ -224,19 +224,27 @@ def forecast(
     return same, ForecastRange(*[usd * (1 + rest)] * 3)
 
 
-def group_reason(reason: str) -> str:
-    """Return a reason without its numbers, so that like ones are counted together.
+def count_reasons(reasons: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """Return reasons with the numbers of jobs that they ended, the most frequent first.
 
-    The codes with which commands end are kept: they say why.
+    Those that differ in numbers only are counted together, with ``#`` for what differs. The codes
+    with which commands end are kept: they say why.
 
     Examples
     --------
-    >>> group_reason("ValueError: seed 17 at 0x7f00")
-    'ValueError: seed # at #'
-    >>> group_reason("the command ended with code 127: not found")
-    'the command ended with code 127: not found'
+    >>> count_reasons(["ValueError: seed 17 at 0x7f00", "ValueError: seed 4 at 0x7e00"])
+    (('ValueError: seed # at #', 2),)
+    >>> count_reasons(["-1 has no root", "the command ended with code 127: not found"])
+    (('-1 has no root', 1), ('the command ended with code 127: not found', 1))
     """
-    return _NUMBER.sub("#", reason)
+    alike: dict[str, list[str]] = {}
+    for reason in reasons:
+        alike.setdefault(_NUMBER.sub("#", reason), []).append(reason)
+    counted = Counter({shape: len(found) for shape, found in alike.items()}).most_common()
+    return tuple(
+        (alike[shape][0] if len(set(alike[shape])) == 1 else shape, count)
+        for shape, count in counted
+    )
 
 
 def job_table(report: BagReport, jobs: JobQueue) -> Table:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import MutableMapping
 from typing import Any
 
 from ..cell_options.values import CellOptions
 from ..errors import SkyUsageError
 from ..executor.cell_names import free_names
+from ..runs.names import dated_name
 from ..translation import _
 
 
@@ -38,7 +38,7 @@ def run_bag(code: str, options: CellOptions, namespace: MutableMapping[str, Any]
     """
     from IPython.display import display
 
-    from ..api.jobs import bag
+    from ..api.jobs import bag, bag_names
     from ..functions.image import Image
     from ..jobs.application import CellApp
     from ..jobs.parameters import make_sweep
@@ -53,7 +53,7 @@ def run_bag(code: str, options: CellOptions, namespace: MutableMapping[str, Any]
     run = bag(
         app,
         make_sweep(options.ranges),
-        name=f"{label}-{time.strftime('%m%d-%H%M%S')}",
+        name=dated_name(label, bag_names()),
         resources=machines,
         machines=options.at_once,
         budget=options.max_cost,

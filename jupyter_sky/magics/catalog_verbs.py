@@ -59,7 +59,7 @@ def check_offers(file: Path | None) -> None:
     for path in paths:
         checked = check_file(path)
         print(
-            _("{path}: {rows_count} offers, {discounts_count} discounts").format(
+            _("{path} is in order; offers: {rows_count}, discounts: {discounts_count}").format(
                 path=path, rows_count=len(checked.rows), discounts_count=len(checked.discounts)
             )
         )

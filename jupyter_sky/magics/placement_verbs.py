@@ -51,8 +51,12 @@ def offers(name: str | None, limit: int | None, flagged: bool, **labels: Any) ->
 
 @verb(
     "plan",
-    "plan pipeline --minimize cost --deadline 3h",
-    word("[DAG]", "Variable with a Dag or a Task; else options of a request.", "local-name"),
+    "plan --gpus A100:8 --minimize cost --deadline 3h",
+    word(
+        "[DAG]",
+        "Variable of a notebook with a Dag or a Task; else options of a request.",
+        "local-name",
+    ),
     *RESOURCES,
     option("--minimize", "GOAL", f"{', '.join(_GOALS)}.", "--minimize cost", " ".join(_GOALS)),
     option("--deadline", "TIME", "Longest time that it may take.", "--deadline 3h"),
@@ -69,6 +73,11 @@ def plan(dag: str | None, **settings: Any) -> Any:
         raise SkyUsageError(
             _("%sky plan: {dag} and {labels} at once").format(dag=dag, labels=" ".join(labels)),
             hint=_("labels belong to the tasks of a Dag: set_resources(...)"),
+        )
+    if not (dag or labels):
+        raise SkyUsageError(
+            _("%sky plan: what is to be planned?"),
+            hint=_("a request: %sky plan --gpus A100:8; in a notebook also a Dag, by its name"),
         )
     given = {name: value for name, value in settings.items() if value is not None}
     return planning.plan(_find_variable(dag) if dag else None, **given, **labels)
@@ -137,9 +146,12 @@ def _find_variable(name: str) -> Any:
     if isinstance(namespace.get(name), kinds):
         return namespace[name]
     known = [key for key, value in namespace.items() if isinstance(value, kinds)]
+    if not namespace:
+        hint = _("a shell has no variables; for a notebook: %sky pipeline plan FILE")
+    else:
+        hint = suggest(name, known) if known else _("make one: with sky.Dag() as pipeline:")
     raise SkyUsageError(
-        _("%sky plan {name}: there is no Dag of that name here").format(name=name),
-        hint=suggest(name, known) if known else _("make one: with sky.Dag() as pipeline:"),
+        _("%sky plan {name}: there is no Dag of that name here").format(name=name), hint=hint
     )
 
 

@@ -148,6 +148,8 @@ def describe_verbs(command: str) -> str:
 
 
 def _row(left: str, right: str) -> str:
+    if len(left) > USAGE_WIDTH:
+        left = f"{left}\n{'':{USAGE_WIDTH + 2}}"
     return f"  {left:{USAGE_WIDTH}} {right}"
 
 
@@ -192,7 +194,7 @@ def find_page(words: Sequence[str], command: str = NOTEBOOK) -> HelpPage:
             )
         return describe_verb_page(found, command)
     if len(words) == 1 and is_public(first):
-        return describe_name(first)
+        return describe_name(first, command)
     if len(words) == 1 and (page := find_guide(first)):
         return page
     verbs = [each.name for each in list_verbs(command) if " " not in each.name]
@@ -201,7 +203,11 @@ def find_page(words: Sequence[str], command: str = NOTEBOOK) -> HelpPage:
         _("{command} help {words}: there is no such verb, name or page").format(
             command=command, words=" ".join(words)
         ),
-        hint=suggest(first, [*verbs, *list_names(), *topics]),
+        hint=suggest(
+            first,
+            [*list_names(), *topics, *verbs],
+            _("{command} help lists all verbs").format(command=command),
+        ),
     )
 
 

@@ -428,8 +428,8 @@ def _no_account_error(need: Resources) -> SkyNoOffer:
     return SkyNoOffer(
         _("{asked} cannot run yet: {need}").format(asked=asked, need=no_account_reason(need)),
         hint=_(
-            "set an account up: %sky check says what is missing, %sky setup (jupyter sky setup) "
-            "lists each step\n"
+            "set an account up: %sky check says what is missing, %sky setup lists "
+            "each step\n"
             "the cheapest place on sale: {place}, {price}; others: %sky plan "
             "{asked}"
         ).format(place=cheapest.place, price=format_rate(cheapest.price), asked=asked),

@@ -343,6 +343,8 @@ class SearchResult:
 
     def curve_html(self) -> str:
         """Draw the best value so far by try as a step curve; nothing where it never falls."""
+        from ..tables import NO_MATHJAX_CLASSES
+
         curve = self.curve
         shown = np.isfinite(curve)
         if len(np.unique(curve[shown])) < 2:
@@ -369,7 +371,8 @@ class SearchResult:
             f'<svg role="img" aria-label="{label}" width="{wide}" height="{high}" '
             f'viewBox="-2 0 {wide + 4} {high}" style="display: block; opacity: 0.85">'
             f"<title>{label}</title>{line}</svg>"
-            f'<div style="font-size: 0.92em; opacity: 0.85">{label}</div>'
+            f'<div class="{NO_MATHJAX_CLASSES}" style="font-size: 0.92em; opacity: 0.85">'
+            f"{label}</div>"
         )
 
 

@@ -4,7 +4,7 @@ import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/applica
 import { ICommandPalette, showErrorMessage } from '@jupyterlab/apputils';
 import { ILauncher } from '@jupyterlab/launcher';
 
-import { cloudIcon } from './icons';
+import { cloudIcon, cloudUrl } from './icons';
 import { ISky } from './tokens';
 
 const COMMAND = 'jupyter-sky:examples';
@@ -28,17 +28,29 @@ export const examples: JupyterFrontEndPlugin<void> = {
       icon: args => (args.isPalette ? undefined : cloudIcon),
       execute: () => openExamples(app, sky)
     });
-    launcher?.add({ command: COMMAND, category: _('Notebook'), rank: 10, args: { isLauncher: true } });
+    launcher?.add({
+      command: COMMAND,
+      category: _('Notebook'),
+      rank: 10,
+      args: { isLauncher: true },
+      // cards beside those of kernels have pictures, and a letter where there is none
+      kernelIconUrl: cloudUrl
+    });
     palette?.addItem({ command: COMMAND, category: _('Sky'), args: { isPalette: true } });
   }
 };
 
-/** Copies the notebooks and the guide below the server's root, and opens the first example. */
-export async function openExamples(app: JupyterFrontEnd, sky: ISky): Promise<void> {
+/**
+ * Copies the notebooks and the guide below the server's root, and opens the first example.
+ *
+ * Returns its widget, in whose place the launcher goes.
+ */
+export async function openExamples(app: JupyterFrontEnd, sky: ISky): Promise<unknown> {
   try {
     const { paths } = await sky.api.copyExamples();
-    await app.commands.execute('docmanager:open', { path: paths[0] });
+    return await app.commands.execute('docmanager:open', { path: paths[0] });
   } catch (error) {
     await showErrorMessage(sky._('Example Notebooks'), error as Error);
+    return null;
   }
 }

@@ -13,8 +13,15 @@ describe('the example notebooks', () => {
     const paths = ['sky-examples/01-first-cell.ipynb', 'sky-examples/02-b.ipynb'];
     const { api, asked } = server(() => [200, { paths }]);
     const opened: unknown[] = [];
-    const commands = { execute: async (id: string, args: object) => opened.push([id, args]) };
-    await openExamples({ commands } as unknown as JupyterFrontEnd, { api } as ISky);
+    const widget = {};
+    const commands = {
+      execute: async (id: string, args: object) => {
+        opened.push([id, args]);
+        return widget;
+      }
+    };
+    const found = await openExamples({ commands } as unknown as JupyterFrontEnd, { api } as ISky);
+    expect(found).toBe(widget); // the launcher gives its place to it
     expect(asked[0].method).toBe('POST');
     expect(new URL(asked[0].url).pathname).toMatch(/jupyter-sky\/examples$/);
     expect(opened).toEqual([['docmanager:open', { path: paths[0] }]]);

@@ -28,7 +28,7 @@ def test_verb_comes_before_the_name_and_points_to_it(capsys: pytest.CaptureFixtu
     call_verb(["help", "sky.plan"], SHELL)
     shown = capsys.readouterr().out
     assert shown.startswith("sky.plan(what: Any = None, minimize: Any = 'cost'")
-    assert "    Parameters\n    ----------\n" in shown and "%sky help plan" in shown
+    assert "    Parameters\n    ----------\n" in shown and "jupyter sky help plan" in shown
 
 
 def test_in_python_the_name_comes_before_the_verb() -> None:

@@ -328,6 +328,9 @@ def test_a_result_shows_every_try_and_its_cost() -> None:
     assert text.count("A ") + text.count("B ") >= 4 and "best" in text and "$0.0" in text
     html = found._repr_html_()
     assert "<svg" in html and 'role="img"' in html and html.count("<tr") == 5
+    caption = html[html.index("</svg>") :].partition("</div>")[0]
+    # two prices in a line are mathematics to JupyterLab unless it is told otherwise
+    assert "in 4 tries" in caption and "tex2jax_ignore" in caption
     frame = found.to_pandas()
     assert list(frame["best"]) == found.curve.tolist() and frame.usd_h.notna().all()
     assert {"arm", "nodes", "size", "seconds", "usd", "error"} <= set(frame.columns)

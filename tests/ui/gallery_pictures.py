@@ -24,16 +24,16 @@ SECONDS = 240.0
 """Longest time of a cell: the first one with Spark installs it."""
 SHOWN = {
     "01-first-cell": (1, 1),
-    "02-training-with-checkpoints": (1, 2),
+    "02-training-with-checkpoints": (2, 2),
     "03-sweep": (2, 2),
     "04-pipeline": (2, 2),
-    "05-data": (2, 2),
+    "05-data": (2, 3),
     "06-dask-and-spark": (2, 3),
     "07-functions": (1, 1),
     "08-costs-and-budgets": (1, 2),
     "09-where-to-run": (1, 1),
     "10-what-spot-costs": (1, 1),
-    "11-which-configuration": (1, 2),
+    "11-which-configuration": (1, 1),
     "12-your-own-machines": (1, 1),
 }
 """First and last code cell of each picture, from 0."""
@@ -49,6 +49,8 @@ def draw(lab: Lab, page: Any, name: str) -> None:
     for number in range(last + 1):
         book.run(number, seconds=SECONDS)
     page.wait_for_timeout(1500)  # charts and cards are drawn and say nothing
+    failed = page.locator(".jp-RenderedText[data-mime-type$=error]")
+    assert not failed.count(), failed.first.inner_text()
     clip = book.box(first, last)
     path = GALLERY / "pictures" / f"{name}.png"
     page.screenshot(path=path, clip=clip | {"height": min(clip["height"], MOST_HEIGHT)})
