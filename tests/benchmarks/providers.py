@@ -6,7 +6,7 @@ Clouds are found in the register, so that a driver that is added is counted.
 
 * ``providers_launchable`` counts clouds with a driver, and the kinds of machines of one's own;
 * ``conformance_failed`` counts checks of the conformance suite that fail, of all clouds that
-  `tests.clouds.test_conformance` knows, and launchable clouds that it does not know;
+  ``tests/clouds/conformance`` has, and launchable clouds that it does not have;
 * ``lines_max`` is the number of lines of the longest driver that is one file; those that are
   folders are not counted, nor ``local`` and ``ssh``, which are no drivers of the public protocol;
 * ``driver_import_ms`` is the CPU time that the slowest driver's import adds to that of what drives
@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 ROOT = Path(__file__).parents[2]
 OWN = ("local", "ssh")
+CLOUDS = "jupyter_sky.clouds."
 HEAVY_US = 5000
 """Own time of imports that are named (microseconds)."""
 
@@ -74,15 +75,12 @@ def driver_import_ms(modules: dict[str, str]) -> float:
 
 def conformance(modules: dict[str, str]) -> int:
     """Return how many checks fail, and how many clouds have none."""
-    from tests.clouds import test_conformance
-
-    source = Path(test_conformance.__file__).read_text()
-    unknown = [name for name, module in modules.items() if module not in source]
-    unknown = [name for name in unknown if name not in OWN]  # by `tests.clouds.on_premises`
+    folder = ROOT / "tests/clouds/conformance"
+    source = "".join(path.read_text() for path in folder.glob("test_*.py"))
+    names = {name: f'"{module.removeprefix(CLOUDS)}:' for name, module in modules.items()}
+    unknown = [name for name in names if name not in OWN and names[name] not in source]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rf"]
-    shown = subprocess.run(
-        [*command, str(Path(test_conformance.__file__))], cwd=ROOT, capture_output=True, text=True
-    )
+    shown = subprocess.run([*command, str(folder)], cwd=ROOT, capture_output=True, text=True)
     failed = [line for line in shown.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     print(f"not in the suite: {unknown}; failed: {failed}", flush=True)
     return len(failed) + len(unknown)
