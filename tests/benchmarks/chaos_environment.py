@@ -132,8 +132,9 @@ class IsolatedNotebook(Notebook):
 
     def start(self) -> None:
         """Start the kernel within namespaces."""
-        words = "unshare --mount --uts --propagation private --".split()
         spec = self.manager.kernel_spec
         assert spec is not None
-        spec.argv = [*words, *spec.argv]
+        options = "--mount --uts --propagation private --".split()
+        spec.argv = ["unshare", *options, self.python, *spec.argv[1:]]
+        self.python = spec.argv[0]  # what a notebook puts in front
         super().start()
