@@ -4,7 +4,8 @@
 
 Clouds are found in the register, so that a driver that is added is counted.
 
-* ``providers_launchable`` counts clouds with a driver, and the kinds of machines of one's own;
+* ``providers_launchable`` counts clouds with a driver, the kinds of machines of one's own, and TPU
+  slices, which Google Cloud launches by an API of their own;
 * ``conformance_failed`` counts checks of the conformance suite that fail, of all clouds that
   ``tests/clouds/conformance`` has, and launchable clouds that it does not have;
 * ``lines_max`` is the number of lines of the longest driver that is one file; those that are
@@ -33,6 +34,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 ROOT = Path(__file__).parents[2]
 OWN = ("local", "ssh")
 CLOUDS = "jupyter_sky.clouds."
+SLICES = f"{CLOUDS}gcp.tpu"
+"""Module that launches TPU slices."""
 HEAVY_US = 5000
 """Own time of imports that are named (microseconds)."""
 
@@ -124,7 +127,7 @@ def main(quick: bool, launches: int = 200, seed: int = 1) -> dict:
     print(f"launchable: {', '.join(modules)}", flush=True)
     wall, cpu = command_times(3 if quick else 20)
     figures = {
-        "providers_launchable": len(modules),
+        "providers_launchable": len(modules) + (importlib.util.find_spec(SLICES) is not None),
         "lines_max": longest_driver(modules),
         "driver_import_ms": driver_import_ms(modules),
         "command_ms": wall,
