@@ -227,7 +227,7 @@ class Worker:
         """Start ``jupyter sky`` with some words."""
         command = [sys.executable, "-m", "jupyter_sky.cli", *words]
         log = (self.home.root / "commands.log").open("ab")
-        env = {**os.environ, **self.env()}
+        env = {**os.environ, **self.env(), "PYTHONFAULTHANDLER": "1"}
         return subprocess.Popen(command, cwd=self.folder, env=env, stdout=log, stderr=log)
 
     def _collected(self, book: Notebook, sent: str) -> Ran | None:

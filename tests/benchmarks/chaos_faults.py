@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MACHINE_BYTES = "4g"
 """Size of an emulated machine's disk: see `tests.emulators.isolation`."""
+COMMAND_SECONDS = 150.0
 REVOKED = {"aws": "AuthFailure", "gcp": "ACCOUNT_STATE_INVALID", "azure": "AuthorizationFailed"}
 NO_CAPACITY = {
     "aws": "InsufficientInstanceCapacity",
@@ -199,16 +200,13 @@ def power_off(worker: Worker) -> None:
 def kill_watch(worker: Worker) -> None:
     """Kill the process that ends machines which cannot end themselves."""
 
-    def running() -> list[psutil.Process]:
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                watches = "jupyter_sky.clouds.lease_watcher" in process.cmdline()
-                if watches and process.environ().get("SKY_DATA_DIR") == str(worker.data):
-                    found.append(process)
-        return found
+    def watches(process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error):
+            words, data = process.cmdline(), process.environ().get("SKY_DATA_DIR")
+            return "jupyter_sky.clouds.lease_watcher" in words and data == str(worker.data)
+        return False
 
-    for process in worker.met(running):
+    for process in worker.met(lambda: list(filter(watches, psutil.process_iter()))):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
 
@@ -373,12 +371,22 @@ def reap_at_once(worker: Worker) -> None:
     """Let two processes reap at the same time as the cell runs."""
     both = [worker.command_line("reap", "--here") for _ in range(2)]
     for process in both:
-        process.wait(120)
+        _await(process)
 
 
 def end_everything(worker: Worker) -> None:
     """Let somebody end the clusters of all notebooks."""
-    worker.command_line("down", "--all", "--yes").wait(150)
+    _await(worker.command_line("down", "--all", "--yes"))
+
+
+def _await(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a command; one that takes too long writes where it stands, and is ended."""
+    try:
+        process.wait(COMMAND_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        process.wait()
+        raise
 
 
 def end_in_panel(worker: Worker) -> None:
