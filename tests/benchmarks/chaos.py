@@ -60,8 +60,6 @@ from tests.conftest import Notebook, Ran  # noqa: E402
 from tests.emulators.multi_cloud import EmulatedClouds, emulate_clouds  # noqa: E402
 
 WORKERS = 4
-CELL_SECONDS = 150.0
-LEASE_SECONDS = 90.0
 ROOM_SECONDS = 30.0
 """Seconds that a full disk is waited for; else all launches would be refused meanwhile."""
 RETURN_SECONDS = 30.0
@@ -70,7 +68,6 @@ SHARED = 0.3
 """Share of the cells that run on a cluster whose name all users know."""
 CLOCK = Path(__file__).with_name("clock_jump")
 SETTINGS = {
-    "SKY_LEASE": f"{LEASE_SECONDS:g}s",
     "SKY_HEARTBEAT_TIMEOUT": "15s",
     "SKY_IDLE": "15s",
     "SKY_PROVIDERS_GCP_SERVICE_ACCOUNT": "default",  # else what powers itself off keeps its disk
@@ -202,7 +199,7 @@ class Worker:
     def _end_cluster(self, kind: str) -> None:
         """Run ``%sky down``, after which the cluster has ended or a clear error says why not."""
         assert self.book is not None
-        ran = self.book.run(f"%sky down {self.name}", CELL_SECONDS)
+        ran = self.book.run(f"%sky down {self.name}", self.scene.patience)
         outcome, words = ("result", "") if ran.status == "ok" else self._judged(ran)
         self.tally.add(kind, outcome, f"%sky down {self.name}: {words}")
 
@@ -221,7 +218,7 @@ class Worker:
 
     def env(self) -> dict[str, str]:
         """Return the environment of its processes."""
-        return {**self.world.env, **SETTINGS, "SKY_DATA_DIR": str(self.data)}
+        return {**self.world.env, **settings(self.scene), "SKY_DATA_DIR": str(self.data)}
 
     def command_line(self, *words: str) -> subprocess.Popen[bytes]:
         """Start ``jupyter sky`` with some words."""
@@ -232,13 +229,13 @@ class Worker:
 
     def _collected(self, book: Notebook, sent: str) -> Ran | None:
         begun, ran = time.monotonic(), Ran()
-        while time.monotonic() - begun < CELL_SECONDS:
+        while time.monotonic() - begun < self.scene.patience:
             try:
                 return book.collect(sent, 2.0, ran)
             except AssertionError:
                 if self.killed:
                     return None
-        return Ran(status="timeout", evalue=f"no end within {CELL_SECONDS:g} s")
+        return Ran(status="timeout", evalue=f"no end within {self.scene.patience:g} s")
 
     def _judged(self, ran: Ran | None) -> tuple[str, str]:
         if ran is None:
@@ -307,6 +304,11 @@ class Worker:
         return found
 
 
+def settings(scene: Scene) -> dict[str, str]:
+    """Return the settings of all users of a scene."""
+    return {**SETTINGS, "SKY_LEASE": f"{scene.lease:g}s"}
+
+
 def scene_faults(scene: Scene) -> dict[str, Fault]:
     """Return the faults of a scene."""
     return FAULTS if scene is BIG_CLOUDS else FAULTS | MORE_FAULTS
@@ -322,7 +324,7 @@ def chaos(launches: int, seed: int, scene: Scene = BIG_CLOUDS) -> dict[str, floa
         stack.callback(home.close)
         stack.callback(end_lease_watchers, str(home.root))
         world = stack.enter_context(emulate_clouds(*scene.clouds))
-        home.env = {**world.env, **SETTINGS}
+        home.env = {**world.env, **settings(scene)}
         home.open_panel()
         witness = Witness(world)
         workers = [Worker(world, seed, number, home, tally, scene) for number in range(WORKERS)]
@@ -336,7 +338,7 @@ def chaos(launches: int, seed: int, scene: Scene = BIG_CLOUDS) -> dict[str, floa
                 thread.join()
         home.close_panel()
         with tally.timed("leases"):
-            up, left = len(world.machines()), leaked(world, LEASE_SECONDS + 30)
+            up, left = len(world.machines()), leaked(world, scene.lease + 30)
         stores = [
             home.data,
             *(miser.data for miser in misers),

@@ -20,6 +20,8 @@ NETWORKED = (*THREE, "hyperstack", "lambda", "nebius")
 """Clouds whose machines see each other in a network that rules can cut."""
 WATCHED = ("hyperstack", "lambda", "nebius", "tpu", "verda")
 """Clouds on which a machine that has powered itself off is there until a request ends it."""
+SILENT = ("lambda", "tpu")
+"""Clouds that do not tell whether a machine is off."""
 WORLDS = (*VIRTUAL, *CONTAINERS, "container", "kubernetes", "slurm")
 
 
@@ -37,6 +39,10 @@ class Scene:
         Clouds on which a cluster has one node.
     misers : int
         Users whose money runs out.
+    lease : float
+        Seconds after which machines end at the latest.
+    patience : float
+        Seconds in which a cell has its result or an error.
     returns : bool
         Whether the user comes back once when all leases are over.
     """
@@ -45,6 +51,8 @@ class Scene:
     options: Mapping[str, str] = field(default_factory=dict)
     alone: tuple[str, ...] = ()
     misers: int = 0
+    lease: float = 90.0
+    patience: float = 150.0
     returns: bool = False
 
     def line(self, cloud: str) -> str:
@@ -61,6 +69,8 @@ EVERYWHERE = Scene(
         "kubernetes": "--cloud kubernetes --cpus 1",
         "tpu": "--cloud gcp --gpus tpu-v2-8 --cpus 4",
     },
-    alone=("container", "tpu"),
+    alone=("container", "tpu", "vast"),
+    lease=200.0,  # pods and containers end then in use or not, and start slowly side by side
+    patience=400.0,
     returns=True,
 )

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from chaos_clouds import EMULATED, FLEETS, NETWORKED, SPOT, THREE, WATCHED, WORLDS
+from chaos_clouds import EMULATED, FLEETS, NETWORKED, SILENT, SPOT, THREE, WATCHED, WORLDS
 
 if TYPE_CHECKING:
     from chaos import Worker
@@ -192,7 +192,13 @@ def reboot(worker: Worker) -> None:
 
 
 def power_off(worker: Worker) -> None:
-    """Power the cluster's machines off from within, as somebody on them does."""
+    """Power the cluster's machines off from within, as somebody on them does.
+
+    Where a cloud tells of that as little as of a machine that boots, it is not done before this has
+    booted: it would be waited for, for ten minutes.
+    """
+    if worker.cloud in SILENT:
+        worker.met(lambda: worker.processes("jupyter_sky.engines.controller.controller"))
     for machine in worker.met(worker.machines):
         worker.world.tell(worker.cloud, "power_off", id=machine["id"])
 
