@@ -68,8 +68,6 @@ SHARED = 0.3
 """Share of the cells that run on a cluster whose name all users know."""
 CLOCK = Path(__file__).with_name("clock_jump")
 SETTINGS = {
-    "SKY_HEARTBEAT_TIMEOUT": "15s",
-    "SKY_IDLE": "15s",
     "SKY_PROVIDERS_GCP_SERVICE_ACCOUNT": "default",  # else what powers itself off keeps its disk
     "PYTHONPATH": os.pathsep.join([str(CLOCK), str(ROOT)]),
 }
@@ -306,7 +304,9 @@ class Worker:
 
 def settings(scene: Scene) -> dict[str, str]:
     """Return the settings of all users of a scene."""
-    return {**SETTINGS, "SKY_LEASE": f"{scene.lease:g}s"}
+    silence = f"{scene.silence:g}s"
+    times = {"SKY_LEASE": f"{scene.lease:g}s", "SKY_IDLE": silence}
+    return {**SETTINGS, **times, "SKY_HEARTBEAT_TIMEOUT": silence}
 
 
 def scene_faults(scene: Scene) -> dict[str, Fault]:

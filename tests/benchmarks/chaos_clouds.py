@@ -41,6 +41,8 @@ class Scene:
         Users whose money runs out.
     lease : float
         Seconds after which machines end at the latest.
+    silence : float
+        Seconds after which a cluster ends that nobody uses.
     patience : float
         Seconds in which a cell has its result or an error.
     returns : bool
@@ -52,6 +54,7 @@ class Scene:
     alone: tuple[str, ...] = ()
     misers: int = 0
     lease: float = 90.0
+    silence: float = 15.0
     patience: float = 150.0
     returns: bool = False
 
@@ -70,7 +73,9 @@ EVERYWHERE = Scene(
         "tpu": "--cloud gcp --gpus tpu-v2-8 --cpus 4",
     },
     alone=("container", "tpu", "vast"),
-    lease=200.0,  # pods and containers end then in use or not, and start slowly side by side
+    # clients of pods and containers, and these themselves, start slowly side by side
+    lease=200.0,
+    silence=40.0,
     patience=400.0,
     returns=True,
 )

@@ -153,8 +153,7 @@ def throttle(worker: Worker) -> None:
 
 
 def refuse(worker: Worker) -> None:
-    code = NO_CAPACITY.get(worker.cloud, "capacity")
-    times = worker.random.choice([1, 3])
+    code, times = NO_CAPACITY.get(worker.cloud, "capacity"), worker.random.choice([1, 3])
     worker.world.tell(worker.cloud, "refuse", code=code, times=times)
 
 
@@ -192,12 +191,8 @@ def reboot(worker: Worker) -> None:
 
 
 def power_off(worker: Worker) -> None:
-    """Power the cluster's machines off from within, as somebody on them does.
-
-    Where a cloud tells of that as little as of a machine that boots, it is not done before this has
-    booted: it would be waited for, for ten minutes.
-    """
-    if worker.cloud in SILENT:
+    """Power the cluster's machines off from within, as somebody on them does."""
+    if worker.cloud in SILENT:  # else they would be waited for, for ten minutes
         worker.met(lambda: worker.processes("jupyter_sky.engines.controller.controller"))
     for machine in worker.met(worker.machines):
         worker.world.tell(worker.cloud, "power_off", id=machine["id"])
