@@ -185,12 +185,13 @@ class Worker:
 
     def _finish(self, fault: Fault, kind: str, ran: Ran | None) -> None:
         """End the cluster sometimes; kernels of special faults always."""
-        if self.while_ended is not None and not self.killed and ran is not None:
+        answered = not self.killed and ran is not None and ran.status != "timeout"
+        if self.while_ended is not None and answered:
             with self.while_ended():
                 self._end_cluster(kind)
-        elif not self.killed and ran is not None and self.random.random() < 0.5:
+        elif answered and self.random.random() < 0.5:
             self._end_cluster("cluster ended")
-        if self.killed or fault.own_store or fault.env:
+        if not answered or fault.own_store or fault.env:  # a user restarts what does not answer
             self._kill_kernel()
         self.clock.unlink(missing_ok=True)
 
