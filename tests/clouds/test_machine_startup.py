@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from jupyter_sky.clouds import cloud_provider, machine_startup
+from jupyter_sky.clouds.machine_records import launch_records, update_record
 from jupyter_sky.errors import SkyClusterLost
+from jupyter_sky.provider.values import Machine
 from tests.clouds import neo_worlds
 from tests.clouds.rest_launches import Launches
 
@@ -44,3 +46,18 @@ def test_machine_that_somebody_has_ended_is_not_waited_for(launches, monkeypatch
     launches.provider.terminate([machines[0].id])
     with pytest.raises(SkyClusterLost, match=r"no longer knows it|it ended as it started"):
         launches.account.managed.await_slots(machines)
+
+
+def test_machines_that_come_up_during_a_listing_are_not_closed(launches, monkeypatch):
+    """The listing is older than they are, and slow where a cloud has many."""
+    cloud = launches.account.managed
+    request = launches.account.request()
+
+    def list_mine(everywhere: bool = False) -> list[Machine]:
+        cloud.launch(request)
+        update_record(request.token, launching=None)
+        return []
+
+    monkeypatch.setattr(cloud, "list_mine", list_mine)
+    cloud.close_ended_records()
+    assert "ended" not in launch_records().read(request.token)
