@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -59,6 +60,7 @@ def _own_ports() -> Iterator[int]:
 
 
 _kernel_ports = _own_ports()
+_choosing_port = threading.Lock()
 
 
 @dataclass
@@ -121,8 +123,9 @@ class Notebook:
         assert self.manager.kernel_spec is not None
         self.manager.kernel_spec.argv[0] = self.python
         self.manager.cache_ports = False
-        for channel in ("shell", "iopub", "stdin", "hb", "control"):
-            setattr(self.manager, f"{channel}_port", next(_kernel_ports))
+        with _choosing_port:  # benchmarks start kernels in threads
+            for channel in ("shell", "iopub", "stdin", "hb", "control"):
+                setattr(self.manager, f"{channel}_port", next(_kernel_ports))
         self.manager.start_kernel(env=self.env, cwd=str(self.directory))
         self.client = self.manager.client()
         self.client.start_channels()

@@ -67,6 +67,7 @@ __all__ = [
     "permanent_obstacle",
     "power_off_note",
     "reachable_names",
+    "recorded_names",
     "runs_here",
     "stop_obstacle",
 ]
@@ -170,3 +171,11 @@ def reachable_names() -> tuple[str, ...]:
 def launcher_names() -> tuple[str, ...]:
     """Return the names of all that may have launched something: clouds, and managed services."""
     return (*reachable_names(), *MANAGED)
+
+
+def recorded_names() -> tuple[str, ...]:
+    """Return the names of all that may have launched what is still up, by the notes of launches."""
+    from .machine_records import launch_records
+
+    noted = {record["cloud"] for _, record in launch_records().list_unfinished()}
+    return (*ON_PREMISES, *sorted(noted))

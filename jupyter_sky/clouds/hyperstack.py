@@ -206,6 +206,7 @@ class Hyperstack(HyperstackFacts, RestProvider):
                 reason="Hyperstack could not start the machine" if status == "ERROR" else "",
                 address=address,  # it comes later than the state
                 private=entry.get("fixed_ip") or address,
+                stopped=status in ("SHUTOFF", "HIBERNATED"),
             )
             yield ListedMachine(machine, environment.get("region") or "", status == "ERROR")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -17,7 +17,12 @@ from ..remote.ssh_address import Address
 from ..translation import _
 from . import cloud_init, ssh_slot
 from .base import Machine, StatusCallback, no_tick
-from .machine_records import has_order_ended, launch_records, update_record
+from .machine_records import (
+    VISIBILITY_SECONDS,
+    has_order_ended,
+    launch_records,
+    update_record,
+)
 from .retries import RetryingCaller
 from .ssh_slot import Slot
 
@@ -73,12 +78,14 @@ class MachineStartup:
 
     def _await_running(self, machines: Sequence[Machine], say: StatusCallback) -> list[Machine]:
         ids, begun = [machine.id for machine in machines], time.monotonic()
+        listed = dict.fromkeys(ids, begun)
         wait = 0.1
         while True:
             found = {machine.id: machine for machine in self._describe(ids)}
-            for machine in found.values():
-                if machine.state == "ended":
-                    raise self._startup_error(machine, machine.reason or "it ended as it started")
+            for machine in machines:
+                if machine.id in found:
+                    listed[machine.id] = time.monotonic()
+                self._refuse_ended(machine, found.values(), listed[machine.id])
             if len(found) == len(ids) and all(
                 machine.state == "running" and machine.address for machine in found.values()
             ):
@@ -103,7 +110,7 @@ class MachineStartup:
         ended: threading.Event,
     ) -> Slot:
         """Take a slot as soon as there is an answer by SSH, a while after the machine runs."""
-        begun = time.monotonic()
+        begun = listed = time.monotonic()
         while not ended.is_set():
             try:
                 return ssh_slot.acquire_slot(node, note, host_key)
@@ -113,14 +120,32 @@ class MachineStartup:
                     "another host key" in error.message and passed > HOST_KEY_SECONDS
                 ):
                     raise self._startup_error(machine, error.message) from None
-            for seen in self._describe([machine.id]):
-                if seen.state == "ended":
-                    raise self._startup_error(seen, seen.reason or "it ended as it started")
+            found = self._describe([machine.id])
+            listed = time.monotonic() if found else listed
+            self._refuse_ended(machine, found, listed)
             ended.wait(0.2)
         raise SkyCancelled(_("{id} is no longer waited for").format(id=machine.id))
 
     def _describe(self, ids: Sequence[str]) -> list[Machine]:
         return self.call(lambda: self.driver.describe(ids))
+
+    def _refuse_ended(self, machine: Machine, found: Iterable[Machine], listed: float) -> None:
+        """Raise the error of a machine that has ended, is off and there all the same, or is gone.
+
+        Parameters
+        ----------
+        found
+            Machines that the cloud lists now.
+        listed
+            Time on the monotonic clock at which it was listed last.
+        """
+        for seen in found:
+            if seen.id == machine.id and seen.state == "ended":
+                raise self._startup_error(seen, seen.reason or "it ended as it started")
+            if seen.id == machine.id and seen.stopped:
+                raise self._startup_error(seen, "it was powered off as it started")
+        if time.monotonic() - listed > VISIBILITY_SECONDS:
+            raise self._startup_error(machine, "the cloud no longer knows it")
 
     def _startup_error(self, machine: Machine, why: str) -> SkyClusterLost:
         last = ""

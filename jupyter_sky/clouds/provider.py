@@ -292,9 +292,14 @@ class CloudProvider:
 
     def close_ended_records(self) -> None:
         """Close the notes of orders that have no machine any more, once the cloud has said so."""
+        noted = [  # before the listing, which does not have what comes up meanwhile
+            (token, record)
+            for token, record in launch_records().list_unfinished()
+            if record["cloud"] == self.name and not is_launching(record)
+        ]
         alive, regions = {machine.token for machine in self.list_mine()}, set[str]()
-        for token, record in list(launch_records().list_unfinished()):
-            if record["cloud"] == self.name and token not in alive and not is_launching(record):
+        for token, record in noted:
+            if token not in alive:
                 launch_records().mark_ended(token, {"time": time.time(), "reason": "it has ended"})
                 regions.add(record["region"])
         self.delete_unused_resources(regions)

@@ -177,6 +177,7 @@ class RunPod(RunPodFacts, RestProvider):
             address=address if port else "",
             private=f"{pod['id']}.runpod.internal",
             port=port,
+            stopped=status == "EXITED" and not is_outbid,
         )
         region = (pod.get("machine") or {}).get("dataCenterId") or ""
         return ListedMachine(machine, region, status != "TERMINATED")

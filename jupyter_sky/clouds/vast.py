@@ -161,7 +161,8 @@ class Vast(VastFacts, RestProvider):
     def _parse_machine(self, entry: Mapping[str, Any], tags: Mapping[str, str]) -> ListedMachine:
         status, spot = entry["actual_status"], bool(entry.get("is_bid"))
         address, port = _ssh_address(entry)
-        is_outbid = spot and status in ("exited", "stopped")
+        is_off = status in ("exited", "stopped")
+        is_outbid = spot and is_off
         starting = status in (None, "created", "loading") or not port
         machine = self.tagged(
             tags,
@@ -172,6 +173,7 @@ class Vast(VastFacts, RestProvider):
             address=address,
             private=address,
             port=port,
+            stopped=is_off and not is_outbid,
         )
         return ListedMachine(machine, _country(entry))
 

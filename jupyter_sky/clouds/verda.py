@@ -195,6 +195,7 @@ class Verda(VerdaFacts, RestProvider):
             reason="Verda took the machine back" if is_taken else "",
             address=address,
             private=address,
+            stopped=status == "offline",
         )
 
     def delete_machine(self, id: str) -> None:

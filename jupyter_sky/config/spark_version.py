@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import metadata
 
 SPARK_VERSION = "4.2.0"
 """Version that clusters run where no client here says which one fits."""
@@ -18,6 +17,8 @@ def spark_version() -> str:
     >>> spark_version().split(".")[0]
     '4'
     """
+    from importlib import metadata  # which imports much
+
     for package in ("pyspark-client", "pyspark"):
         try:
             return metadata.version(package)

@@ -166,7 +166,7 @@ class ClusterRecords:
     def find_orphans(self) -> dict[str, list[Machine]]:
         """Return machines of this user that run and that no remembered cluster has."""
         listed: list[Machine] = []
-        for name in clouds.launcher_names():
+        for name in clouds.recorded_names():
             with suppress(SkyError):  # one that cannot be asked: the reaper says so
                 listed += clouds.get(name).list_mine()
         known, tokens = self.live_identities()

@@ -46,7 +46,8 @@ class Machine:
         Command whose input and output are a connection to its SSH server (``sshd -i``), for a
         machine that has no address: a container or a pod. ``address`` is then any name for it.
     stopped : bool
-        Whether it is off and kept: it can be started again, and its disk costs.
+        Whether it is off and kept: its disk costs, or all of it, and clouds whose `can_stop` is set
+        can start it again.
     """
 
     id: str

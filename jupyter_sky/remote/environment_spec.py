@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 
 ENGINE_PACKAGES = (
@@ -65,6 +64,8 @@ def environment_spec(base: str = "", packages: Sequence[str] = ()) -> Environmen
 @cache
 def engine_pins() -> tuple[str, ...]:
     """Return the packages of engines as requirements, in the versions that are installed here."""
+    from importlib import metadata  # which imports much
+
     pins = [f"{name}=={metadata.version(name)}" for name in ENGINE_PACKAGES]
     with suppress(metadata.PackageNotFoundError):
         pins.append(f"{MOUNT_PACKAGE}=={metadata.version(MOUNT_PACKAGE)}")

@@ -15,6 +15,8 @@ from ..errors import SkyUsageError
 from ..translation import _
 
 CONNECT_SECONDS = 10
+COMMAND_SECONDS = 40
+"""Time for the first answer through a command, which has to load its client on a busy machine."""
 CONTROL_PERSIST_SECONDS = 20
 """Time for which a connection stays open for the next command."""
 FAST_CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
@@ -117,7 +119,7 @@ class Address:
         """
         options = {
             "BatchMode": "yes",
-            "ConnectTimeout": str(CONNECT_SECONDS),
+            "ConnectTimeout": str(COMMAND_SECONDS if self.through else CONNECT_SECONDS),
             "LogLevel": "ERROR",
             "ServerAliveInterval": "5",
             "ServerAliveCountMax": "3",

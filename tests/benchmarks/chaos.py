@@ -18,6 +18,13 @@ still up has to end by itself. Then
 * ``double_launched`` counts machines launched twice for one order, and clusters of one name that
   were up at the same time.
 
+Scenes are in `chaos_clouds`. In that of all clouds there are some on which a machine ends only by a
+request, or is billed in full when it has powered itself off (Lambda, Verda, Hyperstack, Nebius, TPU
+VMs). Their leases are kept by a process of the user's that stays when the notebooks are gone, and
+may be killed by a fault. So the user comes back once when all leases are over and something is up,
+as a notebook does that is opened (it reaps), and a machine has leaked that is up after that too;
+what was up before is printed. No ledger is compared there with clouds that keep no bills.
+
 Leases are short, and all times are real: SSH, kernels, engines and APIs too.
 """
 
@@ -43,26 +50,24 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from chaos_budget import Miser  # noqa: E402
 from chaos_checks import Ledgers, Witness, doubles, leaked  # noqa: E402
+from chaos_clouds import BIG_CLOUDS, Scene  # noqa: E402
 from chaos_environment import Home, IsolatedNotebook  # noqa: E402
-from chaos_faults import FAULTS, Fault, Unavailable, machines_in  # noqa: E402
+from chaos_faults import FAULTS, MORE_FAULTS, Fault, Unavailable, machines_in  # noqa: E402
 from chaos_tally import Tally  # noqa: E402
 
+from tests.clouds.rest_world import end_lease_watchers  # noqa: E402
 from tests.conftest import Notebook, Ran  # noqa: E402
 from tests.emulators.multi_cloud import EmulatedClouds, emulate_clouds  # noqa: E402
 
-CLOUDS = ("aws", "gcp", "azure")
 WORKERS = 4
-CELL_SECONDS = 150.0
-LEASE_SECONDS = 90.0
 ROOM_SECONDS = 30.0
 """Seconds that a full disk is waited for; else all launches would be refused meanwhile."""
+RETURN_SECONDS = 30.0
+"""Seconds after a user has come back and reaped, in which machines are gone."""
 SHARED = 0.3
 """Share of the cells that run on a cluster whose name all users know."""
 CLOCK = Path(__file__).with_name("clock_jump")
 SETTINGS = {
-    "SKY_LEASE": f"{LEASE_SECONDS:g}s",
-    "SKY_HEARTBEAT_TIMEOUT": "15s",
-    "SKY_IDLE": "15s",
     "SKY_PROVIDERS_GCP_SERVICE_ACCOUNT": "default",  # else what powers itself off keeps its disk
     "PYTHONPATH": os.pathsep.join([str(CLOCK), str(ROOT)]),
 }
@@ -86,9 +91,16 @@ class Worker:
     """
 
     def __init__(
-        self, world: EmulatedClouds, seed: int, number: int, home: Home, tally: Tally
+        self,
+        world: EmulatedClouds,
+        seed: int,
+        number: int,
+        home: Home,
+        tally: Tally,
+        scene: Scene,
     ) -> None:
         self.world, self.home, self.tally, self.number = world, home, tally, number
+        self.scene, self.faults = scene, scene_faults(scene)
         self.random = random.Random(f"{seed}/{number}")
         self.data, self.folder = home.data, home.root / f"notebooks{number}"
         self.folder.mkdir()
@@ -122,7 +134,7 @@ class Worker:
 
     def _one(self, number: int) -> None:
         kind = self._drawn(number)
-        fault = FAULTS[kind]
+        fault = self.faults[kind]
         options = self._options(number, fault)
         with self.tally.timed("kernel"):
             book = self._kernel(number, fault)
@@ -152,38 +164,41 @@ class Worker:
 
     def _drawn(self, number: int) -> str:
         """Return the fault of a cell: each once before any comes again, in an order by chance."""
-        kinds = sorted(FAULTS)
+        kinds = sorted(self.faults)
         turn, place = divmod(number - 1, len(kinds))
         random.Random(f"{self.tally.seed}/{turn}").shuffle(kinds)
         return kinds[place]
 
     def _options(self, number: int, fault: Fault) -> str:
         """Return the words of a cell's line."""
-        self.cloud, self.name = self.random.choice(CLOUDS), f"c{number}"
+        there = [cloud for cloud in self.scene.clouds if cloud in (fault.clouds or (cloud,))]
+        self.cloud, self.name = self.random.choice(there), f"c{number}"
         alone = bool(fault.options or fault.own_store)
         if not alone and self.random.random() < SHARED:
             self.name = f"shared-{self.cloud}"
-        options = f"--cloud {self.cloud} --cpus 2 -c {self.name} {fault.options}".rstrip()
-        if self.name == f"c{number}" and "--nodes" not in options and self.random.random() < 0.15:
+        options = f"{self.scene.line(self.cloud)} -c {self.name} {fault.options}".rstrip()
+        many = self.name == f"c{number}" and "--nodes" not in options
+        if many and self.random.random() < 0.15 and self.cloud not in self.scene.alone:
             options += " --nodes 2"
         self.tally.nodes[self.name] = 2 if "--nodes" in options else 1
         return options
 
     def _finish(self, fault: Fault, kind: str, ran: Ran | None) -> None:
         """End the cluster sometimes; kernels of special faults always."""
-        if self.while_ended is not None and not self.killed and ran is not None:
+        answered = not self.killed and ran is not None and ran.status != "timeout"
+        if self.while_ended is not None and answered:
             with self.while_ended():
                 self._end_cluster(kind)
-        elif not self.killed and ran is not None and self.random.random() < 0.5:
+        elif answered and self.random.random() < 0.5:
             self._end_cluster("cluster ended")
-        if self.killed or fault.own_store or fault.env:
+        if not answered or fault.own_store or fault.env:  # a user restarts what does not answer
             self._kill_kernel()
         self.clock.unlink(missing_ok=True)
 
     def _end_cluster(self, kind: str) -> None:
         """Run ``%sky down``, after which the cluster has ended or a clear error says why not."""
         assert self.book is not None
-        ran = self.book.run(f"%sky down {self.name}", CELL_SECONDS)
+        ran = self.book.run(f"%sky down {self.name}", self.scene.patience)
         outcome, words = ("result", "") if ran.status == "ok" else self._judged(ran)
         self.tally.add(kind, outcome, f"%sky down {self.name}: {words}")
 
@@ -202,24 +217,24 @@ class Worker:
 
     def env(self) -> dict[str, str]:
         """Return the environment of its processes."""
-        return {**self.world.env, **SETTINGS, "SKY_DATA_DIR": str(self.data)}
+        return {**self.world.env, **settings(self.scene), "SKY_DATA_DIR": str(self.data)}
 
     def command_line(self, *words: str) -> subprocess.Popen[bytes]:
         """Start ``jupyter sky`` with some words."""
         command = [sys.executable, "-m", "jupyter_sky.cli", *words]
         log = (self.home.root / "commands.log").open("ab")
-        env = {**os.environ, **self.env()}
+        env = {**os.environ, **self.env(), "PYTHONFAULTHANDLER": "1"}
         return subprocess.Popen(command, cwd=self.folder, env=env, stdout=log, stderr=log)
 
     def _collected(self, book: Notebook, sent: str) -> Ran | None:
         begun, ran = time.monotonic(), Ran()
-        while time.monotonic() - begun < CELL_SECONDS:
+        while time.monotonic() - begun < self.scene.patience:
             try:
                 return book.collect(sent, 2.0, ran)
             except AssertionError:
                 if self.killed:
                     return None
-        return Ran(status="timeout", evalue=f"no end within {CELL_SECONDS:g} s")
+        return Ran(status="timeout", evalue=f"no end within {self.scene.patience:g} s")
 
     def _judged(self, ran: Ran | None) -> tuple[str, str]:
         if ran is None:
@@ -288,21 +303,34 @@ class Worker:
         return found
 
 
-def chaos(launches: int, seed: int) -> dict[str, float]:
+def settings(scene: Scene) -> dict[str, str]:
+    """Return the settings of all users of a scene."""
+    silence = f"{scene.silence:g}s"
+    times = {"SKY_LEASE": f"{scene.lease:g}s", "SKY_IDLE": silence}
+    return {**SETTINGS, **times, "SKY_HEARTBEAT_TIMEOUT": silence}
+
+
+def scene_faults(scene: Scene) -> dict[str, Fault]:
+    """Return the faults of a scene."""
+    return FAULTS if scene is BIG_CLOUDS else FAULTS | MORE_FAULTS
+
+
+def chaos(launches: int, seed: int, scene: Scene = BIG_CLOUDS) -> dict[str, float]:
     """Let users and faults loose; return the figures."""
-    tally, begun = Tally(seed=seed), time.monotonic()
+    tally, begun = Tally(seed=seed, kinds=frozenset(scene_faults(scene))), time.monotonic()
     # as on a user's machine, packages are compiled once and not by each process
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with contextlib.ExitStack() as stack:
         home = Home({})
         stack.callback(home.close)
-        world = stack.enter_context(emulate_clouds(*CLOUDS))
-        home.env = {**world.env, **SETTINGS}
+        stack.callback(end_lease_watchers, str(home.root))
+        world = stack.enter_context(emulate_clouds(*scene.clouds))
+        home.env = {**world.env, **settings(scene)}
         home.open_panel()
         witness = Witness(world)
-        workers = [Worker(world, seed, number, home, tally) for number in range(WORKERS)]
+        workers = [Worker(world, seed, number, home, tally, scene) for number in range(WORKERS)]
         threads = [threading.Thread(target=one.work, args=(launches,)) for one in workers]
-        misers = [Miser(world, home, 10**6 + number, bool(number)) for number in range(2)]
+        misers = [Miser(world, home, 10**6 + n, bool(n)) for n in range(scene.misers)]
         threads += [miser.start() for miser in misers]
         for thread in threads[:WORKERS]:
             thread.start()
@@ -311,19 +339,25 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
                 thread.join()
         home.close_panel()
         with tally.timed("leases"):
-            up, left = len(world.machines()), leaked(world, LEASE_SECONDS + 30)
-        bills = witness.bills()
-        witness.close()
+            up, left = len(world.machines()), leaked(world, scene.lease + 30)
         stores = [
             home.data,
             *(miser.data for miser in misers),
             *(data for worker in workers for data in worker.own),
         ]
+        if scene.returns and left:
+            print(f"{len(left)} were up when their leases were over: {left}", flush=True)
+            for data in stores:
+                _open_once_more(home, data)
+            left = leaked(world, RETURN_SECONDS)
+        bills = witness.bills()
+        witness.close()
         with tally.timed("stores opened once more"):
             for data in stores:
                 _open_once_more(home, data)
         ledgers = Ledgers.read(stores)
-        unbilled, differences = ledgers.unbilled(bills), ledgers.differences(bills)
+        kept = [bill for bill in bills if bill.kept]
+        unbilled, differences = ledgers.unbilled(kept), ledgers.differences(kept)
         twice = doubles(bills, tally.nodes)
     minutes = (time.monotonic() - begun) / 60
     apart = [f"{units:.2f} units: {words}" for units, words in differences if units > 1]
@@ -345,7 +379,7 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
         "chaos_unexplained": len(tally.unexplained),
         "chaos_unbilled": len(unbilled),
         "chaos_unbilled_units": differences[0][0] if differences else 0.0,
-        "over_budget_usd": max(miser.over_usd for miser in misers),
+        "over_budget_usd": max((miser.over_usd for miser in misers), default=0.0),
         "double_launched": len(twice),
     }
 

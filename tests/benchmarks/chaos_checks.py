@@ -34,6 +34,7 @@ class Bill:
     began: float
     ended: float
     seconds: float
+    kept: bool = True  # by the cloud itself; else somebody has looked now and then
 
     @property
     def token(self) -> str:
@@ -51,30 +52,31 @@ class Witness:
     """Record of every machine that is ever up, for clouds that keep no bills."""
 
     def __init__(self, world: EmulatedClouds) -> None:
-        self.world, self.seen = world, dict[str, Bill]()
+        self.world, self.seen = world, dict[tuple[str, str], Bill]()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def _watch(self) -> None:
-        while not self._over.wait(0.3):
+        while not self._over.wait(0.1 * len(self.world.clouds)):
             with contextlib.suppress(OSError):
                 for machine in self.world.machines():
-                    now, old = time.time(), self.seen.get(machine["id"])
+                    key = (machine["cloud"], machine["id"])
+                    now, old = time.time(), self.seen.get(key)
                     if machine["state"] == "PROVISIONING":  # may be refused yet, costs nothing
                         continue
                     began = old.began if old else now
                     name, words = machine["id"], str(machine)
-                    self.seen[name] = Bill(name, words, began, now, now - began)
+                    self.seen[key] = Bill(name, words, began, now, now - began, kept=False)
 
     def bills(self) -> list[Bill]:
         """Return what the clouds charge, by their own bills if they keep any.
 
         AWS waives spot machines that it takes back in their first hour. The ledger does not.
         """
-        if not hasattr(self.world, "bills"):
-            return list(self.seen.values())
-        return [
+        kept = self.world.bills()
+        keepers = {one["cloud"] for one in kept}
+        return [bill for (cloud, _), bill in self.seen.items() if cloud not in keepers] + [
             Bill(
                 one["id"],
                 str(one),
@@ -82,7 +84,7 @@ class Witness:
                 one["ended"] or time.time(),
                 one["seconds"],
             )
-            for one in self.world.bills()
+            for one in kept
             if one["began"] is not None
         ]
 

@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,8 @@ from tests.conftest import Notebook
 from tests.emulators.isolation import mount
 
 DISK_BYTES = "160m"
+SERVER_SECONDS = 60.0
+"""Time within which a server ends on a busy machine."""
 LOOK_SECONDS = 5.0
 """Seconds between two requests of a page of JupyterLab."""
 _NEW_MOUNTS, _PRIVATE = 0x20000, 0x44000  # CLONE_NEWNS; MS_REC | MS_PRIVATE
@@ -86,7 +89,7 @@ class Home:
         command += ["--ServerApp.jpserver_extensions=jupyter_sky=True", "--ip=127.0.0.1"]
         runtime = self.root / "runtime"
         env = {**os.environ, **self.env, "SKY_DATA_DIR": str(self.data)}
-        env |= {"JUPYTER_RUNTIME_DIR": str(runtime)}
+        env |= {"JUPYTER_RUNTIME_DIR": str(runtime), "PYTHONFAULTHANDLER": "1"}
         self._server = subprocess.Popen(command, cwd=self.root, env=env, stdout=log, stderr=log)
         deadline = time.monotonic() + 60
         while not (found := list(runtime.glob("jpserver-*.json"))):
@@ -117,7 +120,13 @@ class Home:
         self._over.set()
         if self._server is not None:
             self._server.terminate()
-            self._server.wait(30)
+            try:
+                self._server.wait(SERVER_SECONDS)
+            except subprocess.TimeoutExpired:
+                print(f"the server did not end in {SERVER_SECONDS:g} s", flush=True)
+                self._server.send_signal(signal.SIGABRT)  # it writes where it stood
+                self._server.wait(30)
+                print((self.root / "server.log").read_text()[-6000:], flush=True)
 
     def close(self) -> None:
         """Leave nothing of it."""
@@ -132,8 +141,9 @@ class IsolatedNotebook(Notebook):
 
     def start(self) -> None:
         """Start the kernel within namespaces."""
-        words = "unshare --mount --uts --propagation private --".split()
         spec = self.manager.kernel_spec
         assert spec is not None
-        spec.argv = [*words, *spec.argv]
+        options = "--mount --uts --propagation private --".split()
+        spec.argv = ["unshare", *options, self.python, *spec.argv[1:]]
+        self.python = spec.argv[0]  # what a notebook puts in front
         super().start()

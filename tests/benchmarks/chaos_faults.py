@@ -22,12 +22,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from chaos_clouds import EMULATED, FLEETS, NETWORKED, SILENT, SPOT, THREE, WATCHED, WORLDS
 
 if TYPE_CHECKING:
     from chaos import Worker
 
 MACHINE_BYTES = "4g"
 """Size of an emulated machine's disk: see `tests.emulators.isolation`."""
+COMMAND_SECONDS = 150.0
 REVOKED = {"aws": "AuthFailure", "gcp": "ACCOUNT_STATE_INVALID", "azure": "AuthorizationFailed"}
 NO_CAPACITY = {
     "aws": "InsufficientInstanceCapacity",
@@ -57,6 +59,8 @@ class Fault:
         what everybody else uses.
     env : callable, optional
         Environment of the kernel that it needs, which is started anew for it.
+    clouds : tuple of str
+        Where it can strike; everywhere unless given.
     """
 
     act: Callable[[Worker], None]
@@ -64,6 +68,7 @@ class Fault:
     options: str = ""
     own_store: bool = False
     env: Callable[[], dict[str, str]] | None = None
+    clouds: tuple[str, ...] = ()
 
 
 # -- processes ------------------------------------------------------------------------------
@@ -148,12 +153,15 @@ def throttle(worker: Worker) -> None:
 
 
 def refuse(worker: Worker) -> None:
-    code, times = NO_CAPACITY[worker.cloud], worker.random.choice([1, 3])
+    code, times = NO_CAPACITY.get(worker.cloud, "capacity"), worker.random.choice([1, 3])
     worker.world.tell(worker.cloud, "refuse", code=code, times=times)
 
 
 def revoke(worker: Worker) -> None:
     """Let the cloud accept the credentials no more, for a few requests."""
+    if worker.cloud not in REVOKED:
+        worker.world.tell(worker.cloud, "refuse", code="permission")
+        return
     for action, times in {"describe": 4, "remove": 4, "create": 1}.items():
         code = REVOKED[worker.cloud]
         worker.world.tell(worker.cloud, "refuse", code=code, action=action, times=times)
@@ -180,6 +188,28 @@ def reboot(worker: Worker) -> None:
             worker.world.tell(worker.cloud, "reboot", id=machine["id"])
         except urllib.error.HTTPError as error:
             raise Unavailable(f"{worker.cloud} reboots no machines: {error}") from error
+
+
+def power_off(worker: Worker) -> None:
+    """Power the cluster's machines off from within, as somebody on them does."""
+    if worker.cloud in SILENT:  # else they would be waited for, for ten minutes
+        worker.met(lambda: worker.processes("jupyter_sky.engines.controller.controller"))
+    for machine in worker.met(worker.machines):
+        worker.world.tell(worker.cloud, "power_off", id=machine["id"])
+
+
+def kill_watch(worker: Worker) -> None:
+    """Kill the process that ends machines which cannot end themselves."""
+
+    def watches(process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error):
+            words, data = process.cmdline(), process.environ().get("SKY_DATA_DIR")
+            return "jupyter_sky.clouds.lease_watcher" in words and data == str(worker.data)
+        return False
+
+    for process in worker.met(lambda: list(filter(watches, psutil.process_iter()))):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 # -- the machine's own ----------------------------------------------------------------------
@@ -342,12 +372,22 @@ def reap_at_once(worker: Worker) -> None:
     """Let two processes reap at the same time as the cell runs."""
     both = [worker.command_line("reap", "--here") for _ in range(2)]
     for process in both:
-        process.wait(120)
+        _await(process)
 
 
 def end_everything(worker: Worker) -> None:
     """Let somebody end the clusters of all notebooks."""
-    worker.command_line("down", "--all", "--yes").wait(150)
+    _await(worker.command_line("down", "--all", "--yes"))
+
+
+def _await(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a command; one that takes too long writes where it stands, and is ended."""
+    try:
+        process.wait(COMMAND_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        process.wait()
+        raise
 
 
 def end_in_panel(worker: Worker) -> None:
@@ -368,30 +408,35 @@ FAULTS: dict[str, Fault] = {
     "link cut": Fault(kill("ssh "), (1, 12)),
     "link stalls": Fault(stall_link, (1, 12)),
     "answers lost": Fault(lose_answers, (0, 1)),
-    "requests doubled": Fault(double_requests, (0, 0.1)),
+    "requests doubled": Fault(double_requests, (0, 0.1), clouds=THREE),
     "throttled": Fault(throttle, (0, 0.1)),
     "places refuse": Fault(refuse, (0, 0.1)),
     "interfaces stop": Fault(outage, (0.2, 12)),
-    "machine taken back": Fault(take_back, (1, 10), options="--spot"),
+    "machine taken back": Fault(take_back, (1, 10), options="--spot", clouds=SPOT),
     "power cut": Fault(power_cut, (1, 12)),
-    "machine rebooted": Fault(reboot, (1, 12)),
+    "machine rebooted": Fault(reboot, (1, 12), clouds=THREE),
     "kernel suspended": Fault(suspend_kernel, (0.2, 10)),
     "machine suspended": Fault(suspend_machine, (1, 10)),
     "clock jumps": Fault(jump_clock, (0.2, 10)),
     "summer time": Fault(none, (0, 0), env=daylight_saving),
     "host renamed": Fault(rename_host, (0.2, 8)),
     "disk full here": Fault(fill_disk, (0.0, 8)),
-    "disk full there": Fault(fill_machine, (1, 8)),
+    "disk full there": Fault(fill_machine, (1, 8), clouds=FLEETS),
     "store locked": Fault(lock_store, (0.0, 8)),
     "store corrupt": Fault(corrupt_store, (0.5, 8), own_store=True),
     "store read-only": Fault(read_only, (0.0, 8)),
-    "nodes parted": Fault(partition, (1, 8), options="--nodes 2"),
+    "nodes parted": Fault(partition, (1, 8), options="--nodes 2", clouds=NETWORKED),
     "reaped at once": Fault(reap_at_once, (0.2, 8)),
     "all ended": Fault(end_everything, (0.2, 10)),
     "ended in the panel": Fault(end_in_panel, (1, 8)),
-    "SSH hangs at the end": Fault(hang_ssh_while_ended, (0.5, 3)),
+    "SSH hangs at the end": Fault(hang_ssh_while_ended, (0.5, 3), clouds=EMULATED),
     "credentials revoked": Fault(revoke, (0.2, 10)),
 }
+MORE_FAULTS: dict[str, Fault] = {
+    "machine powered off": Fault(power_off, (1, 12), clouds=WORLDS),
+    "watch killed": Fault(kill_watch, (1, 12), clouds=WATCHED),
+}
+"""What befalls clouds besides that cannot all end a machine by itself."""
 
 
 def machines_in(notes: Any) -> list[dict[str, Any]]:

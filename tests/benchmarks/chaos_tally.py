@@ -10,8 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from chaos_faults import FAULTS
-
 PHASES = 16
 """Number of phases that are shown, the longest first."""
 
@@ -26,6 +24,7 @@ class Tally:
     unavailable: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    kinds: frozenset[str] = frozenset()  # of faults
     launches: int = 0
     seed: int = 1
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -56,15 +55,15 @@ class Tally:
 
     def show(self) -> None:
         """Print all of it as tables."""
-        kinds = ("result", "clear error", "kernel killed", "unexplained")
-        print(f"{'fault':24}" + "".join(f"{kind:>15}" for kind in kinds))
+        outcomes = ("result", "clear error", "kernel killed", "unexplained")
+        print(f"{'fault':24}" + "".join(f"{kind:>15}" for kind in outcomes))
         for fault in sorted({fault for fault, _ in self.outcomes}):
-            print(f"{fault:24}" + "".join(f"{self.outcomes[fault, kind]:15}" for kind in kinds))
+            print(f"{fault:24}" + "".join(f"{self.outcomes[fault, kind]:15}" for kind in outcomes))
         for kind, why in sorted(self.unavailable.items()):
             print(f"{kind} cannot be injected here: {why}")
         print(f"{'phase':44}{'times':>8}{'sum':>10}{'median':>10}{'most':>10}")
         for phase, each in sorted(self.seconds.items(), key=lambda item: -sum(item[1]))[:PHASES]:
             figures = f"{sum(each):8.1f} s{statistics.median(each):8.1f} s{max(each):8.1f} s"
             print(f"{phase:44}{len(each):8}{figures}")
-        if missing := sorted(FAULTS.keys() - self.injected - self.unavailable.keys()):
+        if missing := sorted(self.kinds - self.injected - self.unavailable.keys()):
             print(f"not injected by chance: {', '.join(missing)}")

@@ -37,6 +37,11 @@ class RestWorld(World):
         Description of the request of each operation.
     codes : dict
         The cloud's code for each cause of a refusal.
+
+    Parameters
+    ----------
+    minute
+        Seconds that a minute takes on machines.
     """
 
     unsupported: ClassVar = {"boots_in": "its machines take the time that they take"}
@@ -48,8 +53,8 @@ class RestWorld(World):
     requests: ClassVar[dict[Operation, str]]
     codes: ClassVar[dict[ErrorCause, str]]
 
-    def __init__(self) -> None:
-        self.fleet = Fleet(minute=1.0)
+    def __init__(self, minute: float = 1.0) -> None:
+        self.fleet = Fleet(minute=minute)
         self.api: Any = self.account(self.fleet)
         self._folder = tempfile.TemporaryDirectory()
 

@@ -55,6 +55,7 @@ def test_environment_is_deleted_when_its_machine_is_gone(hyperstack):
     (machine,) = hyperstack.launch()
     api = hyperstack.world.api
     assert hyperstack.provider.sweep(machine.owner, {machine.token}) == []
+    api.deletion_seconds = 2.0  # longer than the next request takes on a busy machine
     hyperstack.provider.terminate([machine.id])
     before = api.count("DELETE /v1/core/environments")
     (removed,) = hyperstack.provider.sweep(machine.owner, ())

@@ -11,6 +11,8 @@ import grpc
 from .server import Emulator, server_certificate
 
 _WORKERS = 16
+_PINGS = [("grpc.http2.max_ping_strikes", 0), ("grpc.keepalive_permit_without_calls", 1)]
+"""SDKs keep connections alive by a ping in 20 s, which is too many for gRPC's own defaults."""
 
 
 class GrpcRefusal(Exception):
@@ -40,7 +42,8 @@ class GrpcEmulator(Emulator):
             def service(self, call: Any) -> Any:
                 return handle(call)
 
-        self._grpc = grpc.server(ThreadPoolExecutor(_WORKERS), handlers=(Handler(),))
+        pool = ThreadPoolExecutor(_WORKERS)
+        self._grpc = grpc.server(pool, handlers=(Handler(),), options=_PINGS)
         chain = server_certificate(host)
         credentials = grpc.ssl_server_credentials(
             [(chain.private_key_pem.bytes(), b"".join(p.bytes() for p in chain.cert_chain_pems))]

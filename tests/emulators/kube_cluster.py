@@ -193,7 +193,8 @@ class KubeCluster(RestAccount):
             if self._find(name):
                 return _status(409, "AlreadyExists", f'pods "{name}" already exists')
             entry = self._enter(pod)
-            running = [one.entry["pod"] for one in self.rented.values() if _runs(one.entry)]
+            every = list(self.rented.values())
+            running = [one.entry["pod"] for one in every if _runs(one.entry)]
             node, entry["unscheduled"] = schedule(pod, self.nodes, running)
             if code == "capacity":
                 node, entry["unscheduled"] = "", "0/3 nodes are available: 3 Insufficient cpu."
@@ -228,9 +229,14 @@ class KubeCluster(RestAccount):
 
     # -- the life of pods -----------------------------------------------------------------------
 
+    def billed(self) -> set[str]:
+        """Return the IDs of the pods that run or wait, with those ended whose time is over."""
+        self._end_overdue()
+        return super().billed()
+
     def _end_overdue(self) -> None:
         """End the pods that have run for their ``activeDeadlineSeconds``."""
-        for one in self.rented.values():
+        for one in list(self.rented.values()):
             seconds = one.entry["pod"]["spec"].get("activeDeadlineSeconds")
             if seconds and _runs(one.entry) and time.time() - one.entry["created"] > seconds:
                 one.entry |= {"phase": "Failed", "reason": "DeadlineExceeded"}

@@ -1,12 +1,14 @@
 """Emulated clouds in one process: ``python -m tests.emulators.multi_cloud aws gcp``.
 
-It prints, on one line, the environment of each as JSON, and ends with its standard input. What the
-clouds know, and what befalls them, goes over each one's own ``/_sky/`` address. A process that is
-stopped (SIGSTOP) is an outage of all their interfaces; machines go on.
+Beside those of `loopback` it has the accounts of `tests.clouds.controlled_worlds`. It prints, on
+one line, the environment of each as JSON, and ends with its standard input. What the clouds know,
+and what befalls them, goes over each one's own ``/_sky/`` address. A process that is stopped
+(SIGSTOP) is an outage of all their interfaces; machines go on.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import os
@@ -46,9 +48,11 @@ class EmulatedClouds:
     def env(self) -> dict[str, str]:
         """Environment of a process that has an account with each of the clouds."""
         merged: dict[str, str] = {}
+        settings: dict[str, dict[str, str]] = {}
         for cloud in self.clouds.values():
             merged |= cloud["env"]
-        return merged
+            settings |= ast.literal_eval(cloud["env"].get("SKY_PROVIDERS", "{}"))
+        return merged | ({"SKY_PROVIDERS": repr(settings)} if settings else {})
 
     def tell(self, cloud: str, method: str, **words: Any) -> Any:
         """Call a method of a cloud's emulator."""
@@ -105,7 +109,7 @@ def emulate_clouds(*names: str, minute: float = 60.0) -> Iterator[EmulatedClouds
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGCONT)
         process.stdin.close()
-        process.wait(60)
+        process.wait(120)
 
 
 def main(argv: list[str]) -> None:
@@ -113,20 +117,26 @@ def main(argv: list[str]) -> None:
     import argparse
     import tempfile
 
-    from .server import _authority
+    from tests.clouds.controlled_worlds import WORLDS, open_worlds
+
+    from .server import write_authority
 
     parser = argparse.ArgumentParser(description="Several clouds on loopback.")
-    parser.add_argument("names", nargs="+", choices=list(CLOUDS))
+    parser.add_argument("names", nargs="+", choices=[*CLOUDS, *WORLDS])
     parser.add_argument("--minute", type=float, default=60.0, metavar="SECONDS")
     options = parser.parse_args(argv)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="emulated-clouds-")))
         authority = folder / "authority.pem"
-        _authority().cert_pem.write_to_path(authority)
+        write_authority(authority)
         opened = {
-            name: stack.enter_context(loopback(name, options.minute)) for name in options.names
+            name: stack.enter_context(loopback(name, options.minute))
+            for name in options.names
+            if name in CLOUDS
         }
         clouds = {name: {"url": one.api.url, "env": one.env} for name, one in opened.items()}
+        if others := [name for name in options.names if name not in CLOUDS]:
+            clouds |= stack.enter_context(open_worlds(others, options.minute, opened))
         print(json.dumps({"clouds": clouds, "authority": str(authority)}), flush=True)
         sys.stdin.read()
 

@@ -51,6 +51,8 @@ class RestAccount(Emulator):
         Seconds in which a new machine is not listed.
     boots : bool
         Whether new machines boot; else they are entries until `boot`.
+    refills : bool
+        Whether more is for sale when nearly all has been sold.
     rented : dict
         Machines by ID.
     """
@@ -65,7 +67,7 @@ class RestAccount(Emulator):
     """Whether a machine that powers itself off has ended itself by a request before."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self.fleet, self.number, self.boots = fleet, 0, False
+        self.fleet, self.number, self.boots, self.refills = fleet, 0, False, False
         self.rented: dict[str, Rented] = {}
         self._pressed = set[str]()
         self.forget_faults()
@@ -94,12 +96,13 @@ class RestAccount(Emulator):
 
     def billed(self) -> set[str]:
         """Return the IDs of the machines that cost."""
-        return {id for id, one in self.rented.items() if self.is_billed(one.entry)}
+        return {id for id, one in list(self.rented.items()) if self.is_billed(one.entry)}
 
     def listed(self) -> list[dict[str, Any]]:
         """Return the entries that lists have by now."""
         now = time.monotonic()
-        return [one.entry for one in self.rented.values() if now - one.launched >= self.hidden]
+        every = list(self.rented.values())  # others are added meanwhile
+        return [one.entry for one in every if now - one.launched >= self.hidden]
 
     def next_refusal(self) -> str:
         """Return the code of a refusal of this launch; empty where it goes well."""
@@ -115,7 +118,7 @@ class RestAccount(Emulator):
     def boot(self) -> None:
         """Boot the machines that there are, and all later ones until `reset`."""
         self.boots = True
-        for one in self.rented.values():
+        for one in list(self.rented.values()):
             if one.start and not one.host and self.is_billed(one.entry):
                 one.host = host = one.start()
                 self.show_address(one.entry, host.address, host.private, host.port)

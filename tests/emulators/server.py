@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,6 +82,11 @@ class InjectedFault:
 
 class _Server(ThreadingHTTPServer):
     request_queue_size = 128  # of connections that come at once on a busy machine
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Tell of an error, unless the client was killed or has hung up."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 class Emulator:

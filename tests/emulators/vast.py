@@ -12,7 +12,7 @@ from .rest_account import RestAccount, container_start
 from .server import Request, Response
 
 KEY = "vast-4711"
-PAGE = 25
+PAGE, FEW = 25, 5
 _FIELDS = (
     "args bid cancel_unavail client_id disk env force image label onstart price runtype "
     "target_state template_hash_id"
@@ -78,6 +78,9 @@ class VastAccount(RestAccount):
         """Begin with an empty account and a full market."""
         super().reset()
         self.taken_meanwhile.clear()
+        self._fill_market()
+
+    def _fill_market(self) -> None:
         self.asks = [ask(100 + n, "RTX 4090", 1, 0.40 + n / 1000, "Sweden, SE") for n in range(30)]
         self.asks += [ask(200, "RTX 4090", 2, 0.9, "Bulgaria, BG"), ask(201, "A40", 1, 0.3, "")]
 
@@ -121,6 +124,8 @@ class VastAccount(RestAccount):
 
     def _search(self, query: dict[str, Any]) -> Response:
         self.searches.append(query)
+        if self.refills and len(self.asks) < FEW:
+            self._fill_market()
         limits = {name: limit for name, limit in query.items() if isinstance(limit, dict)}
 
         def fits(each: dict[str, Any]) -> bool:

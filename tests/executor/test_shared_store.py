@@ -67,6 +67,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> ListedCloud:
     monkeypatch.setattr(clouds, "cloud_provider", lambda name: cloud)
     monkeypatch.setattr(clouds, "launchable", lambda: ("aws",))
     monkeypatch.setattr(clouds, "launcher_names", lambda: ("aws",))
+    monkeypatch.setattr(clouds, "recorded_names", lambda: ("aws",))
     return cloud
 
 

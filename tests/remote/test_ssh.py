@@ -23,6 +23,11 @@ from tests.emulators.hosts import SSHD, USABLE, SshHost, keygen
 
 def test_command_that_connects_is_passed_on_literally() -> None:
     address = Address("ada", "pod-0", 2222, through=("kubectl", "exec", "a b", "50%", "--"))
+    timeouts = [
+        next(word for word in each.command() if word.startswith("-oConnectTimeout="))
+        for each in (address, replace(address, through=()))
+    ]
+    assert timeouts == ["-oConnectTimeout=40", "-oConnectTimeout=10"], "programs take a while"
     assert "-oProxyCommand=kubectl exec 'a b' 50%% --" in address.command()
     assert "-oHostKeyAlias=pod-0" in address.command()
     assert address.known_as == "pod-0" and address.name == "ada@pod-0", "the port has no meaning"

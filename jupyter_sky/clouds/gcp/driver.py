@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import time
-import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +17,7 @@ from ...provider.parallel_requests import send_parallel
 from ...provider.quotas import AccountQuota
 from ...provider.values import LaunchRequest, Machine, MachineConfig
 from ..catalog_provider import CatalogProvider
-from . import errors, network, power, quotas, service_account, tpu, tpu_client
+from . import instance_launch, network, power, quotas, service_account, tpu, tpu_client
 from . import instances as machine
 from .account import GcpAccount
 from .clients import GcpClients, connect, match_any
@@ -28,11 +25,7 @@ from .errors import ignore_codes
 
 PREEMPTED_OPERATION = "compute.instances.preempted"
 """Operations of this type tell of machines that were taken back and are gone."""
-MAX_FAILED_ATTEMPTS = 20
-"""Failures of one order at one place; each spends an ID of requests."""
 CONSOLE_CHARS = 16384
-log = logging.getLogger(__name__)
-_NAMESPACE = uuid.UUID("8b5f7a52-21a6-4bd1-9f0e-5f6ad2a0c3de")
 
 
 class Gcp(GcpFacts, GcpAccount, CatalogProvider):
@@ -81,12 +74,12 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         access = connect()
         if tpu.is_slice(request.offer):
             return self._launch_slices(access, request, config, stop)
-        zone = request.offer.zone or _choose_zone(access, request)
+        zone = request.offer.zone or instance_launch.choose_zone(access, request)
         network.ensure_network(access, request, config, stop)
         ranks = range(request.resources.nodes)
         names = [machine.machine_name(request.token, rank) for rank in ranks]
         try:
-            self._create_with_role(access, request, config, zone, stop)
+            instance_launch.InstanceLaunch(self, access, request, config, zone, stop).create()
             found = self._read(access, zone, names)
             if missing := set(names) - {each.name for each, _ in found}:
                 words = f"{', '.join(sorted(missing))} in {zone} ended while being made"
@@ -113,54 +106,6 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
                 tpu.discard(access, request)
             raise
 
-    def _create_with_role(
-        self,
-        access: GcpClients,
-        order: LaunchRequest,
-        config: MachineConfig,
-        zone: str,
-        stop: Event,
-        role: bool = True,
-    ) -> None:
-        """Make all machines; without a role, where they may not have the one they are to have."""
-        account, asked = service_account.configured_account() if role else "", list[Any]()
-        try:
-            asked += self._insert(access, order, config, zone, account)
-            access.await_operations(asked, stop, zone)
-        except Exception as error:
-            if not account or not service_account.is_refused(error):
-                raise
-            trouble = self.explain(error)
-            log.warning(
-                "gcp: machines do without the service account %r: %s; when one is lost, it is "
-                "powered off and its disk billed until %%sky reap. %s",
-                account,
-                trouble.message if trouble else error,
-                trouble.fix if trouble else "",
-            )
-            for each in asked:  # their names are taken until all have failed
-                with service_account.ignore_refusals():
-                    access.await_operations([each], stop, zone)
-            self._create_with_role(access, order, config, zone, stop, role=False)
-
-    def _insert(
-        self,
-        access: GcpClients,
-        order: LaunchRequest,
-        config: MachineConfig,
-        zone: str,
-        account: str,
-    ) -> list[Any]:
-        """Ask for all machines at once; return the operations that are under way."""
-        bodies = [
-            machine.instance_body(order, config, zone, rank, account)
-            for rank in range(order.resources.nodes)
-        ]
-        requests = [partial(_insert_machine, access, order, body, zone) for body in bodies]
-        # an error that does not pass decides: then no machine is waited for
-        asked = send_parallel(requests, self.is_transient)
-        return [operation for operation in asked if operation is not None]
-
     # -- life --------------------------------------------------------------------------------
 
     def machines(
@@ -178,7 +123,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
             (each, self._remember_machine(each, zone))
             for zone, each in access.list_all_zones("Instances", "instances", filter)
             if all(machine.read_tags(each).get(key) == value for key, value in exact.items())
-            and (regions is None or _region_of_zone(zone) in regions)
+            and (regions is None or machine.region_of_zone(zone) in regions)
         ]
         return [
             replace(seen, state="running", ended=None) if machine.is_stopped(each) else seen
@@ -188,7 +133,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
             for zone, vm in tpu.list_machines(access)
             if owner in ("", vm.owner)
             and token in ("", vm.token)
-            and (regions is None or _region_of_zone(zone) in regions)
+            and (regions is None or machine.region_of_zone(zone) in regions)
         ]
 
     def describe(self, ids: Sequence[str]) -> list[Machine]:
@@ -237,7 +182,7 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
         """Delete disks and firewall rules that no machine uses; say what."""
         access, deleted = connect(), list[str]()
         for zone, name in list(_unused_disks(access, owner)):
-            if regions is None or _region_of_zone(zone) in regions:
+            if regions is None or machine.region_of_zone(zone) in regions:
                 with ignore_codes("gone", "resourceInUseByAnotherResource"):
                     access.call("Disks", "delete_unary", zone=zone, disk=name)
                     deleted.append(f"disk {zone}/{name}")
@@ -300,64 +245,9 @@ class Gcp(GcpFacts, GcpAccount, CatalogProvider):
                 yield replace(known, ended=known.lease_end, reason="its lease has ended")
 
 
-def _insert_machine(
-    access: GcpClients, order: LaunchRequest, body: Any, zone: str, _: Event
-) -> Any | None:
-    """Ask for one machine; None when it is there already.
-
-    The id of a request makes it count once, however often it is sent. An order that failed and is
-    sent again would only be told of that failure: then it takes the next id.
-    """
-    for attempt in range(MAX_FAILED_ATTEMPTS):
-        place = f"{zone}/{order.offer.instance_type}/{order.offer.spot}"
-        place += "".join(f"/{each.email}" for each in body.service_accounts)
-        request_id = str(uuid.uuid5(_NAMESPACE, f"{body.name}/{place}/{attempt}"))
-        asked = {"zone": zone, "instance_resource": body, "request_id": request_id}
-        try:
-            operation = access.call("Instances", "insert_unary", **asked)
-        except Exception as error:
-            if errors.has_code(error, "alreadyExists") and _is_same_machine(access, zone, body):
-                return None
-            raise
-        last = attempt == MAX_FAILED_ATTEMPTS - 1
-        if last or operation.status.name != "DONE" or _is_same_machine(access, zone, body):
-            return operation
-    raise AssertionError
-
-
-def _is_same_machine(access: GcpClients, zone: str, body: Any) -> bool:
-    """Whether a machine is there and is the one that is asked for."""
-    try:
-        found = access.call("Instances", "get", zone=zone, instance=body.name)
-    except Exception as error:
-        if errors.has_code(error, "gone"):
-            return False
-        raise
-    same = machine.read_tags(found).get(TOKEN) == machine.read_tags(body).get(TOKEN)
-    return same and found.status in ("PROVISIONING", "STAGING", "RUNNING")
-
-
-def _choose_zone(access: GcpClients, order: LaunchRequest) -> str:
-    """Choose a zone of the region that has what is asked; the same order gets the same."""
-    kind, gpu, _ = machine.split_type(order.offer.instance_type)
-    if gpu:
-        listed = access.list_all_zones("AcceleratorTypes", "accelerator_types", f'name = "{gpu}"')
-    else:
-        listed = access.list_all_zones("MachineTypes", "machine_types", f'name = "{kind}"')
-    zones = sorted({zone for zone, _ in listed if _region_of_zone(zone) == order.offer.region})
-    if not zones:
-        words = f"no zone of {order.offer.region} has {order.offer.instance_type}"
-        raise ProviderError(words, code="notFound")
-    return zones[int(hashlib.sha256(order.token.encode()).hexdigest(), 16) % len(zones)]
-
-
 def _unused_disks(access: GcpClients, owner: str) -> Iterator[tuple[str, str]]:
     old = time.time() - network.LAUNCH_GRACE_SECONDS
     filter = f'labels.{OWNER} = "{machine.format_label(owner)}"'
     for zone, disk in access.list_all_zones("Disks", "disks", filter):
         if not disk.users and machine.parse_timestamp(disk.creation_timestamp) < old:
             yield zone, disk.name
-
-
-def _region_of_zone(zone: str) -> str:
-    return zone.rpartition("-")[0]

@@ -214,3 +214,14 @@ def parse_machine(instance: Any, zone: str) -> Machine:
 def parse_timestamp(timestamp: str) -> float:
     """Return unix seconds of a time as Compute Engine writes it; 0 where it writes none."""
     return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+
+
+def region_of_zone(zone: str) -> str:
+    """Return the region of a zone.
+
+    Examples
+    --------
+    >>> region_of_zone("us-central1-a")
+    'us-central1'
+    """
+    return zone.rpartition("-")[0]

@@ -236,6 +236,7 @@ class Nebius(NebiusFacts, RestProvider):
             state=state,
             preempted=is_taken,
             reason=reason,
+            stopped=state == "running" and _is_off(entry),
             # they end with the length of their network's prefix
             address=network.public_ip_address.address.partition("/")[0] if network else "",
             private=network.ip_address.address.partition("/")[0] if network else "",

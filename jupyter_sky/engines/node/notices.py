@@ -13,21 +13,22 @@ import os
 import socket
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
-from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from ...remote.supervisor import write_private
 from ..wire.messages import NoticeRecord
 from .keepalive import keepalive_folder
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from http.client import HTTPResponse
 
 METADATA_ADDRESS = "http://169.254.169.254"
 """Origin of the metadata service of a machine, the same on all clouds."""
@@ -157,6 +158,8 @@ class AwsNotices:
 
     def _read(self, name: str) -> str:
         """Return a leaf, or an empty text where there is none; renew the token if it has ended."""
+        from urllib.error import HTTPError
+
         origin = self._address or metadata_address()
         url = f"{origin}/latest/meta-data/{name}"
         for _attempt in range(2):
@@ -165,7 +168,7 @@ class AwsNotices:
                 self._token = _fetch(f"{origin}/latest/api/token", header, "PUT")
             try:
                 return _fetch(url, {"X-aws-ec2-metadata-token": self._token})
-            except urllib.error.HTTPError as error:
+            except HTTPError as error:
                 if error.code == 404:
                     return ""
                 if error.code != 401:
@@ -192,8 +195,8 @@ class GoogleNotices:
         url = f"{origin}/computeMetadata/v1/instance/preempted"
         if self._etag:
             url += f"?wait_for_change=true&last_etag={self._etag}&timeout_sec={WAIT_SECONDS}"
-        request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
-        with urllib.request.urlopen(request, timeout=WAIT_SECONDS + ASK_SECONDS) as answer:
+        headers = {"Metadata-Flavor": "Google"}
+        with _open(url, headers, timeout=WAIT_SECONDS + ASK_SECONDS) as answer:
             self._etag = answer.headers.get("ETag", "")
             is_preempted = answer.read().strip() == b"TRUE"
         now = time.time()
@@ -303,9 +306,20 @@ def _utc(text: str) -> float:
 def _fetch(
     url: str, headers: Mapping[str, str], method: str = "GET", body: bytes | None = None
 ) -> str:
-    request = urllib.request.Request(url, body, dict(headers), method=method)
-    with urllib.request.urlopen(request, timeout=ASK_SECONDS) as answer:
+    with _open(url, headers, method, body) as answer:
         return answer.read().decode()
+
+
+def _open(
+    url: str,
+    headers: Mapping[str, str],
+    method: str = "GET",
+    body: bytes | None = None,
+    timeout: float = ASK_SECONDS,
+) -> AbstractContextManager[HTTPResponse]:
+    from urllib.request import Request, urlopen  # notebooks, which read notices, ask nobody
+
+    return urlopen(Request(url, body, dict(headers), method=method), timeout=timeout)
 
 
 class NoticeWatch(threading.Thread):
@@ -328,6 +342,8 @@ class NoticeWatch(threading.Thread):
 
     def run(self) -> None:
         """Ask until stopped; a service that does not answer is asked again."""
+        from http.client import HTTPException
+
         while not self._ended.is_set():
             begun = time.monotonic()
             try:
@@ -349,6 +365,8 @@ class NoticeWatch(threading.Thread):
         bool
             Whether it was told.
         """
+        from http.client import HTTPException
+
         service = self._service
         if not isinstance(service, AzureNotices):
             return False
