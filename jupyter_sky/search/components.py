@@ -16,6 +16,7 @@ from .optimizer import (
     fill_failures,
     probability_of_improvement,
 )
+from .optional_dependencies import small_models
 from .space import Space
 
 
@@ -255,10 +256,10 @@ class BayesianGP(_Bayesian):
         model = GaussianProcessRegressor(
             kernel + WhiteKernel(0.01, (1e-4, 0.5)), normalize_y=True, random_state=0
         )
-        with warnings.catch_warnings():  # a length at its bound is no news to the user
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with small_models(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a length at its bound is no news
             model.fit(x, y)
-        mean, spread = model.predict(where, return_std=True)  # type: ignore[misc]
+            mean, spread = model.predict(where, return_std=True)  # type: ignore[misc]
         return np.asarray(mean), np.asarray(spread)
 
 
@@ -293,8 +294,9 @@ class BayesianForest(_Bayesian):
         from sklearn.ensemble import ExtraTreesRegressor
 
         seed = int(self.random.integers(2**31))
-        forest = ExtraTreesRegressor(self.trees, random_state=seed, bootstrap=True).fit(x, y)
-        each = np.array([tree.predict(where) for tree in forest.estimators_])
+        with small_models():
+            forest = ExtraTreesRegressor(self.trees, random_state=seed, bootstrap=True).fit(x, y)
+            each = np.array([tree.predict(where) for tree in forest.estimators_])
         return each.mean(0), each.std(0) + 1e-3
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -27,3 +29,17 @@ def import_optional(module: str, what: str) -> Any:
             ),
             hint=_("pip install {package}, or choose another one").format(package=package),
         ) from None
+
+
+@contextlib.contextmanager
+def small_models() -> Iterator[None]:
+    """Let scikit-learn fit models of some dozen points without threads and checks of arguments.
+
+    These take most of the time there, and change nothing of the result.
+    """
+    import sklearn
+    from joblib import parallel_config
+
+    checks = sklearn.config_context(assume_finite=True, skip_parameter_validation=True)
+    with checks, parallel_config(backend="sequential"):
+        yield

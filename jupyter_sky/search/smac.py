@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import SkyUsageError, suggest
 from .optimizer import Remembering, Seed, Statistic, fill_failures
-from .optional_dependencies import import_optional
+from .optional_dependencies import import_optional, small_models
 from .space import Space
 
 
@@ -136,8 +136,8 @@ class SMAC(Remembering):
         if self._exhausted:
             return None
         ended = import_optional("smac.main.exceptions", "the method 'smac'")
-        with warnings.catch_warnings():  # it averages times that it did not measure
-            warnings.simplefilter("ignore", RuntimeWarning)
+        with small_models(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of averages of times it has not
             try:
                 return self._smac.ask()
             except (ended.ConfigurationSpaceExhaustedException, StopIteration):

@@ -200,13 +200,15 @@ def units(workloads: list[mocca.Workload], number: int) -> Iterator[Unit]:
     """Yield what is run with a seed, in the order of what it tells for its time.
 
     First the quick methods on all workloads. Then, part after part of the workloads, what the
-    paper's Tables 1, 2 and 10 need, then the other methods, then the settings of appendix D.
+    paper's Tables 1, 2 and 10 need, then the other methods. Last the settings of appendix D.
     """
     slow = [name for name in (*PLANNED, *NESTED) if name.startswith(SLOW)]
     first = [name for name in FIRST if name in slow]
     stages = [([name for name in (*NESTED, *PLANNED) if name not in slow], workloads)]
-    for part in (workloads[start :: len(PARTS)] for start in PARTS):
-        stages += [(first, part), ([name for name in slow if name not in first], part), ([], part)]
+    parts = [workloads[start :: len(PARTS)] for start in PARTS]
+    for part in parts:
+        stages += [(first, part), ([name for name in slow if name not in first], part)]
+    stages += [([], part) for part in parts]
     for names, over in stages:
         good = {"paper": over, "strict": [one for one in over if one.succeeds]}
         for name, reading in product(names, READINGS):

@@ -78,7 +78,9 @@ def test_stopped_cluster_is_told_with_its_cost() -> None:
     offer = Offer("aws", "us-east-1", "t3.small", 2, 2, price=0.02)
     machine = {"id": "us-east-1/i-1", "rank": 0, "lease_end": 1_900_000_000.0}
     place = ("aws", "us-east-1", "t3.small", False, 0.02, 2, "--disk 100", asdict(offer))
-    row = ClusterRow("train", "stopped", *place, [machine], {}, "a.ipynb", 1.0, 600.0, "", "")
+    row = ClusterRow(
+        "train", "stopped", *place, [machine], {"token": "t"}, "a.ipynb", 1.0, 600.0, "", ""
+    )
     finding = doctor.describe_stopped(row)
     assert finding.state == "look" and "$0.03/h until 2030-" in finding.text, finding
     assert finding.fix == "jupyter sky start train, or jupyter sky down train"
