@@ -64,6 +64,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     made = Recorded()
     monkeypatch.setattr(clouds, "get", made.get)
     monkeypatch.setattr(clouds, "launchable", lambda: ("ssh", "gcp", "aws"))
+    monkeypatch.setattr(clouds, "recorded_names", lambda: ("ssh", "gcp", "aws"))
     return made
 
 

@@ -396,7 +396,7 @@ def test_the_first_cell_without_an_account_is_told_how_to_get_one(
         decide_placement(need)
     text = str(caught.value)
     assert "cannot run yet" in text and "%sky check" in text
-    assert "jupyter sky setup" in text or "--cloud local" in line
+    assert "%sky setup" in text or "--cloud local" in line
     assert "no --gpus" not in text and "nearest" not in text
     assert ("no region of a cloud" in text) is ("--region" in line)
 
