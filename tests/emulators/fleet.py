@@ -26,10 +26,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jupyter_sky.engines.node.ports import free_port
-
 from .host import Host, Rule
-from .hosts import SSHD
+from .hosts import SSHD, free_port
 from .network_switch import Switch
 
 __all__ = ["Fleet", "Host", "Rule", "isolation_works", "scratch"]

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import psutil
 
-from jupyter_sky.engines.node.ports import free_port
 
 PASSED = "UV_DEFAULT_INDEX UV_INDEX_URL UV_EXTRA_INDEX_URL SSL_CERT_FILE SSL_CERT_DIR".split()
 """Environment by which this machine reaches a package index, where one is set."""
@@ -205,6 +204,13 @@ def toml(value: object) -> str:
 
 def keygen(path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+
+
+def free_port(ip: str) -> int:
+    """Return a free port; this module also runs where jupyter_sky is not installed."""
+    with socket.socket() as probe:
+        probe.bind((ip, 0))
+        return probe.getsockname()[1]
 
 
 def answers(ip: str, port: int) -> bool:

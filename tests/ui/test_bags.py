@@ -41,7 +41,7 @@ def test_a_bag_is_followed_in_its_cell_and_in_the_panel(book: Notebook) -> None:
         run_cell(book.page, cell)
     view = page.locator(".jp-Notebook-cell").nth(2).locator(".jsky-Bag")
     view.locator(".jsky-Live-headline", has_text="3 of 4 jobs have ended").wait_for()
-    view.locator(".jsky-Bag-failures", has_text="1 × ValueError: job # is broken").wait_for()
+    view.locator(".jsky-Bag-failures", has_text="1 × ValueError: job 1 is broken").wait_for()
     view.locator('[data-job="1"]').click()
     view.locator(".jsky-Live-log", has_text="working on 1").wait_for()
     for theme in ("Light", "Dark"):
