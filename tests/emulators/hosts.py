@@ -20,7 +20,6 @@ from pathlib import Path
 
 import psutil
 
-
 PASSED = "UV_DEFAULT_INDEX UV_INDEX_URL UV_EXTRA_INDEX_URL SSL_CERT_FILE SSL_CERT_DIR".split()
 """Environment by which this machine reaches a package index, where one is set."""
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
