@@ -70,12 +70,12 @@ def estimate_lines(
         if each.dataset.id in there:
             line = _("{title}: there already, 0 bytes, $0.00").format(title=each.title)
         else:
-            line = str(estimate_way(each, target, catalog, nodes))
+            line = str(_estimate_way(each, target, catalog, nodes))
         lines.append(f"{each.name}: {line}")
     return lines
 
 
-def estimate_way(data: CellDataset, target: str, catalog: Catalog, nodes: int) -> Estimate:
+def _estimate_way(data: CellDataset, target: str, catalog: Catalog, nodes: int) -> Estimate:
     """Return the estimate of the way that data take: data of this machine may be staged."""
     if data.manifest.uri.scheme in ("file", "ssh") and target != LOCAL:
         from .scratch import place_of_scratch
@@ -106,7 +106,7 @@ def transfers_usd(
         return None
     if any("://" in each.uri for each in options.mounts):
         return None
-    costs = [estimate_way(each, target, catalog, nodes).usd for each in listed]
+    costs = [_estimate_way(each, target, catalog, nodes).usd for each in listed]
     return None if None in costs else sum(cost or 0.0 for cost in costs)
 
 

@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..cell_options.values import CellOptions
 from ..engines.client.waits import wait_callback
-from ..errors import (
-    SkyCancelled,
-    SkyError,
-    SkyUsageError,
-)
+from ..errors import SkyCancelled, SkyError, SkyUsageError
 from ..resources import format_run_time
 from ..store.rows import run_label
 from ..translation import _

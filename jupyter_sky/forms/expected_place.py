@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import clouds
@@ -71,24 +71,24 @@ def expected_place(
     options = parse_cell_line(fields.line(), aliases)
     need, __ = request_with_settings(options)
     if known is None:
-        return _launch_place(need)
+        return launch_place(need, _placement_reason)
     name = options.cluster or Sky.load().cluster
     if running := _running_place(need, name, known):
         return running
-    text, offer = _launch_place(need)
+    text, offer = launch_place(need, _placement_reason)
     second = "" if name or offer is None else describe_second_cluster(need, own_clusters(known))
     return ExpectedPlace("; ".join(filter(None, (text, second))), offer)
 
 
-def _launch_place(need: Resources) -> ExpectedPlace:
-    """Return the place of a new cluster, or why it cannot be started."""
+def launch_place(need: Resources, describe: Callable[[Decision], str]) -> ExpectedPlace:
+    """Return the place of a new cluster as it is described, or why it cannot be started."""
     from ..provisioner.placement import decide_placement
 
     try:
         found = decide_placement(need)
     except SkyError as error:
         return ExpectedPlace(no_placement_text(need, error))
-    return ExpectedPlace(_placement_reason(found), found.offer)
+    return ExpectedPlace(describe(found), found.offer)
 
 
 def _placement_reason(found: Decision) -> str:

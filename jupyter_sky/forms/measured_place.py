@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..offers import Offer
 from ..quantities import format_duration, format_run_time
 from ..tracker.observations import Observation, Place
-from ..translation import _
+from ..translation import _, ngettext
 from .cell_line import Fields
 
 if TYPE_CHECKING:
@@ -91,11 +91,8 @@ def measured_place(
 def _run_facts(one: Measurement, subject: str, now: float) -> MeasuredFacts:
     """Return the facts of runs of an application, or of all."""
     place = _("this machine") if one.cloud == "local" else f"{one.cloud} {one.instance_type}"
-    facts = [
-        _count_text(
-            _("{count} runs") if one.runs > 1 else _("1 run"), one.runs, one.failed + one.lost
-        )
-    ]
+    count = ngettext("{count} run", "{count} runs", one.runs)
+    facts = [_count_text(count, one.runs, one.failed + one.lost)]
     if one.seconds is not None:
         facts.append(_("{time} each").format(time=format_run_time(one.seconds)))
     facts.append(_("waited {time}").format(time=format_run_time(one.waited)))
@@ -125,7 +122,7 @@ def _start_facts(
     starts, failed = _count_events((*launched, *refused)), _count_events(refused)
     if not starts:
         return
-    facts = [_count_text(_("{count} starts") if starts > 1 else _("1 start"), starts, failed)]
+    facts = [_count_text(ngettext("{count} start", "{count} starts", starts), starts, failed)]
     if seconds := [one.seconds for one in launched if one.seconds is not None]:
         facts.append(
             _("ready after {time}").format(time=format_duration(statistics.median(seconds)))
@@ -146,7 +143,7 @@ def _transfer_facts(
     here = f"{offer.cloud}/{offer.region}".rstrip("/")
     for rate in rates:
         if here in (rate.source, rate.target):
-            count = _("{count} transfers") if rate.count > 1 else _("1 transfer")
+            count = ngettext("{count} transfer", "{count} transfers", rate.count)
             yield MeasuredFacts(
                 _("{source} to {target}").format(source=rate.source, target=rate.target),
                 (
@@ -183,4 +180,4 @@ def _age_text(seconds: float) -> str:
     days = int(seconds // _DAY)
     if days < 1:
         return _("latest less than a day ago")
-    return _("latest 1 day ago") if days == 1 else _("latest {days} days ago").format(days=days)
+    return ngettext("latest {days} day ago", "latest {days} days ago", days).format(days=days)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..cell_options.parsing import parse_cell_line
 from ..cell_options.schema import OPTIONS
 from ..config.settings import Sky
-from ..errors import SkyError
 from ..executor.cluster_fit import missing_labels, name_stem, preferred
 from ..executor.cluster_records import describe_place
 from ..ledger.ledger import format_rate
-from ..resources import Resources
 from ..store.rows import ClusterRow
 from ..translation import N_, _
 from .cell_line import Fields, check
 from .completion import CompletionContext
-from .expected_place import ExpectedPlace, no_placement_text, own_clusters
+from .expected_place import ExpectedPlace, launch_place, own_clusters
 from .fields import Field, schema
 from .matching import request_with_settings
+
+if TYPE_CHECKING:
+    from ..provisioner.placement import Decision
 
 COMMAND = "%sky up"
 _OF_CLUSTERS = {option.dest for option in OPTIONS if option.group == "Resources"}
@@ -82,7 +84,7 @@ def start_place(fields: Fields, known: CompletionContext) -> ExpectedPlace:
         present = [row for row in known.up if row.name == name]
     else:
         present = [row for row in preferred(own_clusters(known)) if not missing_labels(need, row)]
-    return ExpectedPlace(_present_text(present[0])) if present else _start_place(need)
+    return ExpectedPlace(_present_text(present[0])) if present else launch_place(need, _start_text)
 
 
 def _present_text(row: ClusterRow) -> str:
@@ -91,16 +93,9 @@ def _present_text(row: ClusterRow) -> str:
     )
 
 
-def _start_place(need: Resources) -> ExpectedPlace:
-    from ..provisioner.placement import decide_placement
-
-    try:
-        found = decide_placement(need)
-    except SkyError as error:
-        return ExpectedPlace(no_placement_text(need, error))
-    text = _("would start on this machine, which costs nothing")
-    if found.offer.cloud != "local":
-        text = _("would start on {place}, {price}").format(
-            place=found.offer.place, price=format_rate(found.price)
-        )
-    return ExpectedPlace(text, found.offer)
+def _start_text(found: Decision) -> str:
+    if found.offer.cloud == "local":
+        return _("would start on this machine, which costs nothing")
+    return _("would start on {place}, {price}").format(
+        place=found.offer.place, price=format_rate(found.price)
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..engines.controller.agent_server import ALL_ADDRESSES, listen_address
+from ..engines.controller.agent_server import listen_addresses
 from ..remote.supervisor import write_private
 from .dask_processes import start_dask
 from .engine_node import EngineNode, ensure_packages, find_python
@@ -38,12 +38,8 @@ class DaskNode(EngineNode):
         host, __, port = order.master.rpartition(":")
         scheduler: dict[str, Any] = {}
         if order.rank == 0:
-            address = listen_address(host)
-            # one address includes the other where the first one is that of all interfaces
-            hosts = {address} if address == ALL_ADDRESSES else {address, "127.0.0.1"}
-            scheduler = self._start(
-                "scheduler", hosts=sorted(hosts), port=int(port), token=order.token
-            )
+            hosts = sorted(listen_addresses(host))
+            scheduler = self._start("scheduler", hosts=hosts, port=int(port), token=order.token)
         self.wait_port(host, int(port), "scheduler")
         worker = self._start(
             "worker",

@@ -52,7 +52,7 @@ from chaos_budget import Miser  # noqa: E402
 from chaos_checks import Ledgers, Witness, doubles, leaked  # noqa: E402
 from chaos_clouds import BIG_CLOUDS, Scene  # noqa: E402
 from chaos_environment import Home, IsolatedNotebook  # noqa: E402
-from chaos_faults import FAULTS, MORE_FAULTS, Fault, Unavailable, machines_in  # noqa: E402
+from chaos_faults import FAULTS, Fault, Unavailable, machines_in  # noqa: E402
 from chaos_tally import Tally  # noqa: E402
 
 from tests.clouds.rest_world import end_lease_watchers  # noqa: E402
@@ -311,8 +311,12 @@ def settings(scene: Scene) -> dict[str, str]:
 
 
 def scene_faults(scene: Scene) -> dict[str, Fault]:
-    """Return the faults of a scene."""
-    return FAULTS if scene is BIG_CLOUDS else FAULTS | MORE_FAULTS
+    """Return the faults that can befall the clouds of a scene."""
+    return {
+        kind: fault
+        for kind, fault in FAULTS.items()
+        if not fault.clouds or {*fault.clouds} & {*scene.clouds}
+    }
 
 
 def chaos(launches: int, seed: int, scene: Scene = BIG_CLOUDS) -> dict[str, float]:

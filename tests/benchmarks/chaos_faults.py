@@ -431,12 +431,10 @@ FAULTS: dict[str, Fault] = {
     "ended in the panel": Fault(end_in_panel, (1, 8)),
     "SSH hangs at the end": Fault(hang_ssh_while_ended, (0.5, 3), clouds=EMULATED),
     "credentials revoked": Fault(revoke, (0.2, 10)),
-}
-MORE_FAULTS: dict[str, Fault] = {
+    # on clouds that cannot all end a machine by themselves
     "machine powered off": Fault(power_off, (1, 12), clouds=WORLDS),
     "watch killed": Fault(kill_watch, (1, 12), clouds=WATCHED),
 }
-"""What befalls clouds besides that cannot all end a machine by itself."""
 
 
 def machines_in(notes: Any) -> list[dict[str, Any]]:

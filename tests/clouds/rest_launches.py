@@ -8,11 +8,26 @@ from typing import Any, cast
 
 import pytest
 
+from jupyter_sky.clouds import cloud_provider
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.provider import Machine, Provider
 from jupyter_sky.provider.classification import ProviderError
 from jupyter_sky.testing import World
 from jupyter_sky.testing.harness import Account
+
+
+def launches_fixture(*worlds: type[World]) -> Any:
+    """Return a fixture with `Launches` on each of some accounts by the driver of its cloud."""
+
+    @pytest.fixture(params=worlds)
+    def launches(
+        request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[Launches]:
+        driver = type(cloud_provider(request.param.cloud).driver)
+        with Launches(request.param, driver) as launches:
+            yield from (launches for _ in launches.prepare(tmp_path, monkeypatch))
+
+    return launches
 
 
 class Launches:

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
-from jupyter_sky.clouds import cloud_provider
 from tests.clouds import neo_worlds
 from tests.clouds.controlled_worlds import ControlledWorld
 from tests.clouds.kube_world import KubernetesWorld
 from tests.clouds.lambda_world import LambdaWorld
-from tests.clouds.rest_launches import Launches
+from tests.clouds.rest_launches import launches_fixture
 
-
-@pytest.fixture(
-    params=[
-        KubernetesWorld,
-        LambdaWorld,
-        neo_worlds.HyperstackWorld,
-        neo_worlds.NebiusWorld,
-        neo_worlds.RunPodWorld,
-        neo_worlds.VastWorld,
-        neo_worlds.VerdaWorld,
-    ]
+launches = launches_fixture(
+    KubernetesWorld,
+    LambdaWorld,
+    neo_worlds.HyperstackWorld,
+    neo_worlds.NebiusWorld,
+    neo_worlds.RunPodWorld,
+    neo_worlds.VastWorld,
+    neo_worlds.VerdaWorld,
 )
-def launches(request, tmp_path, monkeypatch) -> Iterator[Launches]:
-    driver = type(cloud_provider(request.param.cloud).driver)
-    with Launches(request.param, driver) as launches:
-        yield from (launches for _ in launches.prepare(tmp_path, monkeypatch))
 
 
 def test_machines_are_listed_by_order_until_they_cost_no_more(launches):

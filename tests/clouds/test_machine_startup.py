@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from jupyter_sky.clouds import cloud_provider, machine_startup
+from jupyter_sky.clouds import machine_startup
 from jupyter_sky.clouds.machine_records import launch_records, update_record
 from jupyter_sky.errors import SkyClusterLost
 from jupyter_sky.provider.values import Machine
 from tests.clouds import neo_worlds
-from tests.clouds.rest_launches import Launches
+from tests.clouds.rest_launches import launches_fixture
 
-
-@pytest.fixture(
-    params=[
-        neo_worlds.HyperstackWorld,
-        neo_worlds.NebiusWorld,
-        neo_worlds.RunPodWorld,
-        neo_worlds.VastWorld,
-        neo_worlds.VerdaWorld,
-    ]
+launches = launches_fixture(
+    neo_worlds.HyperstackWorld,
+    neo_worlds.NebiusWorld,
+    neo_worlds.RunPodWorld,
+    neo_worlds.VastWorld,
+    neo_worlds.VerdaWorld,
 )
-def launches(request, tmp_path, monkeypatch) -> Iterator[Launches]:
-    driver = type(cloud_provider(request.param.cloud).driver)
-    with Launches(request.param, driver) as launches:
-        yield from (launches for _ in launches.prepare(tmp_path, monkeypatch))
 
 
 @pytest.mark.timeout(60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,7 @@ from tests.clouds.aws_cases import (
 )
 from tests.conftest import wait_until
 from tests.emulators.ec2 import Ec2
+from tests.store.rows import CLUSTER
 
 __all__ = ["account_fixture", "driver_fixture", "ec2_fixture"]
 ALWAYS = 1e9
@@ -75,24 +76,16 @@ def row(known: ClusterRegistry, driver: Aws) -> ClusterRow:
         },
     )
     (launch_records().folder(asked.token) / "known_hosts").touch()
-    made = ClusterRow(
-        name="train",
-        state="up",
-        cloud="aws",
-        region="us-east-1",
+    made = replace(
+        CLUSTER,
         instance_type="m5.large",
         spot=False,
         price=0.096,
-        nodes=1,
         resources="",
         offer=asdict(asked.offer),
         machines=machines,
         connection={"token": asked.token},
-        notebook="a.ipynb",
         created=time.time(),
-        idle=600.0,
-        price_source="",
-        price_date="",
     )
     known.store.save_cluster(made)
     known.store.record_launch(made, time.time())

@@ -255,3 +255,17 @@ def listen_address(address: str) -> str:
     except OSError:
         return ALL_ADDRESSES
     return number
+
+
+def listen_addresses(address: str) -> tuple[str, ...]:
+    """Return the interfaces to listen on for clients that connect to `address`, and for those here.
+
+    It is one where that includes this machine's own.
+
+    Examples
+    --------
+    >>> listen_addresses("127.0.0.1")
+    ('127.0.0.1',)
+    """
+    there = listen_address(address)
+    return (there,) if there == ALL_ADDRESSES else tuple(dict.fromkeys((there, "127.0.0.1")))

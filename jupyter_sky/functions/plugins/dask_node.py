@@ -6,7 +6,7 @@ import os
 import tempfile
 from typing import Any
 
-from ...engines.controller.agent_server import listen_address
+from ...engines.controller.agent_server import listen_addresses
 from ...engines.node.instance import instance_info
 from ...errors import SkyError
 from ...services.cell_variable import read_endpoint
@@ -28,7 +28,7 @@ def running_dask() -> dict[str, Any] | None:
 def start_scheduler(secrets: dict[str, str]) -> tuple[str, int, int]:
     """Start the scheduler here; return its address, its port and that of its dashboard."""
     info = instance_info()
-    hosts = list(dict.fromkeys((listen_address(info.head_addr), "127.0.0.1")))
+    hosts = list(listen_addresses(info.head_addr))
     report = _start({"role": "scheduler", "hosts": hosts, **secrets})
     first, *__, last = [*report["ports"], *report["ports"]]
     return f"tls://{info.head_addr}:{first}", last, report["dashboard"]

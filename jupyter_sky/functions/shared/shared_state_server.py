@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...engines.controller.agent_server import ALL_ADDRESSES, listen_address
+from ...engines.controller.agent_server import listen_addresses
 from ...engines.node.ports import free_port
 from ...translation import _
 
@@ -52,8 +52,8 @@ class SharedStateProcess:
         self._public, self._secret = zmq.curve_keypair()
         self._sockets: dict[str, socket.socket] = {}
         self._process: subprocess.Popen | None = None
-        there = listen_address(private) if private else "127.0.0.1"
-        for address in (there,) if there == ALL_ADDRESSES else dict.fromkeys((there, "127.0.0.1")):
+        addresses = listen_addresses(private or "127.0.0.1")
+        for address in addresses:
             listener = socket.create_server((address, 0), backlog=512)
             self._sockets[f"tcp://{address}:{listener.getsockname()[1]}"] = listener
         ports = [url.rpartition(":")[2] for url in self._sockets]
@@ -62,7 +62,7 @@ class SharedStateProcess:
             "local_url": f"tcp://127.0.0.1:{ports[-1]}",
             "remote_url": f"tcp://{private or '127.0.0.1'}:{ports[0]}",
             "head_addr": private or "127.0.0.1",
-            "head_port": free_port(there),
+            "head_port": free_port(addresses[0]),
         }
 
     @property
