@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from functools import partial
@@ -52,6 +53,17 @@ def exit_with_parent(parent: int) -> None:
     threading.Thread(target=watch, name="sky-parent", daemon=True).start()
 
 
+def choose_temporary_directory() -> None:
+    """Choose the folder of temporary files now, so that cells still run once the disk is full.
+
+    ipykernel names the code of a cell after that folder; Python looks for one by writing to it.
+    """
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:  # full already: files fail with the words of the system
+        tempfile.tempdir = os.environ.get("TMPDIR") or "/tmp"
+
+
 def import_dependencies() -> None:
     """Import the dependencies of an engine, in its own process or in the one it is forked from."""
     make_lazy("ipyparallel")
@@ -71,6 +83,7 @@ def main(argv: list[str]) -> None:
     os.environ.update(InstanceInfo.of_engine(config, rank).variables())
     cpus = config.get("cpus")
     apply_limits(cpus[rank] if cpus else None, config.get("memory"))
+    choose_temporary_directory()
 
     import_dependencies()
     from ipyparallel.engine import app as engine_app
