@@ -22,7 +22,8 @@ class SMAC(Remembering):
 
     The arm is a choice, and an arm's parameters exist only in it: SMAC knows that hierarchy. What
     it suggests and does not exist, or was tried already, is told as the worst value so far and
-    not measured; after many such suggestions a point is drawn.
+    not measured; after many such suggestions a point is drawn. SMAC walks through sets, so the same
+    seed gives the same search only where PYTHONHASHSEED is the same as well.
 
     Parameters
     ----------
@@ -76,13 +77,21 @@ class SMAC(Remembering):
             raise SkyUsageError(f"facade={facade!r}", hint=suggest(facade, facades))
         kind, parts = facades[facade], {}
         if challengers is not None:
-            parts["acquisition_maximizer"] = kind.get_acquisition_maximizer(
-                scenario, challengers=challengers
+            maximizers = import_optional("smac.acquisition.maximizer", "the method 'smac'")
+            # made here, as the facade for algorithms takes no number
+            parts["acquisition_maximizer"] = maximizers.LocalAndSortedRandomSearch(
+                scenario.configspace, challengers=challengers, seed=scenario.seed
             )
         if random is not None:
             parts["random_design"] = kind.get_random_design(scenario, probability=random)
+        model = kind.get_model(scenario)
+        if (leaves := "max_leaf_nodes") in (options := getattr(model, "_rf_opts", {})):
+            # its 2**20 would reserve 150 MB for each tree of some dozen points, which takes longer
+            # than all else; as many leaves as points can be change nothing
+            options[leaves] = 10 * budget
         self._smac = kind(
             scenario,
+            model=model,
             target_function=lambda config, seed: 0.0,  # it is asked and told instead
             initial_design=self._first_design(smac, scenario, budget),
             **parts,

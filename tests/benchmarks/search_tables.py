@@ -3,7 +3,8 @@
     python tests/benchmarks/run.py search_tables --minutes 60
 
 goes on with `notebooks/data/mocca/searches.json` where it ended before, until the time is up:
-another seed of each method on each workload, in both readings, and of each setting of appendix D.
+another seed of each method on each workload, in both readings, and of each setting of appendix D;
+searches run side by side, one on each processor.
 `notebooks/search.ipynb` shows what the file holds, and on how many workloads. One seed of all takes
 one core about three hours; `python tests/benchmarks/run.py search_tables` alone adds nothing, and
 prints the figures and what is missing.
@@ -24,9 +25,11 @@ import json
 import os
 import time
 import zlib
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from pathlib import Path
@@ -228,8 +231,9 @@ def _tuning_units(
             yield Unit(TUNING[reading], target, words, one.name, number)
 
 
-def measure(unit: Unit, workload: mocca.Workload) -> list[list[float]]:
+def measure(unit: Unit) -> list[list[float]]:
     """Run the searches of a unit; return for each budget regret, spent, and the two options."""
+    workload = load_workloads()[unit.workload]
     reading: mocca.Reading = "strict" if unit.table.startswith("strict") else "paper"
 
     def seed(budget: int) -> list[int]:
@@ -272,45 +276,70 @@ def two_options(
     return tuple(each if np.isfinite(each) else np.nan for each in found)  # type: ignore[return-value]
 
 
-def extend(minutes: float, path: Path = FILE) -> None:
-    """Run searches that the file does not hold yet until the time is up, and write it."""
-    workloads = mocca.load(FOLDER)
-    by_name = {one.name: one for one in workloads}
+def extend(minutes: float, path: Path = FILE, processes: int | None = None) -> None:
+    """Run searches that the file does not hold yet until the time is up, and write it.
+
+    Parameters
+    ----------
+    processes
+        Searches side by side; as many as there are processors unless given.
+    """
+    by_name = load_workloads()
     kept, end = read(path), time.monotonic() + 60 * minutes
     saved, missing = time.monotonic(), set[str]()
-    for unit in (unit for number in range(SEEDS) for unit in units(workloads, number)):
-        if time.monotonic() > end:
-            break
+    asked: deque[tuple[Unit, Future | None]] = deque()
+    workers = processes or os.cpu_count() or 1
+
+    def settle(unit: Unit, future: Future | None) -> None:
         runs = kept["runs"].setdefault(unit.key, {}).setdefault(unit.workload, [])
-        if len(runs) > unit.number or unit.key in missing:
-            continue
-        if (known := same_in_paper(unit, by_name[unit.workload], kept)) is not None:
-            runs.append(known)
-            continue
         try:
-            rows = measure(unit, by_name[unit.workload])
+            rows = future.result() if future else same_in_paper(unit, kept)
         except SkyUsageError as error:  # a library that is not installed
             print(f"{unit.key}: {error}", flush=True)
             missing.add(unit.key)
-            continue
-        runs.append([[round(value, 2) for value in row] for row in rows])
-        if time.monotonic() - saved > 30:
-            saved = time.monotonic()
-            _save(kept, path)
-            print(f"{unit}", flush=True)
+        else:
+            if rows is not None and len(runs) == unit.number:
+                runs.append([[round(value, 2) for value in row] for row in rows])
+
+    with ProcessPoolExecutor(workers) as pool:
+        every = (unit for n in range(SEEDS) for unit in units(list(by_name.values()), n))
+        for unit in every:
+            if time.monotonic() > end:
+                break
+            known = kept["runs"].get(unit.key, {}).get(unit.workload, ())
+            if len(known) > unit.number or unit.key in missing:
+                continue
+            copied = is_same_in_paper(unit)
+            asked.append((unit, None if copied else pool.submit(measure, unit)))
+            while len(asked) > 2 * workers:  # settled in their order: seeds follow each other
+                settle(*asked.popleft())
+            if time.monotonic() - saved > 30:
+                saved = time.monotonic()
+                _save(kept, path)
+                print(f"{unit}", flush=True)
+        while asked:
+            settle(*asked.popleft())
     _save(kept, path)
 
 
-def same_in_paper(
-    unit: Unit, workload: mocca.Workload, kept: dict[str, Any]
-) -> list[list[float]] | None:
-    """Return what the paper's reading gave, for a workload without failed runs; else None.
+@cache
+def load_workloads() -> dict[str, mocca.Workload]:
+    """Return the workloads by name."""
+    return {one.name: one for one in mocca.load(FOLDER)}
 
-    A search of it is the same in both readings, as it has the same seed.
+
+def is_same_in_paper(unit: Unit) -> bool:
+    """Return whether a search is the same in the paper's reading: no run of its workload failed.
+
+    It has the same seed there.
     """
+    workload = load_workloads()[unit.workload]
     results = (workload.results(unit.target, reading) for reading in READINGS)
-    if not unit.table.startswith("strict") or not np.array_equal(*results):
-        return None
+    return unit.table.startswith("strict") and np.array_equal(*results)
+
+
+def same_in_paper(unit: Unit, kept: dict[str, Any]) -> list[list[float]] | None:
+    """Return what such a search gave in the paper's reading; None where it is not kept."""
     table = TUNING["paper"] if unit.table == TUNING["strict"] else "paper"
     found = kept["runs"].get(replace(unit, table=table).key, {}).get(unit.workload, ())
     return found[unit.number] if len(found) > unit.number else None
@@ -409,7 +438,7 @@ def main(quick: bool = False, minutes: float = 0) -> dict[str, float]:
         ]
         runs: dict[str, Any] = defaultdict(dict)
         for unit in chosen:
-            runs[unit.key][unit.workload] = [measure(unit, workload)]
+            runs[unit.key][unit.workload] = [measure(unit)]
         return figures({"runs": runs})
     if minutes:
         extend(minutes)

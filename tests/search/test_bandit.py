@@ -230,6 +230,9 @@ def test_smac_searches_without_repeats() -> None:
     values = np.arange(1.0, 11.0)
     traces = [trace(method("smac", space, 8, seed=4), values, 8) for _ in range(2)]
     assert traces[0] == traces[1] and len(set(traces[0])) == 8
+    for facade in ("hpo", "ac"):
+        given = {"facade": facade, "challengers": 50, "random": 0.5}
+        assert len(set(trace(method("smac", space, 8, seed=4, **given), values, 8))) == 8
 
 
 def test_several_arms_are_eliminated_after_a_round() -> None:
