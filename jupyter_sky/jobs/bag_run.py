@@ -415,10 +415,12 @@ class BagRun:
     def __repr__(self) -> str:
         return str(self.table())
 
-    def _ipython_display_(self) -> None:
-        from IPython.display import display
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        from IPython.core.getipython import get_ipython
 
-        display(_view(self) if _view is not None else self.table())
+        if _view is None or getattr(get_ipython(), "kernel", None) is None:
+            return {}  # a terminal prints the text
+        return _view(self)._repr_mimebundle_(**kwargs)
 
 
 _view: Callable[[BagRun], Any] | None = None

@@ -63,12 +63,15 @@ def run_bag(code: str, options: CellOptions, namespace: MutableMapping[str, Any]
     )
     if options.background:
         return run
-    display(run)
+    shown = display(run, display_id=True)
     try:
         run.wait()
     except KeyboardInterrupt:
         run.cancel()
         raise
+    finally:
+        if shown is not None:
+            shown.update(run)  # a saved notebook shows the end, without a kernel
     results = run.results()
     for name in outputs:
         namespace[name] = [results[number][name] for number in sorted(results)]

@@ -141,9 +141,14 @@ def test_cell_with_sweep_gathers_lists(notebook: Notebook) -> None:
     ran = notebook.run("base = 10")
     ran = notebook.run(cell + "print('job', lr)\nloss = base * lr + seed")
     assert ran.status == "ok", ran.traceback
+    (shown,), last = ran.of("display_data"), ran.of("update_display_data")[-1]
+    assert last["transient"] == shown["transient"], "a saved notebook has the end"
+    assert "4 of 4 jobs have ended" in last["data"]["text/html"]
     assert notebook.run("loss").result == "[5.0, 6.0, 2.5, 3.5]"
     ran = notebook.run("%%sky --sweep n=0:3\nif n:\n    1 / 0")
     assert ran.ename == "SkyBagFailed" and "ZeroDivisionError" in ran.evalue
+    last = ran.of("update_display_data")[-1]["data"]["text/plain"]
+    assert "3 of 3 jobs have ended, 2 failed" in last
     ran = notebook.run("%%sky --sweep n=0:3 --map m=[1] --task swept\n1")
     assert "--sweep and --map cannot be given together" in ran.evalue
     ran = notebook.run("%%sky --sweep n=0:2 --bg later\nn * 2")
