@@ -5,9 +5,9 @@
 goes on with `notebooks/data/mocca/searches.json` where it ended before, until the time is up:
 another seed of each method on each workload, in both readings, and of each setting of appendix D;
 searches run side by side, one on each processor.
-`notebooks/search.ipynb` shows what the file holds, and on how many workloads. One seed of all takes
-one core about three hours; `python tests/benchmarks/run.py search_tables` alone adds nothing, and
-prints the figures and what is missing.
+`notebooks/search.ipynb` shows what the file holds, and on how many workloads. One seed of all
+takes hours; `python tests/benchmarks/run.py search_tables` alone adds nothing, and prints the
+figures and what is missing.
 
 Quick methods come first, then the others on five workloads after five, so that methods can be
 compared on the workloads which all of them have: `common`.
