@@ -8,7 +8,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Set
+import time
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -21,7 +22,11 @@ from .error_frames import hide_frames
 NAMESPACE = "jupyter_sky"
 """Namespace of named actors, the same for all drivers of a cluster."""
 RECONNECT_SECONDS = 2_000_000
+CANCEL_SECONDS = 2.0
+"""Time after which a task that goes on is cancelled once more, and again until it is ended."""
 _lock = threading.RLock()
+CANCEL_SECONDS = 2.0
+"""Time after which a task is cancelled once more, and then as long again until it is ended."""
 _context = contextvars.Context()
 """Context of the last cell, by which ipykernel knows where output belongs."""
 
@@ -144,8 +149,11 @@ class CellTasks:
 
     def interrupt(self) -> None:
         """Cancel those that are not done, with those that they have submitted."""
-        for task in _pending_tasks() - self.known:
-            _cancel(task)
+        tasks = _pending_tasks() - self.known
+        _cancel(tasks)
+        if tasks:
+            late = (_current_task(), tasks)
+            threading.Thread(target=_end_late, args=late, name="sky-ray-end", daemon=True).start()
 
 
 @contextlib.contextmanager
@@ -167,14 +175,43 @@ def _core_worker() -> Any:
     return module._private.worker.global_worker if module is not None and is_connected else None
 
 
-def _pending_tasks() -> frozenset[Any]:
-    """Return the identities of the tasks that this driver has submitted, and that are not done."""
+def _current_task() -> Any:
+    """Return the identity of this thread's own task; None before this driver is connected."""
     worker = _core_worker()
+    return None if worker is None else worker.current_task_id
+
+
+def _pending_tasks(parent: Any = None) -> frozenset[Any]:
+    """Return the identities of the tasks that a task has submitted, and that are not done.
+
+    Parameters
+    ----------
+    parent
+        Identity of that task; this thread's own unless given.
+    """
+    worker, parent = _core_worker(), parent or _current_task()
     if worker is None:
         return frozenset()
-    return frozenset(worker.core_worker.get_pending_children_task_ids(worker.current_task_id))
+    return frozenset(worker.core_worker.get_pending_children_task_ids(parent))
 
 
-def _cancel(task: Any) -> None:
-    result = sys.modules["ray"].ObjectRef(task.binary() + (1).to_bytes(4, "little"))
-    _core_worker().core_worker.cancel_task(result, False, True)
+def _cancel(tasks: Iterable[Any], force: bool = False) -> None:
+    """Interrupt tasks; or end them with their workers, but for those of actors."""
+    for task in tasks:
+        result = sys.modules["ray"].ObjectRef(task.binary() + (1).to_bytes(4, "little"))
+        with contextlib.suppress(Exception):  # it may have ended by itself
+            _core_worker().core_worker.cancel_task(result, force, True)
+
+
+def _end_late(parent: Any, tasks: Set[Any]) -> None:
+    """Cancel tasks again that go on: they keep the processors from the cells that follow.
+
+    The first request may come while a worker begins with its task; and tasks catch interrupts.
+    """
+    for force in (False, True, True):
+        time.sleep(CANCEL_SECONDS)
+        if not tasks:
+            return
+        with contextlib.suppress(Exception):  # Ray has ended
+            tasks &= _pending_tasks(parent)
+            _cancel(tasks, force)

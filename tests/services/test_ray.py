@@ -117,7 +117,7 @@ ray.get(invert.remote(0))
 
 
 def test_interrupt_cancels_what_waits(rays: Notebook) -> None:
-    earlier = rays.run("%%sky --engine ray\nearlier = counter.add.remote(1)")
+    earlier = rays.run("%%sky --engine ray\nearlier = square.remote(3)")
     assert earlier.status == "ok"
     sent = rays.send(SLEEPING)
     rays.wait_output("begun")
@@ -125,7 +125,28 @@ def test_interrupt_cancels_what_waits(rays: Notebook) -> None:
     assert rays.collect(sent).ename == "KeyboardInterrupt"
     # its tasks, which take all CPUs for 10 min each, have ended, too
     after = rays.run("%%sky --engine ray\nray.get(square.remote(5)), ray.get(earlier)", START)
-    assert after.result == "(25, 8)", after
+    assert after.result == "(25, 9)", after.status
+
+
+def test_interrupt_ends_a_task_that_catches_it(rays: Notebook) -> None:
+    code = """%%sky --engine ray
+import time
+@ray.remote
+def stubborn():
+    print("it runs")
+    while True:
+        try:
+            time.sleep(0.1)
+        except KeyboardInterrupt:
+            pass
+ray.get([stubborn.remote() for __ in range(40)])
+"""
+    sent = rays.send(code)
+    rays.wait_output("it runs")
+    rays.interrupt()
+    assert rays.collect(sent).ename == "KeyboardInterrupt"
+    after = rays.run("%%sky --engine ray\nray.get(square.remote(5))", 60)
+    assert after.result == "25", after.ename
 
 
 def test_functions_have_ray(rays: Notebook) -> None:
