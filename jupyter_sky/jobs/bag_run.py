@@ -16,6 +16,7 @@ from ..concurrency import result_within
 from ..errors import SkyBagFailed, SkyCancelled, SkyError, SkyUsageError, suggest
 from ..executor.session import Session
 from ..remote.processes import identity, is_alive
+from ..runs.live_view import view_bundle
 from ..tables import Table
 from ..translation import _
 from .controller import BagController
@@ -416,11 +417,7 @@ class BagRun:
         return str(self.table())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        from IPython.core.getipython import get_ipython
-
-        if _view is None or getattr(get_ipython(), "kernel", None) is None:
-            return {}  # a terminal prints the text
-        return _view(self)._repr_mimebundle_(**kwargs)
+        return view_bundle(_view, self, **kwargs)
 
 
 _view: Callable[[BagRun], Any] | None = None

@@ -19,6 +19,7 @@ from ..executor.session import Session
 from ..remote.processes import is_alive
 from ..runs.controller import Controller
 from ..runs.events import Kind
+from ..runs.live_view import view_bundle
 from ..runs.state import RunState, fold
 from ..runs.task_state import Phase
 from ..store.atomic_file import write_atomically
@@ -424,11 +425,7 @@ class PipelineRun:
         self._journal.wish(self.name, Kind.RESUME, time.time())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        from IPython.core.getipython import get_ipython
-
-        if _view is None or getattr(get_ipython(), "kernel", None) is None:
-            return {}  # a terminal prints the text
-        return _view(self)._repr_mimebundle_(**kwargs)
+        return view_bundle(_view, self, **kwargs)
 
     def __repr__(self) -> str:
         lines = [f"<run {self.name}>"]

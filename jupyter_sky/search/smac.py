@@ -85,10 +85,11 @@ class SMAC(Remembering):
         if random is not None:
             parts["random_design"] = kind.get_random_design(scenario, probability=random)
         model = kind.get_model(scenario)
-        if (leaves := "max_leaf_nodes") in (options := getattr(model, "_rf_opts", {})):
+        options = getattr(model, "_rf_opts", {})
+        if "max_leaf_nodes" in options:
             # its 2**20 would reserve 150 MB for each tree of some dozen points, which takes longer
             # than all else; as many leaves as points can be change nothing
-            options[leaves] = 10 * budget
+            options["max_leaf_nodes"] = 10 * budget
         self._smac = kind(
             scenario,
             model=model,

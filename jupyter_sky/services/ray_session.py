@@ -25,8 +25,6 @@ RECONNECT_SECONDS = 2_000_000
 CANCEL_SECONDS = 2.0
 """Time after which a task that goes on is cancelled once more, and again until it is ended."""
 _lock = threading.RLock()
-CANCEL_SECONDS = 2.0
-"""Time after which a task is cancelled once more, and then as long again until it is ended."""
 _context = contextvars.Context()
 """Context of the last cell, by which ipykernel knows where output belongs."""
 
@@ -210,8 +208,6 @@ def _end_late(parent: Any, tasks: Set[Any]) -> None:
     """
     for force in (False, True, True):
         time.sleep(CANCEL_SECONDS)
-        if not tasks:
-            return
         with contextlib.suppress(Exception):  # Ray has ended
             tasks &= _pending_tasks(parent)
             _cancel(tasks, force)

@@ -6,6 +6,7 @@ import re
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ..runs.live_view import view_bundle
 from ..tables import NO_MATHJAX_CLASSES
 from ..translation import _
 
@@ -62,11 +63,7 @@ class Log(str):
         return static_html(self, self.caption, self.run.name or str(self.run.cell))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        from IPython import get_ipython  # type: ignore[attr-defined]
-
-        if getattr(get_ipython(), "kernel", None) is None:
-            return {}  # a terminal prints the text
-        return self.view()._repr_mimebundle_(**kwargs)
+        return view_bundle(Log.view, self, **kwargs)
 
     def view(self) -> Any:
         """Return this log as a widget, which can be part of other widgets."""

@@ -62,7 +62,7 @@ import sys
 from jupyter_sky.engines.node.environment import install_packages
 from jupyter_sky.errors import SkyError
 try:
-    install_packages([f"--index-url=http://127.0.0.2:{sys.argv[1]}/", "evil"])
+    install_packages([f"--index-url={sys.argv[1]}", "evil"])
 except SkyError as error:
     print(error)
 """
@@ -116,14 +116,9 @@ def _lying_engine(here: Scene) -> None:
 
 
 def _index(here: Scene) -> None:
-    address = f"http://127.0.0.2:{here.port}/simple"
-    (here.folder / "uv.toml").write_text(f'extra-index-url = ["{address}"]\n')
+    (here.folder / "uv.toml").write_text(f'extra-index-url = ["{here.address}"]\n')
     here.env |= {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0"}
     here.run("-c", _RESOLVE)
-
-
-def _install(here: Scene) -> None:
-    here.run("-c", _INSTALL, str(here.port))
 
 
 MESSAGES = [
@@ -132,8 +127,6 @@ MESSAGES = [
     Try("a pickle as data", lambda here: here.run("-c", _DATA, str(here.canary)), "", "not data"),
     Try("markup in all that is shown", lambda here: here.run("-c", _SHOWN), "evil-7d"),
     Try("an engine that lies", _lying_engine, "<script>evil-7d</script>", "not data"),
-    Try(
-        "a package that is an option", lambda h: h.run("-c", _INSTALL, str(h.port)), "", "option of"
-    ),
+    Try("a package that is an option", lambda h: h.run("-c", _INSTALL, h.address), "", "option of"),
     Try("a folder that names an index", _index),
 ]

@@ -100,6 +100,11 @@ class Scene:
         return self.listener.getsockname()[1]
 
     @property
+    def address(self) -> str:
+        """The address of a web server that only harm would connect to."""
+        return f"http://{self.listener.getsockname()[0]}:{self.port}/simple"
+
+    @property
     def touch(self) -> str:
         """A shell command that makes the canary."""
         return f"touch {self.canary}"

@@ -43,7 +43,7 @@ def write_hosts(path: Path, address: str) -> None:
 
 def _alias(text: str, expected: str) -> Try:
     def do(here: Scene) -> None:
-        line = text.replace("CODE", here.code).replace("PORT", f"127.0.0.2:{here.port}")
+        line = text.replace("CODE", here.code).replace("ADDRESS", here.address)
         here.project(f"aliases = {{big = {json.dumps(line)}}}")
         here.cells("%%sky big --dry-run\n1")
 
@@ -87,7 +87,7 @@ SETTINGS = [
     _alias('-i "CODE->x"', "evaluates an expression"),
     _alias("--env AWS_SECRET_ACCESS_KEY", "sends environment variables"),
     _alias("--cpus 1 ; touch x", "not an option"),
-    _alias("--pip=--index-url=http://PORT", "option of the installer"),
+    _alias("--pip=--index-url=ADDRESS", "option of the installer"),
     _alias("-c $(touch.x)", "not understood"),
     _ignored("that everybody may write", lambda here, path: path.chmod(0o666)),
     _ignored("in a folder that everybody may write", lambda here, path: path.parent.chmod(0o777)),

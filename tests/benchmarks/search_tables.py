@@ -276,19 +276,13 @@ def two_options(
     return tuple(each if np.isfinite(each) else np.nan for each in found)  # type: ignore[return-value]
 
 
-def extend(minutes: float, path: Path = FILE, processes: int | None = None) -> None:
-    """Run searches that the file does not hold yet until the time is up, and write it.
-
-    Parameters
-    ----------
-    processes
-        Searches side by side; as many as there are processors unless given.
-    """
+def extend(minutes: float, path: Path = FILE) -> None:
+    """Run searches that the file does not hold yet until the time is up, and write it."""
     by_name = load_workloads()
     kept, end = read(path), time.monotonic() + 60 * minutes
     saved, missing = time.monotonic(), set[str]()
     asked: deque[tuple[Unit, Future | None]] = deque()
-    workers = processes or os.cpu_count() or 1
+    workers = os.cpu_count() or 1
 
     def settle(unit: Unit, future: Future | None) -> None:
         runs = kept["runs"].setdefault(unit.key, {}).setdefault(unit.workload, [])
@@ -432,7 +426,7 @@ def tuning(
 
 def main(quick: bool = False, minutes: float = 0) -> dict[str, float]:
     if quick:
-        workload = mocca.load(FOLDER)[0]
+        workload = next(iter(load_workloads().values()))
         chosen = [
             u for u in units([workload], 0) if u.method in ("rbf_cb", "once_sh", "exhaustive")
         ]
@@ -442,7 +436,7 @@ def main(quick: bool = False, minutes: float = 0) -> dict[str, float]:
         return figures({"runs": runs})
     if minutes:
         extend(minutes)
-    kept, workloads = read(), mocca.load(FOLDER)
+    kept, workloads = read(), list(load_workloads().values())
     for (table, name), counts in progress(kept, workloads).items():
         print(f"table {table:8} {name:13} {counts}", flush=True)
     return figures(kept) | {"missing": float(count_missing(kept, workloads))}
